@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the folders below apps/ report what the caller cannot go on from: wrong input, a port taken, a peer out of
+// reach. A message says what was tried, on what, why it failed and what to do about it. Thrown, and caught once: in
+// main, or at libddp's C interface (which hands the code and the text to the user's ddp::Error).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace ddp::rendezvous {
+
+enum class ErrorCode {
+  InvalidArgument,  // the caller's input is wrong; trying again will not help
+  Timeout,          // a deadline passed
+  PeerLost,         // another process of the job is gone
+  Aborted,          // the group was aborted after an earlier error
+  Mismatch,         // ranks disagree about what they are doing
+  System,           // the operating system said no
+  Corrupt,          // a file or message is not what it should be
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * libddp's C interface (C99). C++ users take ddp/ddp.hpp, a thin header over this one.
+ *
+ * Every function that can fail returns a ddp_status; on anything but DDP_OK, ddp_last_error() holds one line for this
+ * thread that says what was tried, on what, why it failed and which rank is to blame.
+ *
+ * Threads: a session, its groups and models may be used from any thread, by one thread at a time per group. All ranks
+ * of a group must call the same operations in the same order.
+ */
+#ifndef DDP_DDP_H
+#define DDP_DDP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define DDP_API __attribute__((visibility("default")))
+#else
+#define DDP_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ddp_status {
+  DDP_OK = 0,
+  DDP_INVALID_ARGUMENT = 1, /* the caller's input is wrong: a size, a name, a missing variable, calls out of order */
+  DDP_TIMEOUT = 2,          /* a deadline passed */
+  DDP_PEER_LOST = 3,        /* another rank died or left */
+  DDP_ABORTED = 4,          /* the group was aborted by an earlier error */
+  DDP_MISMATCH = 5,         /* ranks disagree, for example about a parameter's shape */
+  DDP_SYSTEM = 6,           /* the operating system or a backend failed */
+  DDP_CORRUPT = 7           /* a file is not what it should be */
+} ddp_status;
+
+typedef enum ddp_dtype {
+  DDP_FLOAT32 = 0,
+  DDP_FLOAT64 = 1,
+  DDP_INT32 = 2,
+  DDP_INT64 = 3,
+  DDP_UINT8 = 4
+} ddp_dtype;
+
+/* DDP_AVG: each contribution times 1/N, then summed, as PyTorch's DDP does; floating-point types only. */
+typedef enum ddp_reduce_op { DDP_SUM = 0, DDP_AVG = 1, DDP_PRODUCT = 2, DDP_MIN = 3, DDP_MAX = 4 } ddp_reduce_op;
+
+typedef enum ddp_device_kind { DDP_CPU = 0, DDP_CUDA = 1 } ddp_device_kind;
+
+typedef struct ddp_device {
+  int32_t kind;  /* ddp_device_kind; only DDP_CPU is served by this version */
+  int32_t index; /* 0 for the CPU */
+} ddp_device;
+
+/* count elements of a type at data. Never owns. */
+typedef struct ddp_buffer {
+  void* data;
+  size_t count;
+  int32_t dtype; /* ddp_dtype */
+  ddp_device device;
+} ddp_buffer;
+
+typedef struct ddp_session ddp_session;
+typedef struct ddp_group ddp_group;
+typedef struct ddp_model ddp_model;
+typedef struct ddp_checkpoint ddp_checkpoint;
+
+/* One operation: the group it runs in and its sequence number there. A plain value; dropping it neither waits nor
+ * cancels. */
+typedef struct ddp_work {
+  ddp_group* group;
+  uint64_t sequence;
+} ddp_work;
+
+/* This thread's text for the last call that failed; never NULL, valid until this thread's next call. */
+DDP_API const char* ddp_last_error(void);
+/* "0.1.0" */
+DDP_API const char* ddp_version(void);
+/* Bytes of one element; 0 for an unknown type. */
+DDP_API size_t ddp_dtype_size(int32_t dtype);
+
+/* ---- Session: this process's membership in a job ---- */
+
+typedef struct ddp_init_options {
+  const char* backend;       /* "gloo"; NULL means "gloo" */
+  int64_t init_timeout_ms;   /* for finding all other ranks; 0 means 60 s */
+  int64_t timeout_ms;        /* for each collective, from issue to end; 0 means 30 min */
+} ddp_init_options;
+
+/* Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
+ * set it) and connects to all its ranks. With none of these set the process is a world of its own. Under a launcher
+ * that hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 hosts it on MASTER_PORT.
+ * options may be NULL. Ignores SIGPIPE if it has its default disposition. */
+DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
+/* Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
+DDP_API void ddp_session_destroy(ddp_session* session);
+/* The group of all ranks; owned by the session. */
+DDP_API ddp_group* ddp_session_world(ddp_session* session);
+DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
+DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
+/* How often the job was restarted before this process was started. */
+DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
+
+/* ---- Process group and collectives ---- */
+
+DDP_API int32_t ddp_group_rank(const ddp_group* group);
+DDP_API int32_t ddp_group_size(const ddp_group* group);
+DDP_API const char* ddp_group_name(const ddp_group* group);
+
+/* timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
+ * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
+ * thread after all operations issued before. Buffers must stay valid until the operation ends. */
+
+/* In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
+DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms);
+/* Every rank's buffer becomes root's. */
+DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
+/* output holds size * input.count elements: rank r's input at r * input.count. */
+DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
+/* Returns once every rank has called it. */
+DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
+
+/* The same, run in order on the session's progress thread; *work names the operation. */
+DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms,
+                                        ddp_work* work);
+DDP_API ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
+                                       ddp_work* work);
+DDP_API ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
+                                        ddp_work* work);
+
+/* Blocks until the operation ended; its deadline was set when it was issued. */
+DDP_API ddp_status ddp_work_wait(ddp_work work);
+/* Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
+DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
+
+/* ---- DistributedDataParallel: averages gradients over the ranks of a group, in buckets, while backward goes on ---- */
+
+typedef struct ddp_parameter {
+  void* value;       /* count elements */
+  void* grad;        /* count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
+  size_t count;
+  int32_t dtype;     /* floating point */
+  ddp_device device;
+  const char* name;  /* for error messages; copied */
+} ddp_parameter;
+
+typedef struct ddp_model_options {
+  size_t first_bucket_bytes; /* 0 means 1 MiB: the first bucket is small so that communication starts early */
+  size_t bucket_bytes;       /* 0 means 25 MiB */
+} ddp_model_options;
+
+/* Checks that all ranks have the same parameters (count, sizes, types; an error names the first that differs), then
+ * copies rank 0's values to every rank. Collective. options may be NULL. */
+DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                                    const ddp_model_options* options, ddp_model** out);
+DDP_API void ddp_model_destroy(ddp_model* model);
+/* Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy. */
+DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
+/* Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
+ * Marking a parameter twice in a step is an error that names it. Inside no_sync it does nothing. */
+DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
+/* Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
+ * it, not a hang. Inside no_sync it does nothing. */
+DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
+/* enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. */
+DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);
+/* Number of buckets, for those who tune. */
+DDP_API size_t ddp_model_bucket_count(const ddp_model* model);
+
+/* ---- Checkpoints: one file in the safetensors format ---- */
+
+typedef struct ddp_tensor {
+  const char* name;
+  const void* data;
+  int32_t dtype;
+  const int64_t* shape; /* rank entries; an empty shape is a scalar */
+  size_t rank;
+} ddp_tensor;
+
+typedef struct ddp_metadata_entry {
+  const char* key;
+  const char* value;
+} ddp_metadata_entry;
+
+/* Writes to a temporary name beside path, fsyncs, renames: a crash leaves the previous file or the new one, never half
+ * of one. Tensors are stored in the order given. Call it on one rank. */
+DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
+                                       const ddp_metadata_entry* metadata, size_t metadata_count);
+/* Reads and validates the header. DDP_CORRUPT if the file is truncated or malformed. */
+DDP_API ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out);
+DDP_API void ddp_checkpoint_close(ddp_checkpoint* checkpoint);
+/* NULL if there is no such key. */
+DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key);
+/* Copies tensor `name` into buffer. DDP_MISMATCH if its type or shape differs from what is asked for, DDP_CORRUPT if
+ * there is no such tensor. shape has rank entries. */
+DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
+                                       const int64_t* shape, size_t rank);
+
+/* ---- What a worker tells its launcher ---- */
+
+/* Writes message, in the launcher's format, to the file named by TORCHELASTIC_ERROR_FILE: ddprun and torchrun print it
+ * in their failure report. Does nothing without that variable. */
+DDP_API void ddp_record_error(const char* message);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

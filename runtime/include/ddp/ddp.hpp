@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp for C++17: process groups, collectives and DistributedDataParallel on plain buffers, in PyTorch's words.
+// Header-only over ddp/ddp.h; link ddprun::ddp.
+//
+//     ddp::Session session = ddp::init_process_group();                // environment as ddprun sets it
+//     ddp::DistributedDataParallel model(session.world(), parameters); // rank 0's values go to everyone
+//     for (int step = 0; step < steps; ++step) {
+//       backward();             // calls model.mark_ready(i) as gradient i is done; buckets reduce meanwhile
+//       model.synchronize();    // gradients are now the average
+//       optimizer_step();
+//     }
+//
+// Every failure throws ddp::Error. Threads: one thread at a time per group.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ddp/ddp.h"
+
+namespace ddp {
+
+// What went wrong and, in what(), on which group and operation and which rank is to blame.
+class Error : public std::runtime_error {
+ public:
+  Error(ddp_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  ddp_status status() const noexcept { return status_; }
+
+ private:
+  ddp_status status_;
+};
+
+namespace detail {
+inline void check(ddp_status status) {
+  if (status != DDP_OK) throw Error(status, ddp_last_error());
+}
+struct Deleter {
+  void operator()(ddp_session* p) const { ddp_session_destroy(p); }
+  void operator()(ddp_model* p) const { ddp_model_destroy(p); }
+  void operator()(ddp_checkpoint* p) const { ddp_checkpoint_close(p); }
+};
+}  // namespace detail
+
+using Milliseconds = std::chrono::milliseconds;
+// As a timeout argument: the session's own (30 minutes unless set otherwise).
+inline constexpr Milliseconds kDefaultTimeout{0};
+
+enum class DType : std::int32_t {
+  Float32 = DDP_FLOAT32,
+  Float64 = DDP_FLOAT64,
+  Int32 = DDP_INT32,
+  Int64 = DDP_INT64,
+  UInt8 = DDP_UINT8
+};
+
+enum class ReduceOp : std::int32_t {
+  Sum = DDP_SUM,
+  Avg = DDP_AVG,  // each contribution times 1/N, then summed; floating point only
+  Product = DDP_PRODUCT,
+  Min = DDP_MIN,
+  Max = DDP_MAX
+};
+
+// DType of a C++ element type: dtype_of<float>() is DType::Float32.
+template <typename T>
+constexpr DType dtype_of() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, float>) {
+    return DType::Float32;
+  } else if constexpr (std::is_same_v<U, double>) {
+    return DType::Float64;
+  } else if constexpr (std::is_same_v<U, std::int32_t>) {
+    return DType::Int32;
+  } else if constexpr (std::is_same_v<U, std::int64_t>) {
+    return DType::Int64;
+  } else {
+    static_assert(std::is_same_v<U, std::uint8_t>, "libddp has no element type for this C++ type");
+    return DType::UInt8;
+  }
+}
+
+struct Device {
+  ddp_device_kind kind = DDP_CPU;
+  int index = 0;
+};
+
+// count elements at data. Never owns.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::Float32;
+  Device device = {};
+
+  Buffer() = default;
+  Buffer(void* data_, std::size_t count_, DType dtype_, Device device_ = {})
+      : data(data_), count(count_), dtype(dtype_), device(device_) {}
+  template <typename T>
+  Buffer(T* data_, std::size_t count_) : Buffer(data_, count_, dtype_of<T>()) {}
+  template <typename T>
+  Buffer(std::vector<T>& v) : Buffer(v.data(), v.size()) {}  // NOLINT: a vector is a buffer
+
+  ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), {device.kind, device.index}}; }
+};
+
+// One asynchronous operation. Dropping it neither waits nor cancels; its buffers must stay valid until it ended.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(ddp_work work) : work_(work) {}
+  // Blocks until the operation ended; throws if it failed. The deadline was set when it was issued.
+  void wait() const { detail::check(ddp_work_wait(work_)); }
+  // A look of at most `timeout`: true once the operation ended. Throws if it failed.
+  bool wait_for(Milliseconds timeout) const {
+    std::int32_t completed = 0;
+    detail::check(ddp_work_wait_for(work_, timeout.count(), &completed));
+    return completed != 0;
+  }
+  bool is_completed() const { return wait_for(Milliseconds(0)); }
+
+ private:
+  ddp_work work_ = {nullptr, 0};
+};
+
+// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
+class ProcessGroup {
+ public:
+  explicit ProcessGroup(ddp_group* group) : group_(group) {}
+  int rank() const { return ddp_group_rank(group_); }
+  int size() const { return ddp_group_size(group_); }
+  std::string name() const { return ddp_group_name(group_); }
+
+  // In place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
+  void all_reduce(Buffer buffer, ReduceOp op = ReduceOp::Sum, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_reduce(group_, buffer.c(), static_cast<std::int32_t>(op), timeout.count()));
+  }
+  // Every rank's buffer becomes root's.
+  void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_broadcast(group_, buffer.c(), root, timeout.count()));
+  }
+  // output: size() * input.count elements, rank r's input at r * input.count.
+  void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_gather(group_, input.c(), output.c(), timeout.count()));
+  }
+  // Returns once every rank has called it.
+  void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
+
+  Work all_reduce_async(Buffer buffer, ReduceOp op = ReduceOp::Sum, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_reduce_async(group_, buffer.c(), static_cast<std::int32_t>(op), timeout.count(), &work));
+    return Work(work);
+  }
+  Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_broadcast_async(group_, buffer.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  Work all_gather_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_gather_async(group_, input.c(), output.c(), timeout.count(), &work));
+    return Work(work);
+  }
+
+  ddp_group* c() const { return group_; }
+
+ private:
+  ddp_group* group_;
+};
+
+// This process's membership in a job. Moves, does not copy; ending it leaves the groups.
+class Session {
+ public:
+  explicit Session(ddp_session* session) : session_(session) {}
+  ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
+  int rank() const { return world().rank(); }
+  int world_size() const { return world().size(); }
+  int local_rank() const { return ddp_session_local_rank(session_.get()); }
+  int local_world_size() const { return ddp_session_local_world_size(session_.get()); }
+  // How often the job was restarted before this process was started.
+  int restart_count() const { return ddp_session_restart_count(session_.get()); }
+
+ private:
+  std::unique_ptr<ddp_session, detail::Deleter> session_;
+};
+
+struct InitOptions {
+  std::string backend = "gloo";
+  Milliseconds init_timeout = std::chrono::seconds(60);
+  Milliseconds timeout = std::chrono::minutes(30);  // for each collective, from issue to end
+};
+
+// Joins the job that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set
+// it) and connects to all its ranks. With none of these set, the process is a world of its own.
+inline Session init_process_group(const InitOptions& options = {}) {
+  const ddp_init_options c = {options.backend.c_str(), options.init_timeout.count(), options.timeout.count()};
+  ddp_session* session = nullptr;
+  detail::check(ddp_init_process_group(&c, &session));
+  return Session(session);
+}
+
+// A trainable tensor as the optimizer and backward see it: plain memory. Never owns.
+struct Parameter {
+  void* value = nullptr;  // count elements
+  void* grad = nullptr;   // count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
+  std::size_t count = 0;
+  DType dtype = DType::Float32;
+  Device device = {};
+  std::string name;       // for error messages
+
+  Parameter() = default;
+  template <typename T>
+  Parameter(std::string name_, T* value_, T* grad_, std::size_t count_)
+      : value(value_), grad(grad_), count(count_), dtype(dtype_of<T>()), name(std::move(name_)) {}
+};
+
+struct DistributedDataParallelOptions {
+  std::size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
+  std::size_t bucket_bytes = 25 << 20;
+};
+
+// Averages gradients over a group's ranks, in buckets, while backward goes on.
+class DistributedDataParallel {
+ public:
+  // Collective. Checks that all ranks have the same parameters, then copies rank 0's values to every rank.
+  DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
+                          const DistributedDataParallelOptions& options = {}) {
+    std::vector<ddp_parameter> c;
+    c.reserve(parameters.size());
+    for (const Parameter& p : parameters) {
+      c.push_back({p.value, p.grad, p.count, static_cast<std::int32_t>(p.dtype), {p.device.kind, p.device.index},
+                   p.name.c_str()});
+    }
+    const ddp_model_options model_options = {options.first_bucket_bytes, options.bucket_bytes};
+    ddp_model* model = nullptr;
+    detail::check(ddp_model_create(group.c(), c.data(), c.size(), &model_options, &model));
+    model_.reset(model);
+  }
+
+  // Gradient i of this step is complete. May start the reduction of its bucket.
+  void mark_ready(std::size_t i) { detail::check(ddp_model_mark_ready(model_.get(), i)); }
+  // Waits until every gradient is the average over all ranks.
+  void synchronize() { detail::check(ddp_model_synchronize(model_.get())); }
+  // Parameter i's gradient: the caller's memory, or the library's if Parameter::grad was null.
+  template <typename T = float>
+  T* gradient(std::size_t i) {
+    return static_cast<T*>(ddp_model_gradient(model_.get(), i));
+  }
+  std::size_t bucket_count() const { return ddp_model_bucket_count(model_.get()); }
+
+  // While it lives, gradients stay local and may accumulate; the first backward after it reduces the sum.
+  class NoSync {
+   public:
+    explicit NoSync(ddp_model* model) : model_(model) { detail::check(ddp_model_set_no_sync(model_, 1)); }
+    ~NoSync() { ddp_model_set_no_sync(model_, 0); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    ddp_model* model_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(model_.get()); }
+
+ private:
+  std::unique_ptr<ddp_model, detail::Deleter> model_;
+};
+
+// A named tensor to be saved. Never owns.
+struct Tensor {
+  std::string name;
+  const void* data = nullptr;
+  DType dtype = DType::Float32;
+  std::vector<std::int64_t> shape;
+};
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+// Writes one safetensors file: temporary name, fsync, rename. Call it on one rank.
+inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata) {
+  std::vector<ddp_tensor> c_tensors;
+  std::vector<ddp_metadata_entry> c_metadata;
+  for (const Tensor& t : tensors) {
+    c_tensors.push_back({t.name.c_str(), t.data, static_cast<std::int32_t>(t.dtype), t.shape.data(), t.shape.size()});
+  }
+  for (const auto& [key, value] : metadata) c_metadata.push_back({key.c_str(), value.c_str()});
+  detail::check(ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(),
+                                    c_metadata.size()));
+}
+
+// A safetensors file opened for reading.
+class Checkpoint {
+ public:
+  // Validates the header; throws Error with DDP_CORRUPT if the file is truncated or malformed.
+  explicit Checkpoint(const std::string& path) {
+    ddp_checkpoint* checkpoint = nullptr;
+    detail::check(ddp_checkpoint_open(path.c_str(), &checkpoint));
+    checkpoint_.reset(checkpoint);
+  }
+  std::optional<std::string> metadata(const std::string& key) const {
+    const char* value = ddp_checkpoint_metadata(checkpoint_.get(), key.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  }
+  // Copies the tensor into buffer; throws if its type or shape is not the one asked for.
+  void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
+    detail::check(ddp_checkpoint_read(checkpoint_.get(), name.c_str(), buffer.c(), shape.data(), shape.size()));
+  }
+
+ private:
+  std::unique_ptr<ddp_checkpoint, detail::Deleter> checkpoint_;
+};
+
+// Leaves `message` where the launcher's failure report finds it. Call it before exiting with an error.
+inline void record_error(const std::string& message) { ddp_record_error(message.c_str()); }
+
+}  // namespace ddp
