@@ -17,7 +17,7 @@ template <typename... Values>
 
 }  // namespace ddp::rendezvous
 
-#define DDP_CHECK(condition, ...)                                                                           \
-  do {                                                                                                      \
+#define DDP_CHECK(condition, ...)                                                                                 \
+  do {                                                                                                            \
     if (!(condition)) ::ddp::rendezvous::check_failed(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__); \
   } while (false)

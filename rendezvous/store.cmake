@@ -1,0 +1,12 @@
+# The store half: c10d codec, store core, server and client. Linked into ddprun and into libddp: no log, no JSON.
+add_library(ddprun_store STATIC
+  c10d_protocol.cpp
+  net/asio.cpp
+  net/listen.cpp
+  store_client.cpp
+  store_core.cpp
+  store_server.cpp)
+add_library(ddprun::store ALIAS ddprun_store)
+ddprun_target(ddprun_store)
+target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
+target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads)

@@ -6,25 +6,25 @@
 namespace ddp::rendezvous::contract {
 
 // ---- Environment, written by ddprun for every worker (torchrun's names and meanings) ----
-inline constexpr char kRank[] = "RANK";                            // global rank, 0..WORLD_SIZE-1
-inline constexpr char kLocalRank[] = "LOCAL_RANK";                 // index on this node (0 with --virtual-local-rank)
-inline constexpr char kGroupRank[] = "GROUP_RANK";                 // node rank of this agent
-inline constexpr char kGroupWorldSize[] = "GROUP_WORLD_SIZE";      // number of agents
-inline constexpr char kLocalWorldSize[] = "LOCAL_WORLD_SIZE";      // workers on this node
-inline constexpr char kWorldSize[] = "WORLD_SIZE";                 // workers of the job
-inline constexpr char kRoleName[] = "ROLE_NAME";                   // --role
-inline constexpr char kRoleRank[] = "ROLE_RANK";                   // rank within the role
-inline constexpr char kRoleWorldSize[] = "ROLE_WORLD_SIZE";        // workers of the role
-inline constexpr char kMasterAddr[] = "MASTER_ADDR";               // where the c10d store listens
+inline constexpr char kRank[] = "RANK";                        // global rank, 0..WORLD_SIZE-1
+inline constexpr char kLocalRank[] = "LOCAL_RANK";             // index on this node (0 with --virtual-local-rank)
+inline constexpr char kGroupRank[] = "GROUP_RANK";             // node rank of this agent
+inline constexpr char kGroupWorldSize[] = "GROUP_WORLD_SIZE";  // number of agents
+inline constexpr char kLocalWorldSize[] = "LOCAL_WORLD_SIZE";  // workers on this node
+inline constexpr char kWorldSize[] = "WORLD_SIZE";             // workers of the job
+inline constexpr char kRoleName[] = "ROLE_NAME";               // --role
+inline constexpr char kRoleRank[] = "ROLE_RANK";               // rank within the role
+inline constexpr char kRoleWorldSize[] = "ROLE_WORLD_SIZE";    // workers of the role
+inline constexpr char kMasterAddr[] = "MASTER_ADDR";           // where the c10d store listens
 inline constexpr char kMasterPort[] = "MASTER_PORT";
 inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // the job's, equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
 inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // exactly "True": nobody but ddprun hosts it
-inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";    // where a worker may leave error.json
+inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // where a worker may leave error.json
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
-inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";        // inherited, else "1" with more than one worker
+inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // inherited, else "1" with more than one worker
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 
 // ---- Environment, ddprun's own ----
@@ -32,8 +32,8 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits n
                                                               // inherited by its descendants, which ddprun finds by it
 
 // ---- Environment, read by libddp only ----
-inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";  // folder with libddp_gloo.so, before the usual places
-inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";       // interface for CPU collectives
+inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with libddp_gloo.so, before the usual places
+inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What an agent and the coordinator say to each other: two messages, each the sender's whole state.
+//
+//     agent ── AgentState ──▶ coordinator      what I am, what my workers are doing, what I want
+//     agent ◀── Directive ── coordinator      what this node shall do now
+//
+// The link is level-triggered: each side sends its state when it changes and again after every connect, so a lost,
+// repeated or late message needs no special code. A message about an older round is ignored.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::rendezvous {
+
+using WallTime = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
+
+// How a process ended.
+struct ExitStatus {
+  int code = 0;    // exit code, if it exited
+  int signal = 0;  // the signal that killed it, else 0
+  bool success() const { return code == 0 && signal == 0; }
+  // What a shell would say: the code, or 128 + the signal.
+  int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  bool operator==(const ExitStatus&) const = default;
+};
+
+// "was killed by SIGKILL", "exited with code 7"
+std::string in_words(const ExitStatus& status);
+
+// One worker that did not end well, with everything its agent knows about it.
+struct WorkerFailure {
+  int rank = 0;
+  int local_rank = 0;
+  std::string host;
+  int pid = 0;
+  ExitStatus status;
+  WallTime time;                         // when its agent learned of it
+  bool already_exiting = false;          // it was on its way out when this node's first failure was noticed
+  bool stopped_by_ddprun = false;        // it died after ddprun had told it to: never a cause
+  std::string message;                   // what the error file says, or why it could not be started
+  std::vector<std::string> stderr_tail;  // the last lines it wrote to stderr
+  bool operator==(const WorkerFailure&) const = default;
+};
+
+// "rank 5 on node b was killed by SIGKILL"
+std::string in_words(const WorkerFailure& failure);
+
+enum class WorkersPhase {
+  Idle,      // no process of any round is left on this node
+  Running,   // workers of `round` run
+  Stopping,  // workers of `round` were told to end
+};
+
+struct AgentState {
+  std::string job;          // run id; both sides must agree on it
+  std::string incarnation;  // names this agent process
+  std::string host;
+  int node_rank = 0;
+  int slots = 0;  // workers this node runs
+  int round = 0;  // the newest round this node ran; 0: none yet
+  WorkersPhase phase = WorkersPhase::Idle;
+  bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
+  std::vector<WorkerFailure> failures;  // of `round`, in the order they were noticed
+  int stop_signal = 0;                  // the user told this agent to end the job with this signal, else 0
+  std::vector<int> unkillable;          // pids that outlived SIGKILL
+  bool operator==(const AgentState&) const = default;
+};
+
+// One node's place in a round.
+struct Assignment {
+  int node_rank = 0;
+  int node_count = 0;
+  int base_rank = 0;  // worker i of this node has rank base_rank + i
+  int world_size = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string master_addr;
+  std::uint16_t master_port = 0;
+  bool operator==(const Assignment&) const = default;
+};
+
+struct Directive {
+  enum class Kind {
+    Wait,  // nothing to do yet
+    Run,   // run the workers of `round` as `assignment` says
+    Stop,  // end the workers of `round` with `stop_signal`, then report Idle
+    Exit,  // the job is over: leave with `exit_code`
+  };
+  Kind kind = Kind::Wait;
+  int round = 0;
+  Assignment assignment;                // Run
+  int stop_signal = 0;                  // Stop
+  int exit_code = 0;                    // Exit
+  std::string reason;                   // in words, for the user
+  std::optional<WorkerFailure> cause;   // the failure that decided it, if one did
+  std::vector<WorkerFailure> failures;  // Exit: all failures of the last round, the cause among them
+  bool operator==(const Directive&) const = default;
+};
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/net/listen.hpp"
+
+#include <dirent.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+#include "rendezvous/error.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+// Port 0: how often to let the system pick another port because the one it picked is taken on a later address.
+constexpr int kPicks = 32;
+
+struct Address {
+  std::string text;
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  bool is_v6() const { return storage.ss_family == AF_INET6; }
+  in_port_t& port() {  // in network order
+    if (is_v6()) return reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port;
+    return reinterpret_cast<sockaddr_in*>(&storage)->sin_port;
+  }
+  bool is_v6_loopback_or_any() const {
+    if (!is_v6()) return false;
+    const in6_addr& bytes = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&bytes) || IN6_IS_ADDR_UNSPECIFIED(&bytes);
+  }
+  // As people write it: [::1]:29500
+  std::string at(std::uint16_t number) const {
+    return (is_v6() ? "[" + text + "]" : text) + ":" + std::to_string(number);
+  }
+};
+
+Address parse(const std::string& text) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(text.c_str(), "0", &hints, &found) != 0) {
+    throw Error(ErrorCode::InvalidArgument, "cannot listen on \"" + text + "\": not a numeric address");
+  }
+  Address address;
+  address.text = text;
+  address.size = found->ai_addrlen;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  ::freeaddrinfo(found);
+  return address;
+}
+
+// One socket, listening; an errno if not. In: the port wanted. Out: the port it has.
+struct Outcome {
+  int socket = -1;
+  int error = 0;
+};
+
+Outcome open_one(Address address, std::uint16_t& port) {
+  const int fd = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+  if (fd < 0) return {-1, errno};
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // past connections in TIME_WAIT do not hold the port
+  if (address.is_v6()) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  address.port() = htons(port);
+  auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
+  // With SO_REUSEADDR a second bind may succeed and only the second listen fail. The kernel caps the backlog.
+  if (::bind(fd, raw, address.size) != 0 || ::listen(fd, INT_MAX) != 0 || ::getsockname(fd, raw, &address.size) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return {-1, error};
+  }
+  port = ntohs(address.port());
+  return {fd, 0};
+}
+
+bool family_is_missing(const Address& address, int error) {
+  // IPv6 compiled out, or switched off by sysctl: then not even ::1 can be bound.
+  return error == EAFNOSUPPORT || (error == EADDRNOTAVAIL && address.is_v6_loopback_or_any());
+}
+
+[[noreturn]] void refuse(const Address& address, std::uint16_t port, int error) {
+  std::string message = "cannot listen on " + address.at(port) + ": ";
+  switch (error) {
+    case EADDRINUSE: {
+      const std::string owner = port == 0 ? "" : port_owner(port);
+      message += "port " + std::to_string(port) + " is taken" + (owner.empty() ? "" : " by " + owner) +
+                 "; choose another --master_port, or leave it out to get a free one";
+      break;
+    }
+    case EACCES:
+      message += "not allowed (ports below 1024 are the system's); choose another --master_port";
+      break;
+    case EADDRNOTAVAIL:
+      message += "this machine does not have that address; choose one of its own";
+      break;
+    case EMFILE:
+    case ENFILE:
+      message += "too many open files; raise the limit (ulimit -n)";
+      break;
+    default:
+      message += std::generic_category().message(error);
+  }
+  throw Error(ErrorCode::System, message);
+}
+
+// Inodes of the sockets that listen on this port, as /proc/net/tcp lists them.
+std::set<std::string> listening_inodes(std::uint16_t port) {
+  std::set<std::string> inodes;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    std::string line;
+    while (std::getline(file, line)) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
+      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
+      const std::size_t colon = local.rfind(':');
+      if (state != "0A" || colon == std::string::npos) continue;
+      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == port) inodes.insert(inode);
+    }
+  }
+  return inodes;
+}
+
+using Directory = std::unique_ptr<DIR, decltype([](DIR* directory) { ::closedir(directory); })>;
+
+bool holds_one_of(const std::string& fd_directory, const std::set<std::string>& inodes) {
+  const Directory directory(::opendir(fd_directory.c_str()));
+  if (!directory) return false;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    char target[64];
+    const auto size = ::readlink((fd_directory + "/" + entry->d_name).c_str(), target, sizeof target);
+    const std::string link(target, size > 0 ? static_cast<std::size_t>(size) : 0);
+    if (link.starts_with("socket:[") && inodes.contains(link.substr(8, link.size() - 9))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port) {
+  std::vector<Address> addresses;
+  for (const std::string& text : numeric_addresses) addresses.push_back(parse(text));
+  if (addresses.empty()) throw Error(ErrorCode::InvalidArgument, "cannot listen: no address given");
+
+  for (int pick = 1;; ++pick) {
+    Listeners listeners{{}, port};
+    const Address* failed = nullptr;
+    int error = 0;
+    for (const Address& address : addresses) {
+      const Outcome outcome = open_one(address, listeners.port);
+      if (outcome.socket >= 0) {
+        listeners.sockets.push_back(outcome.socket);
+        continue;
+      }
+      failed = &address;
+      error = outcome.error;
+      if (!family_is_missing(address, error)) break;
+    }
+    const bool all = failed == nullptr || family_is_missing(*failed, error);
+    if (all && !listeners.sockets.empty()) return listeners;
+    for (const int socket : listeners.sockets) ::close(socket);
+    const bool unlucky_pick = port == 0 && error == EADDRINUSE && pick < kPicks;
+    if (!unlucky_pick) refuse(*failed, listeners.port, error);
+  }
+}
+
+std::string port_owner(std::uint16_t port) {
+  const std::set<std::string> inodes = listening_inodes(port);
+  const Directory proc(inodes.empty() ? nullptr : ::opendir("/proc"));
+  if (!proc) return "";
+  while (const dirent* entry = ::readdir(proc.get())) {
+    const std::string pid = entry->d_name;
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!holds_one_of("/proc/" + pid + "/fd", inodes)) continue;
+    std::string name;
+    std::ifstream file("/proc/" + pid + "/comm");
+    std::getline(file, name);
+    return "pid " + pid + (name.empty() ? "" : " (" + name + ")");
+  }
+  return "";
+}
+
+}  // namespace ddp::rendezvous
