@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pass over argv before CLI11: where ddprun's own options end and the program begins, and what each option is
+// called in full. It does what Python's argparse does for torchrun and CLI11 does not: dashes and underscores alike,
+// unambiguous prefixes, nothing of the program's arguments touched.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::apps {
+
+struct OptionName {
+  std::string name;  // "nproc-per-node", without dashes in front
+  char letter = 0;   // 'm' for -m
+  bool has_value = true;
+};
+
+struct Arguments {
+  std::vector<std::string> options;    // "--nproc-per-node=8": full names, one word each
+  std::optional<std::string> program;  // the first word that is no option
+  std::vector<std::string> program_args;
+};
+
+// Throws UsageError (options.hpp) for an unknown or ambiguous option, with the nearest known one, or a missing value.
+Arguments split_arguments(const std::vector<std::string>& words, const std::vector<OptionName>& known);
+
+}  // namespace ddp::apps

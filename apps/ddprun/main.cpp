@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddprun: parse, fork the agent under its guardian, run the job, exit with its code.
+//
+// Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 126/127 the program cannot be executed / was not found; else
+// that of the first worker that failed, or 128 + the signal that ended it or ddprun.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <variant>
+
+#include "apps/ddprun/options.hpp"
+#include "launcher/agent.hpp"
+#include "launcher/guardian.hpp"
+#include "launcher/program.hpp"
+
+namespace {
+
+int fail(int exit_code, const char* what) {
+  fprintf(stderr, "ddprun: %s\n", what);
+  return exit_code;
+}
+
+// With 0, 1 or 2 closed, the next pipe would get that number and be taken for the console.
+void open_standard_descriptors() {
+  int fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = dup(fd);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+int run(const ddp::apps::Launch& launch) {
+  return ddp::launcher::run_guarded([&](const ddp::launcher::Guarded& guarded) {
+    try {
+      return ddp::launcher::run_agent(launch.config, launch.log_level, guarded);
+    } catch (const std::exception& error) {
+      return fail(1, error.what());
+    }
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_descriptors();
+  try {
+    const std::string own_folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    const auto options = ddp::apps::parse_options({argv + 1, argv + argc}, own_folder);
+    if (const auto* print = std::get_if<ddp::apps::JustPrint>(&options)) {
+      fputs(print->text.c_str(), stdout);
+      return 0;
+    }
+    return run(std::get<ddp::apps::Launch>(options));
+  } catch (const ddp::apps::UsageError& error) {
+    fail(2, error.what());
+    fputs("usage: ddprun [options] program [arguments]; ddprun --help explains them\n", stderr);
+    return 2;
+  } catch (const ddp::launcher::ProgramError& error) {
+    return fail(error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    return fail(1, error.what());
+  }
+}

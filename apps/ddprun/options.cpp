@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options.hpp"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <cstring>
+
+#include "apps/ddprun/arguments.hpp"
+#include "apps/ddprun/help.hpp"
+#include "launcher/gpus.hpp"
+#include "launcher/random_id.hpp"
+#include "rendezvous/error.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
+constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+// Options of torchrun that this version knows but cannot do.
+struct NotYet {
+  OptionName option;
+  const char* instead;
+};
+const NotYet kNotYet[] = {
+    {{"redirects", 'r'}, "every worker's output goes to the console, whole lines at a time"},
+    {{"tee", 't'}, "every worker's output goes to the console, whole lines at a time"},
+    {{"local-ranks-filter"}, "filter in the program, by LOCAL_RANK"},
+    {{"duplicate-stdout-filters"}, "use grep on ddprun's output"},
+    {{"duplicate-stderr-filters"}, "use grep on ddprun's output"},
+    {{"log-line-prefix-template"}, "lines appear as the workers wrote them"},
+    {{"logs-specs"}, "it names a Python plug-in, which a native launcher cannot load"},
+    {{"event-log-handler"}, "use --log-level info"},
+    {{"numa-binding"}, "start ddprun under numactl"},
+    {{"run-path", 0, false}, "leave it out: scripts are run as `python script.py`"},
+    {{"print-completion"}, "there is none yet"},
+};
+
+// The values as CLI11 fills them, before they are checked against each other.
+struct Raw {
+  std::string nproc_per_node = "1";
+  std::string nnodes = "1:1";
+  int node_rank = 0;
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
+  std::string rdzv_conf;
+  bool standalone = false;
+  int max_restarts = 0;
+  double monitor_interval = 0.1;
+  std::string start_method = "spawn";
+  std::string role = "default";
+  bool module = false;
+  bool no_python = false;
+  std::string log_dir;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  std::string local_addr;
+  std::string signals = kDefaultSignals;
+  int shutdown_timeout = 30;
+  bool virtual_local_rank = false;
+  std::string gpus;
+  std::string log_level = "warning";
+  bool version = false;
+};
+
+std::string pet(const std::string& name) {
+  std::string variable = "PET_" + name;
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return variable;
+}
+
+// A CLI11 check with words of our own. `what`: "a number of seconds, 0 or more".
+template <typename T>
+auto in_range(T low, T high, const char* what) {
+  return [low, high, what](const std::string& text) -> std::string {
+    T number{};
+    const bool good = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+    return good ? "" : "'" + text + "' is not " + what;
+  };
+}
+const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
+const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
+
+// Declares every option once: name, variable, type, group, help.
+class Declaration {
+ public:
+  explicit Declaration(CLI::App& app) : app_(app) {}
+
+  void group(const std::string& name) { group_ = name; }
+
+  template <typename T>
+  CLI::Option* value(const std::string& name, T& target, const std::string& shown, const std::string& help) {
+    names_.push_back({name});
+    return app_.add_option("--" + name, target, help)
+        ->group(group_)
+        ->type_name(shown)
+        ->envname(pet(name))
+        ->capture_default_str();
+  }
+
+  CLI::Option* flag(const std::string& name, bool& target, const std::string& help, char letter = 0) {
+    names_.push_back({name, letter, false});
+    const std::string spelled = (letter ? std::string("-") + letter + "," : "") + "--" + name;
+    return app_.add_flag(spelled, target, help)->group(group_)->envname(pet(name));
+  }
+
+  const std::vector<OptionName>& names() const { return names_; }
+
+ private:
+  CLI::App& app_;
+  std::string group_;
+  std::vector<OptionName> names_ = {{"help", 'h', false}};
+};
+
+std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
+  Declaration d(app);
+  d.group("Workers");
+  d.value("nproc-per-node", raw.nproc_per_node, "N|cpu|gpu|auto",
+          "Workers on this node: a number, one per CPU, one per GPU, or auto: one per GPU if there are any, else one "
+          "per CPU.");
+  d.value("gpus", raw.gpus, "LIST",
+          "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.");
+  d.flag("virtual-local-rank", raw.virtual_local_rank,
+         "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
+  d.value("role", raw.role, "NAME", "Role of the workers (ROLE_NAME).");
+  d.value("log-dir", raw.log_dir, "DIR",
+          "Where workers leave error files: DIR/<run id>_<random>/attempt_<n>/<local rank>/error.json. Default: a "
+          "temporary folder.");
+
+  d.group("Program");
+  d.flag("module", raw.module, "The program is a Python module: run `python -u -m program`.", 'm');
+  d.flag("no-python", raw.no_python, "Execute the program as it is, also if it looks like a Python script.");
+
+  d.group("Failure and shutdown");
+  d.value("max-restarts", raw.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
+      ->check(kCount);
+  d.value("shutdown-timeout", raw.shutdown_timeout, "SECONDS",
+          "From the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default.")
+      ->check(kSeconds);
+  d.value("signals-to-handle", raw.signals, "NAMES",
+          "Signals to ddprun that end the job: forwarded once, then the grace period; a second one kills at once.");
+
+  d.group("Nodes and rendezvous");
+  d.value("nnodes", raw.nnodes, "N|MIN:MAX", "Number of nodes; more than 1 is not there yet.");
+  d.value("node-rank", raw.node_rank, "N", "Rank of this node.")->check(kCount);
+  d.value("master-addr", raw.master_addr, "ADDRESS", "Address of this node that workers are told (MASTER_ADDR).");
+  d.value("master-port", raw.master_port, "PORT",
+          "Port of the job's store (MASTER_PORT). Default: any free one, so that jobs do not collide.")
+      ->check(in_range(0, 65535, "a port number"));
+  d.flag("standalone", raw.standalone, "One node, a free port: the default with one node.");
+  d.value("rdzv-backend", raw.rdzv_backend, "static|c10d", "How nodes find each other; one node needs neither.");
+  d.value("rdzv-endpoint", raw.rdzv_endpoint, "HOST[:PORT]", "With static: the same as --master-addr, --master-port.");
+  d.value("rdzv-id", raw.rdzv_id, "NAME", "The run's id (TORCHELASTIC_RUN_ID). Default: a random one.");
+  d.value("rdzv-conf", raw.rdzv_conf, "K=V,...", "Accepted; nothing in it concerns one node.");
+  d.value("local-addr", raw.local_addr, "ADDRESS", "Accepted; one node needs none.");
+
+  d.group("ddprun itself");
+  d.value("log-level", raw.log_level, "LEVEL", "What ddprun says: debug, info, warning, error.")->envname("LOGLEVEL");
+  d.value("monitor-interval", raw.monitor_interval, "SECONDS",
+          "Accepted; ddprun hears of a death when it happens and polls nothing.")
+      ->check(in_range(1e-9, 1e9, "a number of seconds above 0"));
+  d.value("start-method", raw.start_method, "spawn|fork|forkserver", "Accepted; workers are always executed.")
+      ->check([](const std::string& text) -> std::string {
+        return text == "spawn" || text == "fork" || text == "forkserver" ? "" : "give spawn, fork or forkserver";
+      });
+  d.flag("version", raw.version, "Print the version.")->envname("");
+  app.set_help_flag("-h,--help", "Print this page.")->group("ddprun itself");
+
+  std::vector<OptionName> names = d.names();
+  for (const NotYet& entry : kNotYet) names.push_back(entry.option);
+  return names;
+}
+
+void refuse_what_is_not_there(const std::vector<std::string>& options) {
+  for (const std::string& option : options) {
+    for (const NotYet& entry : kNotYet) {
+      if (option.substr(2, option.find('=') - 2) == entry.option.name) {
+        throw UsageError("--" + entry.option.name + " is not there yet in this version; " + entry.instead);
+      }
+    }
+  }
+}
+
+int parse_number(const std::string& text) {
+  const bool digits = !text.empty() && text.size() < 8 &&
+                      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+  return digits ? std::stoi(text) : -1;
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                     : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// GPUs this node gives the job: those listed, else those found.
+int usable_gpus(const std::optional<std::string>& gpus) {
+  const auto visible = launcher::visible_gpus(gpus);
+  if (!visible || visible->empty()) return 0;
+  return static_cast<int>(std::count(visible->begin(), visible->end(), ',')) + 1;
+}
+
+int worker_count(const std::string& text, const std::optional<std::string>& gpus) {
+  if (text == "cpu") return usable_cpus();
+  if (text == "gpu" || text == "auto") {
+    const int count = usable_gpus(gpus);
+    if (count > 0) return count;
+    if (text == "auto") return usable_cpus();
+    throw UsageError(
+        "--nproc-per-node gpu: no GPU found (NVML sees none, and neither --gpus nor CUDA_VISIBLE_DEVICES "
+        "names one); give a number, or use auto");
+  }
+  const int count = parse_number(text);
+  if (count < 1) throw UsageError("--nproc-per-node " + text + ": give a number above 0, or cpu, gpu or auto");
+  return count;
+}
+
+void check_nodes(const Raw& raw) {
+  const auto colon = raw.nnodes.find(':');
+  const int min = parse_number(raw.nnodes.substr(0, colon));
+  const int max = colon == std::string::npos ? min : parse_number(raw.nnodes.substr(colon + 1));
+  if (min < 1 || max < min) {
+    throw UsageError("--nnodes " + raw.nnodes + ": give a number of nodes, or MIN:MAX with 0 < MIN <= MAX");
+  }
+  if (max > 1) {
+    throw UsageError("--nnodes " + raw.nnodes + ": jobs of more than one node are not there yet in this version");
+  }
+  if (raw.node_rank != 0) {
+    throw UsageError("--node-rank " + std::to_string(raw.node_rank) + ": with one node it can only be 0");
+  }
+  if (raw.rdzv_backend != "static" && raw.rdzv_backend != "c10d") {
+    throw UsageError("--rdzv-backend " + raw.rdzv_backend + ": this version knows static and c10d");
+  }
+}
+
+struct Endpoint {
+  std::string host;
+  int port = 0;  // 0: not given
+};
+
+// "host", "host:port", "[v6]", "[v6]:port"
+Endpoint parse_endpoint(const std::string& text) {
+  const std::string wrong =
+      "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
+  std::string host = text, port;
+  if (text[0] == '[') {
+    const auto end = text.find(']');
+    if (end == std::string::npos) throw UsageError(wrong);
+    host = text.substr(1, end - 1);
+    port = text.substr(end + 1);
+    if (!port.empty() && port[0] != ':') throw UsageError(wrong);
+  } else if (const auto colon = text.rfind(':'); colon != std::string::npos) {
+    host = text.substr(0, colon);
+    port = text.substr(colon);
+  }
+  Endpoint endpoint{host, 0};
+  if (!port.empty()) {
+    endpoint.port = parse_number(port.substr(1));
+    if (endpoint.port < 0 || endpoint.port > 65535) throw UsageError(wrong);
+  }
+  if (host.empty()) throw UsageError(wrong);
+  return endpoint;
+}
+
+bool is_own_address(const sockaddr* address, socklen_t size) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool own = bind(fd, address, size) == 0;  // on port 0: only an own address can be bound
+  close(fd);
+  return own;
+}
+
+// Where the store listens: loopback, and every other own address that master_addr means.
+std::vector<std::string> store_addresses(const std::string& master_addr) {
+  std::vector<std::string> addresses = {"127.0.0.1", "::1"};
+  std::string host = master_addr;
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    throw UsageError("--master-addr " + master_addr + ": " + gai_strerror(error) +
+                     "; give an address or name of this machine, or leave it out");
+  }
+  bool any_own = false;
+  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
+    char text[NI_MAXHOST];
+    getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    if (!is_own_address(entry->ai_addr, entry->ai_addrlen)) continue;
+    any_own = true;
+    if (std::find(addresses.begin(), addresses.end(), text) == addresses.end()) addresses.push_back(text);
+  }
+  freeaddrinfo(found);
+  if (!any_own) {
+    throw UsageError("--master-addr " + master_addr +
+                     " is not an address of this machine; with one node, leave it out or name this machine");
+  }
+  return addresses;
+}
+
+// Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
+void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    int number = 0;
+    for (int signal = 1; signal < SIGRTMIN && number == 0; ++signal) {
+      const char* abbreviation = sigabbrev_np(signal);
+      if (abbreviation && name == std::string("SIG") + abbreviation) number = signal;
+    }
+    if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
+      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is no signal that can be handled; skipped\n", name.c_str());
+      continue;
+    }
+    struct sigaction current = {};
+    sigaction(number, nullptr, &current);
+    // nohup ddprun ... & must survive the terminal, so a hang-up that was ignored from outside stays ignored.
+    if (is_default && number == SIGHUP && current.sa_handler == SIG_IGN) continue;
+    config.stop_signals.push_back(number);
+  }
+  config.stop_signal_names = names;
+}
+
+launcher::LaunchConfig to_config(const Raw& raw, const CLI::App& app) {
+  launcher::LaunchConfig config;
+  check_nodes(raw);
+  if (app.count("--gpus") > 0 || !raw.gpus.empty()) config.gpus = raw.gpus;
+  config.workers = worker_count(raw.nproc_per_node, config.gpus);
+  config.role = raw.role;
+  config.run_id = raw.rdzv_id.empty() ? launcher::random_id() : raw.rdzv_id;
+  config.max_restarts = raw.max_restarts;
+  config.shutdown_timeout = std::chrono::seconds(raw.shutdown_timeout);
+  config.virtual_local_rank = raw.virtual_local_rank;
+  config.log_dir = raw.log_dir;
+  parse_signals(raw.signals, raw.signals == kDefaultSignals, config);
+
+  Endpoint master{raw.master_addr, raw.master_port};
+  if (!raw.rdzv_endpoint.empty() && raw.rdzv_backend == "static" && !raw.standalone) {
+    master = parse_endpoint(raw.rdzv_endpoint);
+  }
+  if (raw.standalone) master = {"127.0.0.1", 0};
+  config.master_addr = master.host;
+  config.master_port = static_cast<std::uint16_t>(master.port);
+  config.store_addresses = store_addresses(master.host);
+  return config;
+}
+
+}  // namespace
+
+std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments,
+                                              const std::string& own_folder) {
+  CLI::App app;
+  app.formatter(std::make_shared<ManualPage>());
+  Raw raw;
+  if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
+    raw.shutdown_timeout = parse_number(seconds);
+    if (raw.shutdown_timeout < 0) {
+      throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
+    }
+  }
+  const std::vector<OptionName> names = declare(app, raw);
+  Arguments split = split_arguments(arguments, names);
+  refuse_what_is_not_there(split.options);
+  try {
+    app.parse(std::vector<std::string>(split.options.rbegin(), split.options.rend()));  // CLI11 takes them reversed
+  } catch (const CLI::CallForHelp&) {
+    return JustPrint{app.help()};
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  if (raw.version) return JustPrint{kVersion};
+  if (!split.program) throw UsageError("no program given: nothing to run");
+  if (raw.module && raw.no_python) throw UsageError("--module and --no-python contradict each other; choose one");
+
+  Launch launch;
+  try {
+    launch.log_level = launcher::log_level_from(raw.log_level);
+  } catch (const rendezvous::Error& error) {
+    throw UsageError(std::string("--log-level: ") + error.what());
+  }
+  launch.config = to_config(raw, app);
+  const auto kind = raw.module      ? launcher::ProgramKind::Module
+                    : raw.no_python ? launcher::ProgramKind::Direct
+                                    : launcher::ProgramKind::Guess;
+  launch.config.program = launcher::find_program(*split.program, kind, own_folder);
+  launch.config.program_args = std::move(split.program_args);
+  return launch;
+}
+
+}  // namespace ddp::apps

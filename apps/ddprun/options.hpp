@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddprun's command line: torchrun's options in both spellings, PET_* variables, everything after the program left to
+// the program. CLI11 is seen in options.cpp only. Bad input throws UsageError and nothing has been started.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/launch_config.hpp"
+#include "launcher/log.hpp"
+
+namespace ddp::apps {
+
+// Exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Launch {
+  launcher::LaunchConfig config;
+  launcher::LogLevel log_level = launcher::LogLevel::Warning;
+};
+// --help or --version: text for stdout, exit code 0.
+struct JustPrint {
+  std::string text;
+};
+
+// arguments: argv without its first. own_folder: where ddprun lies. Throws UsageError or launcher::ProgramError.
+std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const std::string& own_folder);
+
+}  // namespace ddp::apps

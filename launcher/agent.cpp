@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent.hpp"
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "launcher/agent_core.hpp"
+#include "launcher/attempt_folder.hpp"
+#include "launcher/error_file.hpp"
+#include "launcher/failure_report.hpp"
+#include "launcher/gpus.hpp"
+#include "launcher/output.hpp"
+#include "launcher/process_tree.hpp"
+#include "launcher/random_id.hpp"
+#include "launcher/spawner.hpp"
+#include "launcher/worker_environment.hpp"
+#include "rendezvous/coordinator.hpp"
+#include "rendezvous/error.hpp"
+#include "rendezvous/link_stream.hpp"
+#include "rendezvous/net/asio.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace asio = rendezvous::asio;
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+using rendezvous::ExitStatus;
+
+namespace {
+
+constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
+constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
+
+std::string host_name() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+ExitStatus status_of(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) return {.code = info.si_status, .signal = 0};
+  return {.code = 0, .signal = info.si_status};
+}
+
+class Agent {
+ public:
+  Agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded)
+      : config_(config),
+        log_(output_, log_level),
+        attempts_(config.log_dir, config.run_id),
+        inherited_(inherited_environment()),
+        visible_gpus_(visible_gpus(config.gpus)),
+        core_({.job = config.run_id,
+               .incarnation = random_id(),
+               .host = host_name(),
+               .node_rank = 0,
+               .workers = config.workers,
+               .shutdown_timeout = config.shutdown_timeout}),
+        coordinator_({.job = config.run_id, .nodes = 1, .max_restarts = config.max_restarts}, config.store_addresses,
+                     config.master_port, config.master_addr),
+        signals_(io_, open_signals()),
+        guardian_(io_, guarded.guardian_fd) {
+    if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
+  }
+
+  int run() {
+    wait_for_signals();
+    wait_for_guardian();
+    connect();
+    io_.run();
+    return *exit_code_;
+  }
+
+ private:
+  struct Worker {
+    pid_t pid = 0;
+    bool reaped = false;
+    std::string incarnation;
+    std::string error_file;
+  };
+
+  // ---- events ----
+
+  static int open_signals() {
+    const sigset_t set = managed_signals();  // blocked since before the first thread
+    const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) throw Error(ErrorCode::System, std::string("cannot open a signalfd: ") + strerror(errno));
+    return fd;
+  }
+
+  void wait_for_signals() {
+    signals_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
+      if (error) return;
+      signalfd_siginfo info;
+      while (read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+        on_signal(static_cast<int>(info.ssi_signo));
+      }
+      if (!exit_code_) wait_for_signals();
+    });
+  }
+
+  void on_signal(int signal) {
+    if (signal == SIGCHLD) return reap();
+    if (std::find(config_.stop_signals.begin(), config_.stop_signals.end(), signal) != config_.stop_signals.end()) {
+      return handle(StopSignal{signal});
+    }
+    if (signal == SIGWINCH) output_.resize();
+    if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) {
+      // Passed on to the programs themselves, not to what they have started: their handlers are the ones meant.
+      for (const Worker& worker : workers_) {
+        if (!worker.reaped) kill(worker.pid, signal);
+      }
+    }
+  }
+
+  void wait_for_guardian() {
+    guardian_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
+      if (!error) handle(GuardianGone{});
+    });
+  }
+
+  void connect() {
+    rendezvous::LinkStream<rendezvous::Directive>::Socket socket(io_, asio::generic::stream_protocol(AF_UNIX, 0),
+                                                                 coordinator_.connect_agent());
+    link_ = std::make_shared<rendezvous::LinkStream<rendezvous::Directive>>(
+        std::move(socket), [this](rendezvous::Directive directive) { handle(DirectiveArrived{std::move(directive)}); },
+        [this](const std::string& why) { handle(CoordinatorGone{why}); });
+    link_->start();
+    link_->send(core_.state());
+  }
+
+  // Whoever has died: workers, and what dead workers left behind.
+  void reap() {
+    while (true) {
+      siginfo_t info = {};
+      // WNOWAIT: a zombie keeps its pid, so its process group can be killed before the number is free again.
+      if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+      const auto worker = std::find_if(workers_.begin(), workers_.end(),
+                                       [&](const Worker& w) { return w.pid == info.si_pid && !w.reaped; });
+      if (worker != workers_.end()) kill(-info.si_pid, SIGKILL);
+      waitpid(info.si_pid, nullptr, 0);
+      if (worker != workers_.end()) on_worker_exit(*worker, status_of(info));
+    }
+    if (clearing_) {
+      clear_descendants();
+    } else {
+      kill_leftovers();
+    }
+  }
+
+  void on_worker_exit(Worker& worker, ExitStatus status) {
+    worker.reaped = true;
+    WorkerExited event;
+    event.local_rank = static_cast<int>(&worker - workers_.data());
+    event.time = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+    if (const auto failure = spawned_->exec_failure(event.local_rank)) {
+      event.message = "cannot execute " + config_.program.path + ": " + strerror(failure->error);
+      status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
+    }
+    event.status = status;
+    if (!status.success()) {
+      for (const Worker& other : workers_) {
+        if (!other.reaped && is_exiting(other.pid)) event.exiting.push_back(static_cast<int>(&other - workers_.data()));
+      }
+    }
+    log_.info("worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
+              in_words(status));
+    handle(event);
+  }
+
+  // Descendants that had left a dead worker's process group are children of this subreaper now, next to what living
+  // workers have orphaned: the inherited incarnation tells whose they are. One that is born meanwhile becomes our child
+  // when its parent dies, and that death brings us here again.
+  void kill_leftovers() {
+    const auto is_reaped = [](const Worker& w) { return w.reaped; };
+    if (std::none_of(workers_.begin(), workers_.end(), is_reaped)) return;
+    if (std::all_of(workers_.begin(), workers_.end(), is_reaped))
+      return;  // then everything goes, see clear_descendants
+    for (const pid_t child : children_of_self()) {
+      const bool is_leftover = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+        return w.reaped && was_started_with(child, contract::kIncarnation, w.incarnation);
+      });
+      if (!is_leftover) continue;
+      for (const pid_t pid : descendants_of(child)) kill(pid, SIGKILL);
+      kill(child, SIGKILL);
+    }
+  }
+
+  void handle(const AgentEvent& event) {
+    std::vector<AgentAction> actions;
+    core_.step(std::chrono::steady_clock::now(), event, actions);
+    for (const AgentAction& action : actions) {
+      std::visit([this](const auto& a) { carry_out(a); }, action);
+    }
+    set_timer();
+  }
+
+  void set_timer() {
+    const auto wake_at = core_.wake_at();
+    if (wake_at == timer_set_to_) return;
+    timer_set_to_ = wake_at;
+    timer_.cancel();
+    if (!wake_at) return;
+    timer_.expires_at(*wake_at);
+    timer_.async_wait([this](const auto& error) {
+      if (error) return;
+      timer_set_to_.reset();
+      handle(Tick{});
+    });
+  }
+
+  // ---- actions ----
+
+  void carry_out(const StartWorkers& action) {
+    try {
+      start_workers(action.assignment);
+    } catch (const Error& error) {
+      workers_.clear();
+      output_.end_round(kDrainDeadline);
+      handle(SpawnFailed{error.what()});
+      return;
+    }
+    std::vector<int> pids(spawned_->pids().begin(), spawned_->pids().end());
+    handle(WorkersStarted{std::move(pids)});
+  }
+
+  void start_workers(const rendezvous::Assignment& assignment) {
+    const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
+    std::vector<WorkerCommand> commands;
+    std::vector<int> ends_of_workers;
+    const auto close_ends = [&] {
+      for (const int fd : ends_of_workers) close(fd);
+    };
+    workers_.assign(static_cast<std::size_t>(config_.workers), {});
+    try {
+      for (int i = 0; i < config_.workers; ++i) {
+        Worker& worker = workers_[static_cast<std::size_t>(i)];
+        worker.incarnation = random_id();
+        worker.error_file = attempts_.error_file(assignment.restart_count, i);
+        const auto ends = output_.open_worker(i, config_.workers == 1);
+        ends_of_workers.insert(ends_of_workers.end(), {ends.stdout_fd, ends.stderr_fd});
+        WorkerCommand command;
+        command.path = config_.program.path;
+        command.arguments = worker_command(config_, i);
+        const WorkerPlace place = {i, worker.incarnation, worker.error_file};
+        for (const auto& [name, value] : worker_environment(config_, assignment, place, inherited_, visible_gpus_)) {
+          command.environment.push_back(name + "=" + value);
+        }
+        // One reader for a terminal: local rank 0 of node 0. A file or pipe is everybody's, as with torchrun.
+        const bool reads = !stdin_is_terminal || (i == 0 && assignment.node_rank == 0);
+        command.stdin_fd = reads ? STDIN_FILENO : -1;
+        command.stdout_fd = ends.stdout_fd;
+        command.stderr_fd = ends.stderr_fd;
+        commands.push_back(std::move(command));
+      }
+      spawned_.emplace(spawn(commands));
+    } catch (...) {
+      close_ends();
+      throw;
+    }
+    close_ends();
+    for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = spawned_->pids()[i];
+    log_.info("round " + std::to_string(core_.state().round) + ": started " + std::to_string(workers_.size()) +
+              " workers of " + config_.program.name + "; store at " + assignment.master_addr + ":" +
+              std::to_string(assignment.master_port));
+  }
+
+  void carry_out(const SignalWorkers& action) {
+    for (const Worker& worker : workers_) {
+      if (worker.reaped) continue;
+      kill(-worker.pid, action.signal);
+      kill(-worker.pid, SIGCONT);  // a stopped process would not hear it
+    }
+  }
+
+  void carry_out(const KillDescendants&) { kill_descendants(); }
+
+  void carry_out(const ClearDescendants&) {
+    clearing_ = true;
+    clear_descendants();
+  }
+
+  void clear_descendants() {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) {
+      clearing_ = false;
+      sweep_timer_.cancel();
+      all_gone();
+      return;
+    }
+    kill_descendants();
+    // Their deaths wake us; a process born while we looked does not.
+    sweep_timer_.expires_after(kSweepAgain);
+    sweep_timer_.async_wait([this](const auto& error) {
+      if (!error && clearing_) clear_descendants();
+    });
+  }
+
+  void all_gone() {
+    const auto tails = output_.end_round(kDrainDeadline);
+    AllGone event;
+    event.words.resize(workers_.size());
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      event.words[i].message = read_error_file(workers_[i].error_file);
+      if (i < tails.size()) event.words[i].stderr_tail = tails[i];
+    }
+    workers_.clear();
+    handle(event);
+  }
+
+  void carry_out(const Report& action) { link_->send(action.state); }
+
+  void carry_out(const Say& action) { log_.warning(action.text); }
+
+  void carry_out(const Leave& action) {
+    exit_code_ = action.exit_code;
+    if (action.directive.cause) {
+      for (const std::string& line :
+           failure_report(config_.program.name, *action.directive.cause, action.directive.failures)) {
+        log_.error(line);
+      }
+    } else if (action.exit_code != 0) {
+      log_.error(config_.program.name + " stopped: " + action.directive.reason);
+    } else {
+      log_.info(action.directive.reason);
+    }
+    for (const int pid : action.unkillable) {
+      if (pid != 0) log_.error("process " + std::to_string(pid) + " could not be killed");
+    }
+    link_->stop();
+    timer_.cancel();
+    sweep_timer_.cancel();
+    signals_.cancel();
+    guardian_.cancel();
+  }
+
+  const LaunchConfig& config_;
+  Output output_;
+  Log log_;
+  AttemptFolder attempts_;
+  Environment inherited_;
+  std::optional<std::string> visible_gpus_;
+  AgentCore core_;
+  rendezvous::Coordinator coordinator_;
+
+  asio::io_context io_{1};
+  asio::posix::stream_descriptor signals_;
+  asio::posix::stream_descriptor guardian_;
+  asio::steady_timer timer_{io_};
+  asio::steady_timer sweep_timer_{io_};
+  std::optional<TimePoint> timer_set_to_;
+  std::shared_ptr<rendezvous::LinkStream<rendezvous::Directive>> link_;
+
+  std::vector<Worker> workers_;  // of the current round, by local rank
+  std::optional<Spawned> spawned_;
+  bool clearing_ = false;
+  std::optional<int> exit_code_;
+};
+
+}  // namespace
+
+int run_agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded) {
+  signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
+  Agent agent(config, log_level, guarded);
+  return agent.run();
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decides for one node: when to start its workers, when and how hard to stop them, what to report, when to leave.
+// A value: (now, event) in, actions out; no process, socket, clock or log inside. The driver is agent.hpp.
+//
+//     Idle ──Run──▶ Running ──Stop / signal──▶ Stopping ──grace over──▶ Killing ──▶ Clearing ──AllGone──▶ Idle
+//                      └────────────all exited────────────────────────────────────────▲
+//     Exit, once Idle: Leave.
+//
+// Invariants: workers act only in the newest round this node was told of; Idle is reported only when every process of
+// the round, descendants too, is reaped or was found to be unkillable; a worker that dies after this node told it to
+// end is never reported as a cause.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/link_messages.hpp"
+
+namespace ddp::launcher {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+struct AgentConfig {
+  std::string job;
+  std::string incarnation;
+  std::string host;
+  int node_rank = 0;
+  int workers = 1;
+  std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // stop signal to SIGKILL
+};
+
+// From SIGKILL until a process counts as unkillable (stuck in the kernel).
+inline constexpr std::chrono::seconds kUnkillableAfter{10};
+
+// ---- events ----
+struct DirectiveArrived {
+  rendezvous::Directive directive;
+};
+struct WorkersStarted {  // all of them, and the gate is open
+  std::vector<int> pids;
+};
+struct SpawnFailed {  // not one of them runs
+  std::string why;
+};
+struct WorkerExited {
+  int local_rank = 0;
+  rendezvous::ExitStatus status;
+  rendezvous::WallTime time;
+  std::string message;       // why it could not even start; else empty
+  std::vector<int> exiting;  // local ranks of other workers that are already on their way out
+};
+struct WorkerWords {  // what is known of a dead worker once its streams are drained
+  std::string message;
+  std::vector<std::string> stderr_tail;
+};
+struct AllGone {                   // answer to ClearDescendants: no process is left
+  std::vector<WorkerWords> words;  // by local rank
+};
+struct StopSignal {  // the user wants the job to end; again: at once
+  int signal = 0;
+};
+struct GuardianGone {};
+struct CoordinatorGone {
+  std::string why;
+};
+struct Tick {};
+using AgentEvent = std::variant<DirectiveArrived, WorkersStarted, SpawnFailed, WorkerExited, AllGone, StopSignal,
+                                GuardianGone, CoordinatorGone, Tick>;
+
+// ---- actions ----
+struct StartWorkers {
+  rendezvous::Assignment assignment;
+};
+struct SignalWorkers {  // the process group of each live worker
+  int signal = 0;
+};
+struct KillDescendants {};   // SIGKILL for everything below this agent
+struct ClearDescendants {};  // all workers have exited: kill what they left, reap it, answer AllGone
+struct Report {
+  rendezvous::AgentState state;
+};
+struct Say {
+  std::string text;
+};
+struct Leave {
+  int exit_code = 0;
+  rendezvous::Directive directive;  // why
+  std::vector<int> unkillable;
+};
+using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, ClearDescendants, Report, Say, Leave>;
+
+class AgentCore {
+ public:
+  explicit AgentCore(AgentConfig config);
+
+  void step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions);
+  // When to send a Tick; early and extra ones are harmless.
+  std::optional<TimePoint> wake_at() const { return deadline_; }
+  // What the coordinator is told on connecting.
+  const rendezvous::AgentState& state() const { return state_; }
+
+ private:
+  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
+
+  void on(const DirectiveArrived& event);
+  void on(const WorkersStarted& event);
+  void on(const SpawnFailed& event);
+  void on(const WorkerExited& event);
+  void on(const AllGone& event);
+  void on(const StopSignal& event);
+  void on(const GuardianGone& event);
+  void on(const CoordinatorGone& event);
+  void on(const Tick& event);
+
+  void run(const rendezvous::Directive& directive);
+  void stop(int signal);
+  void kill();
+  void become_idle();
+  void leave(rendezvous::Directive directive);
+  void report() { act(Report{state_}); }
+  template <typename Action>
+  void act(Action action) {
+    actions_->push_back(std::move(action));
+  }
+  bool workers_live() const;
+
+  struct Worker {
+    int pid = 0;
+    bool exited = false;
+    bool success = false;
+  };
+
+  AgentConfig config_;
+  Phase phase_ = Phase::Idle;
+  rendezvous::AgentState state_;
+  rendezvous::Assignment assignment_;
+  std::vector<Worker> workers_;                // by local rank
+  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure
+  bool told_to_stop_ = false;                  // this round's workers were
+  std::optional<rendezvous::Directive> exit_;  // leave with it once idle
+  std::optional<TimePoint> deadline_;
+  TimePoint now_;
+  std::vector<AgentAction>* actions_ = nullptr;
+};
+
+}  // namespace ddp::launcher

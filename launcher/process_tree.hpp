@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Finding and killing descendants. The caller is a subreaper (PR_SET_CHILD_SUBREAPER): whatever its descendants leave
+// behind, double-forked and in sessions of their own, becomes its child and cannot get away.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// Every process below root, root not included, as /proc shows it now; processes being born may be missing.
+std::vector<pid_t> descendants_of(pid_t root);
+
+// The caller's children now.
+std::vector<pid_t> children_of_self();
+
+// Is `name=value` in the environment that the process was started with? (False if it cannot be read.)
+bool was_started_with(pid_t pid, const std::string& name, const std::string& value);
+
+// Is it on its way out (PF_EXITING)? Tells within 0.1 ms what waitpid tells after the memory was torn down: about
+// 70 ms for each GiB.
+bool is_exiting(pid_t pid);
+
+// SIGKILL for every descendant. Call it again until none is left: between looking and killing, new ones may come.
+void kill_descendants();
+
+// Kills and reaps until no descendant is left, blocking; for a process that has nothing else to do. The pids that are
+// still there after `deadline` (stuck in the kernel) are returned.
+std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is run: turns the first word after ddprun's options into a command line, or says why it cannot be run.
+//
+//     x.py, x.pyc, x.pyz, a folder with __main__.py, a text file without #! that is not executable   python -u WHAT
+//     -m pkg.mod                                                                                     python -u -m WHAT
+//     anything else: a path, ./WHAT, found in PATH, or beside ddprun; the first that is there          WHAT
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct Program {
+  std::string path;                 // what is executed
+  std::vector<std::string> prefix;  // argv up to the program's own arguments: {"python3", "-u", "x.py"} or {"train"}
+  std::string name;                 // as the user wrote it
+};
+
+enum class ProgramKind {
+  Guess,   // by the rules above
+  Module,  // -m
+  Direct,  // --no-python
+};
+
+// Cannot be run. exit_code is a shell's: 127 not found, 126 found but not executable.
+class ProgramError : public std::runtime_error {
+ public:
+  ProgramError(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// own_folder: where ddprun itself lies. Throws ProgramError; starts nothing.
+Program find_program(const std::string& what, ProgramKind kind, const std::string& own_folder);
+
+}  // namespace ddp::launcher

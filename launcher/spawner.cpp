@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/spawner.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/error.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr int kNeverRan = 127;
+
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+  explicit Pipe(int flags) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | flags) != 0) {
+      throw Error(ErrorCode::System, std::string("cannot make a pipe to start workers: ") + strerror(errno));
+    }
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Pipe() {
+    close_read();
+    close_write();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void close_read() {
+    if (read_end >= 0) close(std::exchange(read_end, -1));
+  }
+  void close_write() {
+    if (write_end >= 0) close(std::exchange(write_end, -1));
+  }
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// ---- From here to enter(): the child between fork and exec; nothing that allocates or locks. ----
+
+void reset_signals() {
+  struct sigaction defaults = {};
+  defaults.sa_handler = SIG_DFL;
+  // What the user had ignored (nohup's SIGHUP) stays ignored; what ddprun itself ignores does not.
+  sigaction(SIGPIPE, &defaults, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void close_on_exec_from(unsigned first) {
+  if (syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);  // before Linux 5.11: one by one
+  const unsigned end = static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, 65536));
+  for (unsigned fd = first; fd < end; ++fd) fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC);
+}
+
+[[noreturn]] void enter(const WorkerCommand& command, int index, pid_t agent, int null_fd, const Pipe& gate,
+                        const Pipe& status, char* const* argv, char* const* envp) {
+  close(gate.write_end);  // else the gate would not close with the agent
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != agent) _exit(kNeverRan);  // it died before PDEATHSIG was set
+  dup2(command.stdin_fd >= 0 ? command.stdin_fd : null_fd, STDIN_FILENO);
+  dup2(command.stdout_fd, STDOUT_FILENO);
+  dup2(command.stderr_fd, STDERR_FILENO);
+  close_on_exec_from(3);
+  char go;
+  ssize_t got;
+  do {
+    got = read(gate.read_end, &go, 1);
+  } while (got < 0 && errno == EINTR);
+  if (got != 1) _exit(kNeverRan);
+  reset_signals();
+  execve(command.path.c_str(), argv, envp);
+  const ExecFailure failure = {index, errno};
+  ssize_t ignored = write(status.write_end, &failure, sizeof failure);
+  (void)ignored;
+  _exit(kNeverRan);
+}
+
+}  // namespace
+
+Spawned::~Spawned() {
+  if (status_fd_ >= 0) close(status_fd_);
+}
+
+Spawned::Spawned(Spawned&& other) noexcept
+    : pids_(std::move(other.pids_)),
+      status_fd_(std::exchange(other.status_fd_, -1)),
+      failures_(std::move(other.failures_)) {}
+
+std::optional<ExecFailure> Spawned::exec_failure(int index) {
+  ExecFailure failure;
+  while (read(status_fd_, &failure, sizeof failure) == sizeof failure) failures_.push_back(failure);
+  const auto found =
+      std::find_if(failures_.begin(), failures_.end(), [&](const ExecFailure& f) { return f.index == index; });
+  return found == failures_.end() ? std::nullopt : std::optional(*found);
+}
+
+Spawned spawn(const std::vector<WorkerCommand>& commands) {
+  Pipe gate(0);
+  Pipe status(O_NONBLOCK);
+  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null_fd < 0) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
+  const pid_t agent = getpid();
+
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in a child
+  std::vector<pid_t> pids;
+  int fork_error = 0;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const std::vector<char*> argv = pointers(commands[i].arguments);
+    const std::vector<char*> envp = pointers(commands[i].environment);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      enter(commands[i], static_cast<int>(i), agent, null_fd, gate, status, argv.data(), envp.data());
+    }
+    if (pid < 0) {
+      fork_error = errno;
+      break;
+    }
+    pids.push_back(pid);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  close(null_fd);
+  status.close_write();
+  gate.close_read();
+
+  if (fork_error != 0) {
+    gate.close_write();
+    for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and leave
+    throw Error(ErrorCode::System, "cannot start worker " + std::to_string(pids.size()) + " of " +
+                                       std::to_string(commands.size()) + ": fork: " + strerror(fork_error) +
+                                       " (a limit on processes or memory? see ulimit -u and the cgroup's pids.max)");
+  }
+  const std::string go(commands.size(), 'g');
+  if (write(gate.write_end, go.data(), go.size()) != static_cast<ssize_t>(go.size())) {
+    throw Error(ErrorCode::System, std::string("cannot open the gate for the workers: ") + strerror(errno));
+  }
+  return {std::move(pids), std::exchange(status.read_end, -1)};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Makes worker processes: fork and exec, with a gate between.
+//
+//     fork every worker ─▶ each waits at the gate ─▶ all there: open ─▶ exec
+//                                                  ─▶ one missing: close ─▶ the others leave, none ran a line
+//
+// Every worker leads a session and process group of its own, dies with the thread that called spawn (PDEATHSIG, with
+// the parent check that closes its race), has default signal dispositions and an empty mask, and inherits no descriptor
+// but 0, 1 and 2. Call it from a thread that lives as long as the agent. The child calls async-signal-safe functions
+// only, so other threads of the agent do no harm.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct WorkerCommand {
+  std::string path;
+  std::vector<std::string> arguments;    // argv
+  std::vector<std::string> environment;  // "NAME=value"
+  int stdin_fd = -1;                     // becomes 0; -1: /dev/null
+  int stdout_fd = -1;                    // becomes 1
+  int stderr_fd = -1;                    // becomes 2
+};
+
+// exec failed in worker `index`.
+struct ExecFailure {
+  int index = 0;
+  int error = 0;  // errno
+};
+
+// The workers of one round that were started together.
+class Spawned {
+ public:
+  Spawned(std::vector<pid_t> pids, int status_fd) : pids_(std::move(pids)), status_fd_(status_fd) {}
+  ~Spawned();
+  Spawned(Spawned&&) noexcept;
+  Spawned& operator=(Spawned&&) = delete;
+
+  const std::vector<pid_t>& pids() const { return pids_; }
+  // Did worker `index`, which has exited, fail before its program ran? Does not block.
+  std::optional<ExecFailure> exec_failure(int index);
+
+ private:
+  std::vector<pid_t> pids_;
+  int status_fd_;
+  std::vector<ExecFailure> failures_;
+};
+
+// All or none: throws rendezvous::Error if not every worker could be forked; then those that were are gone already.
+Spawned spawn(const std::vector<WorkerCommand>& commands);
+
+}  // namespace ddp::launcher

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/worker_environment.hpp"
+
+#include <unistd.h>
+
+#include "launcher/gpus.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace contract = rendezvous::contract;
+
+namespace {
+
+// Written by us below in every case, or meaningless inside a new job.
+constexpr const char* kOuterJob[] = {"TORCHELASTIC_TIMER_FILE", contract::kIncarnation};
+
+std::string replace_local_rank(const std::string& text, const std::string& local_rank) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto starts = [&](std::string_view what) { return text.compare(i, what.size(), what) == 0; };
+    const auto ends_name = [&](std::size_t at) {
+      return at >= text.size() || !(isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
+    };
+    if (starts("$$")) {
+      out += '$';
+      i += 2;
+    } else if (starts("${local_rank}")) {
+      out += local_rank;
+      i += 13;
+    } else if (starts("$local_rank") && ends_name(i + 11)) {
+      out += local_rank;
+      i += 11;
+    } else {
+      out += text[i++];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Environment inherited_environment() {
+  Environment environment;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
+                               const WorkerPlace& place, const Environment& inherited,
+                               const std::optional<std::string>& visible_gpus) {
+  Environment env = inherited;
+  for (const char* name : kOuterJob) env.erase(name);
+
+  const std::string rank = std::to_string(assignment.base_rank + place.local_rank);
+  const std::string world_size = std::to_string(assignment.world_size);
+  env[contract::kRank] = rank;
+  env[contract::kWorldSize] = world_size;
+  env[contract::kLocalRank] = config.virtual_local_rank ? "0" : std::to_string(place.local_rank);
+  env[contract::kLocalWorldSize] = std::to_string(config.workers);
+  env[contract::kGroupRank] = std::to_string(assignment.node_rank);
+  env[contract::kGroupWorldSize] = std::to_string(assignment.node_count);
+  env[contract::kRoleName] = config.role;
+  env[contract::kRoleRank] = rank;  // one role per job so far
+  env[contract::kRoleWorldSize] = world_size;
+  env[contract::kMasterAddr] = assignment.master_addr;
+  env[contract::kMasterPort] = std::to_string(assignment.master_port);
+  env[contract::kRestartCount] = std::to_string(assignment.restart_count);
+  env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
+  env[contract::kRunId] = config.run_id;
+  env[contract::kUseAgentStore] = "True";
+  env[contract::kErrorFile] = place.error_file;
+  env[contract::kSignalsToHandle] = config.stop_signal_names;
+  env[contract::kIncarnation] = place.incarnation;
+  env.emplace(contract::kNcclAsyncErrorHandling, "1");
+  if (config.workers > 1) env.emplace(contract::kOmpNumThreads, "1");
+
+  if (visible_gpus) {
+    env[contract::kCudaVisibleDevices] =
+        config.virtual_local_rank ? gpu_of_worker(*visible_gpus, place.local_rank) : *visible_gpus;
+  }
+  return env;
+}
+
+std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank) {
+  std::vector<std::string> command = config.program.prefix;
+  for (const std::string& argument : config.program_args) {
+    command.push_back(replace_local_rank(argument, std::to_string(local_rank)));
+  }
+  return command;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddprun with fake workers, as the tests of this folder start it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/process.hpp"
+
+namespace ddp::testing {
+
+// {ddprun, options..., fake_worker, verbs...}; see tests/fixtures/fake_worker.cpp for the verbs.
+inline std::vector<std::string> ddprun(std::vector<std::string> options, const std::vector<std::string>& verbs) {
+  options.insert(options.begin(), DDPRUN_BINARY);
+  options.push_back(FAKE_WORKER_BINARY);
+  options.insert(options.end(), verbs.begin(), verbs.end());
+  return options;
+}
+
+// The same with a program of one's own.
+inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {
+  words.insert(words.begin(), DDPRUN_BINARY);
+  return words;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a worker finds when it starts, and what is refused before anything starts.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/integration/ddprun.hpp"
+
+using namespace ddp::testing;
+
+TEST_CASE("launch: eight workers that succeed are a success, and nothing is said or left", "[launcher][integration]") {
+  Process job(ddprun_raw({"--nproc_per_node", "8", "true"}));
+  const Result result = job.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out.empty());
+  CHECK(result.err.empty());
+  CHECK(job.left_over().empty());
+}
+
+TEST_CASE("launch: every worker gets its own rank and the job's store", "[launcher][integration]") {
+  const Result result =
+      run(ddprun({"--nproc-per-node=3", "--rdzv-id", "job7", "--role", "trainer"},
+                 {"env=RANK", "0:env=WORLD_SIZE", "1:env=LOCAL_RANK", "2:env=MASTER_ADDR", "2:env=TORCHELASTIC_RUN_ID",
+                  "2:env=ROLE_NAME", "0:env=TORCHELASTIC_USE_AGENT_STORE", "count"}));
+  REQUIRE(result.code == 0);
+  for (const char* line : {"[RANK=0]", "[RANK=1]", "[RANK=2]", "[WORLD_SIZE=3]", "[LOCAL_RANK=1]",
+                           "[MASTER_ADDR=127.0.0.1]", "[TORCHELASTIC_RUN_ID=job7]", "[ROLE_NAME=trainer]",
+                           "[TORCHELASTIC_USE_AGENT_STORE=True]", "count 1\n", "count 2\n", "count 3\n"}) {
+    CAPTURE(line);
+    CHECK(count(result.out, line) == 1);
+  }
+}
+
+TEST_CASE("launch: PET_ variables set defaults and the command line wins", "[launcher][integration]") {
+  Process::Options options;
+  options.environment = {{"PET_NPROC_PER_NODE", "3"}, {"PET_ROLE", "ps"}, {"PET_STANDALONE", "1"}};
+  CHECK(count(run(ddprun({}, {"say=here", "0:env=ROLE_NAME"}), options).out, "here\n") == 3);
+  CHECK(count(run(ddprun({"--nproc_per_node", "2"}, {"say=here"}), options).out, "here\n") == 2);
+}
+
+TEST_CASE("launch: a worker leads its own session and has clean signals and descriptors 0, 1, 2 only",
+          "[launcher][integration]") {
+  const int stray = dup(0);  // a descriptor of ours that ddprun inherits must not go on to workers
+  const Result result = run(ddprun({}, {"fds", "signals"}));
+  close(stray);
+  CHECK(count(result.out, "open: 0 1 2\n") == 1);
+  CHECK(count(result.out, "SigBlk:\t0000000000000000\n") == 1);
+  CHECK(count(result.out, "SigIgn:\t0000000000000000\n") == 1);
+}
+
+TEST_CASE("launch: GPUs are given to all, or one to each", "[launcher][integration]") {
+  const std::vector<std::string> show = {"0:env=CUDA_VISIBLE_DEVICES", "1:env=CUDA_VISIBLE_DEVICES",
+                                         "1:env=LOCAL_RANK"};
+  Process::Options inherited;
+  inherited.environment = {{"CUDA_VISIBLE_DEVICES", "6,7"}};
+  CHECK(count(run(ddprun({"--nproc_per_node=2", "--gpus", "4,5"}, show), inherited).out,
+              "[CUDA_VISIBLE_DEVICES=4,5]") == 2);
+  CHECK(count(run(ddprun({"--nproc_per_node=2"}, show), inherited).out, "[CUDA_VISIBLE_DEVICES=6,7]") == 2);
+
+  const Result virtual_rank = run(ddprun({"--nproc_per_node=2", "--gpus=4,5", "--virtual-local-rank"}, show));
+  CHECK(count(virtual_rank.out, "[CUDA_VISIBLE_DEVICES=4]") == 1);
+  CHECK(count(virtual_rank.out, "[CUDA_VISIBLE_DEVICES=5]") == 1);
+  CHECK(count(virtual_rank.out, "[LOCAL_RANK=0]") == 1);
+
+  const Result too_few = run(ddprun({"--nproc_per_node=3", "--gpus=4,5", "--virtual-local-rank"}, show));
+  CHECK(too_few.code == 1);
+  CHECK(count(too_few.err, "name more with --gpus") == 1);
+  CHECK(too_few.out.empty());
+}
+
+TEST_CASE("launch: NVML, opened at run time, says how many GPUs there are", "[launcher][integration]") {
+  Process::Options with_nvml;
+  with_nvml.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "3"}};
+  const Result three = run(ddprun({"--nproc_per_node=gpu"}, {"env=CUDA_VISIBLE_DEVICES"}), with_nvml);
+  CHECK(three.code == 0);
+  CHECK(count(three.out, "[CUDA_VISIBLE_DEVICES=0,1,2]") == 3);
+
+  with_nvml.environment["FAKE_NVML_GPUS"] = "0";
+  const Result none = run(ddprun({"--nproc_per_node=gpu"}, {"say=here"}), with_nvml);
+  CHECK(none.code == 2);
+  CHECK(count(none.err, "no GPU found") == 1);
+  CHECK(none.out.empty());
+}
+
+TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[launcher][integration]") {
+  Process::Options file;
+  file.stdin_text = "hello\n";
+  CHECK(count(run(ddprun({}, {"stdin"}), file).out, "rank 0 read 'hello'\n") == 1);
+
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  Process job(ddprun({"--nproc_per_node=2"}, {"1:stdin", "0:say=asking", "0:stdin"}), terminal);
+  job.wait_for("asking");
+  job.type("typed\n");
+  const Result result = job.wait();
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "rank 0 read 'typed'") == 1);
+  CHECK(count(result.out, "rank 1 read ''") == 1);
+}
+
+TEST_CASE("launch: under a terminal, workers have one too", "[launcher][integration]") {
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  const Result result = run(ddprun({"--nproc_per_node=2"}, {"tty"}), terminal);
+  CHECK(count(result.out, "stdout tty") == 2);
+  CHECK(count(result.out, "stdin tty") == 1);
+  CHECK(count(run(ddprun({}, {"tty"})).out, "stdout other\n") == 1);
+}
+
+TEST_CASE("launch: $local_rank in an argument becomes the worker's", "[launcher][integration]") {
+  const Result result = run(ddprun({"--nproc_per_node=2"}, {"say=a$local_rank,${local_rank},$$x,$HOME"}));
+  CHECK(count(result.out, "a0,0,$x,$HOME\n") == 1);
+  CHECK(count(result.out, "a1,1,$x,$HOME\n") == 1);
+}
+
+TEST_CASE("launch: a ddprun inside a worker is a job of its own", "[launcher][integration]") {
+  const Result result = run(ddprun_raw(
+      {"--nproc_per_node=2", DDPRUN_BINARY, "--nproc_per_node=2", FAKE_WORKER_BINARY, "count", "env=WORLD_SIZE"}));
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "count 1\n") == 2);
+  CHECK(count(result.out, "count 2\n") == 2);
+  CHECK(count(result.out, "[WORLD_SIZE=2]") == 4);
+}
+
+TEST_CASE("launch: what cannot be run is said in one line and nothing is started", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  write_file(folder / "no_shebang", "echo hello\n", true);
+  write_file(folder / "bad_interpreter", "#!/no/such/shell\n", true);
+  write_file(folder / "script.sh", "#!/bin/sh\necho ran $RANK\n", true);
+  write_file(folder / "data.bin", std::string("\x01\x00\x02", 3));
+  struct Case {
+    std::vector<std::string> words;
+    int code;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {{"no_such_program"}, 127, "not in PATH"},
+      {{folder / "nothing_here"}, 127, "does not exist"},
+      {{folder / "no.py"}, 127, "does not exist"},
+      {{folder.path()}, 126, "folder without a __main__.py"},
+      {{folder / "data.bin"}, 126, "not executable"},
+      {{"--no-python", folder / "no_shebang"}, 126, "without a #! line"},
+      {{folder / "bad_interpreter"}, 127, "/no/such/shell"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.words);
+    const Result result = run(ddprun_raw(c.words));
+    CHECK(result.code == c.code);
+    CHECK(count(result.err, c.says) == 1);
+    CHECK(count(result.err, "\n") == 1);
+    CHECK(result.out.empty());
+  }
+  CHECK(run(ddprun_raw({"--no-python", folder / "script.sh"})).out == "ran 0\n");
+
+  Process::Options no_python;
+  no_python.environment = {{"PATH", "/nowhere"}, {"VIRTUAL_ENV", ""}, {"CONDA_PREFIX", ""}, {"PYTHON_EXEC", ""}};
+  write_file(folder / "x.py", "print('x')\n");
+  const Result result = run(ddprun_raw({folder / "x.py"}), no_python);
+  CHECK(result.code == 127);
+  CHECK(count(result.err, "no Python interpreter") == 1);
+}
+
+TEST_CASE("launch: Python scripts, modules and folders run under the user's interpreter, unbuffered",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  write_file(folder / "python", "#!/bin/sh\necho python \"$@\"\n", true);
+  write_file(folder / "x.py", "");
+  std::filesystem::create_directory(folder / "package");
+  write_file(folder / "package/__main__.py", "");
+  Process::Options options;
+  options.environment = {{"PYTHON_EXEC", folder / "python"}};
+  const std::string script = folder / "x.py";
+  CHECK(run(ddprun_raw({script, "--nproc_per_node", "7"}), options).out ==
+        "python -u " + script + " --nproc_per_node 7\n");
+  CHECK(run(ddprun_raw({"-m", "pkg.mod", "-x"}), options).out == "python -u -m pkg.mod -x\n");
+  CHECK(run(ddprun_raw({"-m", "--", "pkg.mod", "a"}), options).out == "python -u -m pkg.mod a\n");
+  CHECK(run(ddprun_raw({folder / "package"}), options).out == "python -u " + (folder / "package") + "\n");
+}
+
+TEST_CASE("launch: a program without a path is found in PATH, else beside ddprun", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("/bin/true", folder / "unused");
+  std::filesystem::copy_file(DDPRUN_BINARY, folder / "ddprun");
+  write_file(folder / "my_program", "#!/bin/sh\necho beside\n", true);
+  CHECK(run({folder / "ddprun", "my_program"}).out == "beside\n");
+  CHECK(run({folder / "ddprun", "true"}).code == 0);
+}
+
+TEST_CASE("launch: a port that is taken is named before anything starts", "[launcher][integration]") {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(bind(taken, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(taken, 1) == 0);
+  socklen_t size = sizeof address;
+  getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+
+  const Result result = run(ddprun({"--master_port", port}, {"say=started"}));
+  close(taken);
+  CHECK(result.code == 1);
+  CHECK(result.out.empty());
+  CHECK(count(result.err, port) >= 1);
+}
+
+TEST_CASE("launch: a given address and port are what workers are told", "[launcher][integration]") {
+  const Result result = run(ddprun({"--master-addr", "localhost"}, {"env=MASTER_ADDR", "count"}));
+  CHECK(result.code == 0);
+  CHECK(result.out == "[MASTER_ADDR=localhost]\ncount 1\n");
+  // Debian gives a host its own loopback address; the store listens there too when it is asked for by it.
+  const Result other = run(ddprun({"--rdzv-endpoint", "127.0.1.1"}, {"env=MASTER_ADDR", "count"}));
+  CHECK(other.code == 0);
+  CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");
+}
+
+TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][integration]") {
+  struct Case {
+    std::vector<std::string> words;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {{}, "no program given"},
+      {{"--nnodes", "2", "true"}, "more than one node are not there yet"},
+      {{"--nproc_per_node", "0", "true"}, "give a number above 0"},
+      {{"--nproc_per_nodes", "2", "true"}, "did you mean --nproc-per-node?"},
+      {{"--ma", "2", "true"}, "could mean"},
+      {{"--tee", "3", "true"}, "not there yet"},
+      {{"--master_port", "99999", "true"}, "not a port number"},
+      {{"--master_addr", "8.8.8.8", "true"}, "not an address of this machine"},
+      {{"-m", "--no-python", "x"}, "contradict"},
+      {{"--nproc_per_node"}, "needs a value"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.words);
+    const Result result = run(ddprun_raw(c.words));
+    CHECK(result.code == 2);
+    CHECK(count(result.err, c.says) == 1);
+    CHECK(result.out.empty());
+  }
+}
+
+TEST_CASE("launch: --help is a page with groups, defaults, variables, examples and exit codes",
+          "[launcher][integration]") {
+  const Result help = run(ddprun_raw({"--help"}));
+  CHECK(help.code == 0);
+  for (const char* text : {"USAGE", "WORKERS", "EXAMPLES", "EXIT CODES", "--nproc-per-node N|cpu|gpu|auto",
+                           "Default: 30.", "[PET_MAX_RESTARTS]", "ddprun --nproc_per_node 8 train"}) {
+    CAPTURE(text);
+    CHECK(count(help.out, text) >= 1);
+  }
+}

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libddp's checkpoints and the safetensors package read each other's files.
+
+    python test_safetensors_interop.py path/to/libddp.so
+
+Needs the packages safetensors and numpy. Exit code 77: they are not there, skipped.
+"""
+
+import ctypes
+import os
+import sys
+import tempfile
+
+try:
+    import numpy
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+DTYPES = ["float32", "float64", "int32", "int64", "uint8"]  # in the order of ddp_dtype
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_size_t),
+    ]
+
+
+class MetadataEntry(ctypes.Structure):
+    _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("device", Device)]
+
+
+def make_tensors():
+    random = numpy.random.default_rng(1)
+    tensors = {}
+    for dtype in DTYPES:
+        tensors[f"matrix.{dtype}"] = (random.random((3, 5)) * 100).astype(dtype)
+        tensors[f"scalar.{dtype}"] = numpy.array(7, dtype=dtype)
+        tensors[f"odd.{dtype}"] = numpy.arange(7, dtype=dtype)
+        tensors[f"empty.{dtype}"] = numpy.zeros((0, 2), dtype=dtype)
+    tensors['quoted "näme"'] = numpy.ones(1, dtype="float32")
+    return tensors
+
+
+def shape_of(array):
+    return (ctypes.c_int64 * array.ndim)(*array.shape)
+
+
+def check(lib, status):
+    assert status == 0, lib.ddp_last_error().decode()
+
+
+def save_with_libddp(lib, path, tensors, metadata):
+    shapes = [shape_of(a) for a in tensors.values()]
+    c_tensors = (Tensor * len(tensors))(
+        *[
+            Tensor(name.encode(), array.ctypes.data, DTYPES.index(str(array.dtype)), shape, array.ndim)
+            for (name, array), shape in zip(tensors.items(), shapes)
+        ]
+    )
+    c_metadata = (MetadataEntry * len(metadata))(*[MetadataEntry(k.encode(), v.encode()) for k, v in metadata.items()])
+    check(lib, lib.ddp_checkpoint_save(path.encode(), c_tensors, len(tensors), c_metadata, len(metadata)))
+
+
+def read_with_libddp(lib, path, expected, metadata):
+    checkpoint = ctypes.c_void_p()
+    check(lib, lib.ddp_checkpoint_open(path.encode(), ctypes.byref(checkpoint)))
+    for key, value in metadata.items():
+        assert lib.ddp_checkpoint_metadata(checkpoint, key.encode()) == value.encode(), key
+    for name, array in expected.items():
+        read = numpy.empty_like(array)
+        buffer = Buffer(read.ctypes.data, read.size, DTYPES.index(str(array.dtype)), Device(0, 0))
+        check(lib, lib.ddp_checkpoint_read(checkpoint, name.encode(), buffer, shape_of(array), array.ndim))
+        assert read.tobytes() == array.tobytes(), name
+    lib.ddp_checkpoint_close(checkpoint)
+
+
+def main():
+    lib = ctypes.CDLL(sys.argv[1])
+    lib.ddp_last_error.restype = ctypes.c_char_p
+    lib.ddp_checkpoint_metadata.restype = ctypes.c_char_p
+    lib.ddp_checkpoint_metadata.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    lib.ddp_checkpoint_read.argtypes = [
+        ctypes.c_void_p, ctypes.c_char_p, Buffer, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+    ]
+    lib.ddp_checkpoint_save.argtypes = [
+        ctypes.c_char_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(MetadataEntry), ctypes.c_size_t,
+    ]
+    lib.ddp_checkpoint_close.argtypes = [ctypes.c_void_p]
+    tensors = make_tensors()
+    metadata = {"step": "7", "format": "ddp", "ünïcode": "wért"}
+    with tempfile.TemporaryDirectory() as folder:
+        ours = os.path.join(folder, "ours.safetensors")
+        save_with_libddp(lib, ours, tensors, metadata)
+        with safe_open(ours, framework="numpy") as file:
+            assert file.metadata() == metadata, file.metadata()
+            assert set(file.keys()) == set(tensors)
+            for name, array in tensors.items():
+                read = file.get_tensor(name)
+                assert read.dtype == array.dtype and read.shape == array.shape, name
+                assert read.tobytes() == array.tobytes(), name
+        theirs = os.path.join(folder, "theirs.safetensors")
+        save_file(tensors, theirs, metadata=metadata)
+        read_with_libddp(lib, theirs, tensors, metadata)
+    print(f"{len(tensors)} tensors, both ways: equal")
+
+
+if __name__ == "__main__":
+    main()

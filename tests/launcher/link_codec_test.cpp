@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link_codec.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace ddp::rendezvous;
+
+namespace {
+
+AgentState some_state() {
+  AgentState state;
+  state.job = "job7";
+  state.incarnation = "0123456789abcdef";
+  state.host = "node-b";
+  state.slots = 8;
+  state.round = 3;
+  state.phase = WorkersPhase::Stopping;
+  state.stop_signal = 2;
+  state.unkillable = {7, 8};
+  WorkerFailure failure;
+  failure.rank = 5;
+  failure.pid = 4242;
+  failure.status = {.code = 0, .signal = 9};
+  failure.time = WallTime(std::chrono::milliseconds(1'700'000'000'123));
+  failure.already_exiting = true;
+  failure.message = "a \"quoted\"\nmessage";
+  failure.stderr_tail = {"one", "two"};
+  state.failures = {failure};
+  return state;
+}
+
+Directive some_directive() {
+  Directive directive;
+  directive.kind = Directive::Kind::Run;
+  directive.round = 4;
+  directive.assignment = {0, 1, 0, 8, 1, 3, "127.0.0.1", 29500};
+  directive.reason = "restart 1 of 3";
+  directive.cause = some_state().failures[0];
+  directive.failures = some_state().failures;
+  return directive;
+}
+
+}  // namespace
+
+TEST_CASE("link codec: what is sent is what arrives, however the bytes are split", "[rendezvous][unit]") {
+  const std::string bytes = encode(some_state()) + encode(some_directive());
+  for (std::size_t piece = 1; piece < bytes.size(); piece += 37) {
+    FrameDecoder decoder;
+    int states = 0, directives = 0;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      decoder.feed(std::string_view(bytes).substr(at, piece));
+      while (true) {
+        auto next = decoder.next();
+        if (std::holds_alternative<NeedMoreBytes>(next)) break;
+        if (auto* state = std::get_if<AgentState>(&next)) states += *state == some_state();
+        if (auto* directive = std::get_if<Directive>(&next)) directives += *directive == some_directive();
+        REQUIRE_FALSE(std::holds_alternative<MalformedFrame>(next));
+      }
+    }
+    CHECK(states == 1);
+    CHECK(directives == 1);
+  }
+}
+
+TEST_CASE("link codec: text that is not UTF-8 is mended, not thrown on", "[rendezvous][unit]") {
+  AgentState state = some_state();
+  state.failures[0].stderr_tail = {"\xff\xfe"};
+  FrameDecoder decoder;
+  decoder.feed(encode(state));
+  CHECK(std::holds_alternative<AgentState>(decoder.next()));
+}
+
+TEST_CASE("link codec: nonsense is malformed and is not allocated for", "[rendezvous][unit]") {
+  const auto decode = [](std::string bytes) {
+    FrameDecoder decoder;
+    decoder.feed(bytes);
+    return decoder.next();
+  };
+  const auto frame = [](const std::string& body) {
+    std::string bytes(4, '\0');
+    bytes[2] = static_cast<char>(body.size() >> 8);
+    bytes[3] = static_cast<char>(body.size() & 0xff);
+    return bytes + body;
+  };
+  CHECK(std::holds_alternative<MalformedFrame>(decode("\xff\xff\xff\xff")));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame("{"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame("{}"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame(R"({"type":"agent_state"})"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame(std::string(100, '[') + std::string(100, ']')))));
+  CHECK(std::holds_alternative<NeedMoreBytes>(decode(std::string(3, '\0'))));
+}

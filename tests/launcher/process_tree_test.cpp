@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process_tree.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+
+using namespace ddp::launcher;
+
+namespace {
+
+// A child that forks a grandchild; both sleep. The pipe tells when both are there.
+pid_t start_family() {
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) {
+      setsid();
+      if (write(ready[1], "g", 1) != 1) _exit(1);
+    }
+    while (true) pause();
+  }
+  char byte;
+  REQUIRE(read(ready[0], &byte, 1) == 1);
+  close(ready[0]);
+  close(ready[1]);
+  return child;
+}
+
+}  // namespace
+
+TEST_CASE("process tree: descendants are found at any depth and in any session", "[launcher][integration]") {
+  const pid_t child = start_family();
+  const auto below = descendants_of(getpid());
+  CHECK(below.size() == 2);
+  CHECK(std::count(below.begin(), below.end(), child) == 1);
+  CHECK(descendants_of(child).size() == 1);
+  CHECK(children_of_self() == std::vector<pid_t>{child});
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  CHECK(kill_descendants_and_wait(std::chrono::seconds(10)).empty());
+  CHECK(descendants_of(getpid()).empty());
+}
+
+TEST_CASE("process tree: a zombie counts as exiting, a sleeper does not", "[launcher][integration]") {
+  const pid_t sleeper = fork();
+  if (sleeper == 0) {
+    while (true) pause();
+  }
+  CHECK_FALSE(is_exiting(sleeper));
+  kill(sleeper, SIGKILL);
+  siginfo_t info;
+  REQUIRE(waitid(P_PID, static_cast<id_t>(sleeper), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(is_exiting(sleeper));
+  waitpid(sleeper, nullptr, 0);
+}
+
+TEST_CASE("process tree: a process is known by what it was started with", "[launcher][integration]") {
+  CHECK_FALSE(was_started_with(getpid(), "DDPRUN_INCARNATION", "x"));
+  const char* path = getenv("PATH");
+  REQUIRE(path);
+  CHECK(was_started_with(getpid(), "PATH", path));
+}

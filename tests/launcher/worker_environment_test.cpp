@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/worker_environment.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "launcher/gpus.hpp"
+
+using namespace ddp::launcher;
+using ddp::rendezvous::Assignment;
+
+namespace {
+
+LaunchConfig config_of(int workers) {
+  LaunchConfig config;
+  config.workers = workers;
+  config.run_id = "job7";
+  config.role = "trainer";
+  config.stop_signal_names = "SIGTERM,SIGINT";
+  return config;
+}
+
+const Assignment kPlace{.node_rank = 1,
+                        .node_count = 2,
+                        .base_rank = 8,
+                        .world_size = 16,
+                        .restart_count = 2,
+                        .max_restarts = 3,
+                        .master_addr = "10.0.0.1",
+                        .master_port = 29500};
+
+}  // namespace
+
+TEST_CASE("worker environment: holds torchrun's whole table", "[launcher][unit]") {
+  const auto env = worker_environment(config_of(8), kPlace, {3, "00ff", "/logs/error.json"}, {{"HOME", "/root"}}, {});
+  const Environment expected = {{"HOME", "/root"},
+                                {"RANK", "11"},
+                                {"WORLD_SIZE", "16"},
+                                {"LOCAL_RANK", "3"},
+                                {"LOCAL_WORLD_SIZE", "8"},
+                                {"GROUP_RANK", "1"},
+                                {"GROUP_WORLD_SIZE", "2"},
+                                {"ROLE_NAME", "trainer"},
+                                {"ROLE_RANK", "11"},
+                                {"ROLE_WORLD_SIZE", "16"},
+                                {"MASTER_ADDR", "10.0.0.1"},
+                                {"MASTER_PORT", "29500"},
+                                {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                {"TORCHELASTIC_RUN_ID", "job7"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+                                {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
+                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                {"OMP_NUM_THREADS", "1"},
+                                {"DDPRUN_INCARNATION", "00ff"}};
+  CHECK(env == expected);
+}
+
+TEST_CASE("worker environment: what the user set stays, OMP_NUM_THREADS stays unset for one worker",
+          "[launcher][unit]") {
+  const Environment own = {{"OMP_NUM_THREADS", "4"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}};
+  const auto env = worker_environment(config_of(8), kPlace, {}, own, {});
+  CHECK(env.at("OMP_NUM_THREADS") == "4");
+  CHECK(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
+  CHECK(worker_environment(config_of(1), kPlace, {}, {}, {}).count("OMP_NUM_THREADS") == 0);
+}
+
+TEST_CASE("worker environment: an outer job's variables do not leak in", "[launcher][unit]") {
+  const Environment outer = {{"RANK", "77"}, {"DDPRUN_INCARNATION", "outer"}, {"TORCHELASTIC_TIMER_FILE", "/x"}};
+  const auto env = worker_environment(config_of(1), kPlace, {0, "inner", ""}, outer, {});
+  CHECK(env.at("RANK") == "8");
+  CHECK(env.at("DDPRUN_INCARNATION") == "inner");
+  CHECK(env.count("TORCHELASTIC_TIMER_FILE") == 0);
+}
+
+TEST_CASE("worker environment: a worker's own GPU is its entry of the list", "[launcher][unit]") {
+  CHECK(gpu_of_worker("4, 5", 1) == "5");
+  CHECK(gpu_of_worker("GPU-abc,GPU-def", 0) == "GPU-abc");
+  CHECK(gpu_of_worker("", 3).empty());
+  CHECK_THROWS_WITH(gpu_of_worker("4,5", 2), Catch::Contains("there are 2"));
+}
+
+TEST_CASE("worker command: local_rank is replaced as Python's templates do", "[launcher][unit]") {
+  LaunchConfig config;
+  config.program.prefix = {"p"};
+  config.program_args = {"$local_rank", "${local_rank}x", "$$local_rank", "$local_ranks", "$other", "100$"};
+  CHECK(worker_command(config, 3) ==
+        std::vector<std::string>{"p", "3", "3x", "$local_rank", "$local_ranks", "$other", "100$"});
+}

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Checks the arrows of ARCHITECTURE.md by what the sources include: $1 is the repository.
+# Prints each include that points the wrong way; exit code 1 if there is one.
+set -u
+cd "$1" || exit 2
+bad=0
+
+# forbid FOLDERS PATTERN EXCEPT: no file in FOLDERS may include PATTERN, but for the files matching EXCEPT.
+forbid() {
+  local found
+  found=$(grep -rnE --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.c' \
+    "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($2)" $1 | grep -vE "^($3):")
+  if [ -n "$found" ]; then
+    printf '%s\n' "$found"
+    bad=1
+  fi
+}
+none='-'
+
+# The arrows.
+forbid rendezvous   'apps/|launcher/|runtime/|collectives/|ddp/'                          "$none"
+forbid collectives  'apps/|launcher/|runtime/|ddp/'                                       "$none"
+forbid launcher     'apps/|runtime/|collectives/|ddp/'                                    "$none"
+forbid runtime      'apps/|launcher/'                                                     "$none"
+forbid apps/train   'rendezvous/|launcher/|collectives/|runtime/'                         "$none"
+# The control half of rendezvous is the launcher's: libddp links the store half only.
+control='rendezvous/(coordinator|link_)'
+forbid 'collectives runtime' "$control" "$none"
+forbid rendezvous "$control" 'rendezvous/(coordinator|link_)[a-z_]*\.[ch]pp'
+# Installed headers stand alone.
+forbid runtime/include 'rendezvous/|collectives/|runtime/' "$none"
+
+# Third-party headers in their homes.
+code='apps launcher rendezvous collectives runtime'
+forbid "$code" 'CLI/'                    'apps/ddprun/(options|help)\.[ch]pp|apps/train/options\.cpp'
+forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
+forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp'
+forbid "$code" 'nlohmann/'               'rendezvous/link_codec\.cpp|launcher/error_file\.cpp|runtime/src/(safetensors|error_file)\.cpp'
+forbid "$code" 'gloo/'                   'collectives/gloo_[a-z_]*\.[ch]pp'
+forbid "$code" 'nccl|cuda'               "$none"
+forbid "$code" 'Eigen/'                  'apps/train/[a-z_]*\.[ch]pp'
+forbid "$code" 'catch2/'                 "$none"
+exit $bad

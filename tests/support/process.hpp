@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Running a program under test: its output as it comes, its end with a deadline, and whether anything of it is left.
+// Every process started here carries a mark in its environment, which all descendants inherit: left_over() finds them
+// wherever they have gone.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp::testing {
+
+// Generous: a test fails by it only when something hangs.
+inline constexpr std::chrono::seconds kDeadline{60};
+
+struct Result {
+  int code = -1;  // exit code, or 128 + the signal
+  std::string out;
+  std::string err;
+};
+
+class Process {
+ public:
+  struct Options {
+    std::map<std::string, std::string> environment = {};  // added to this process's
+    std::string stdin_text = {};
+    bool on_terminal = false;   // 0, 1 and 2 are a pty of its own session: all output is in out
+    bool close_stdout = false;  // the reading end is closed at once
+    rlim_t max_open_files = 0;  // 0: as it is
+  };
+  explicit Process(const std::vector<std::string>& command) : Process(command, Options()) {}
+  Process(const std::vector<std::string>& command, const Options& options);
+  ~Process();  // kills what is left
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  void type(const std::string& keys);  // on its terminal
+
+  // Reads until `text` was seen `times` times on stdout (or stderr); throws with all output if it does not come.
+  void wait_for(const std::string& text, int times = 1);
+  // Reads to the end; throws if it does not end.
+  Result wait();
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+  // Processes with this one's mark that still run (zombies do not).
+  std::vector<pid_t> left_over() const;
+  // Waits until there are none; false if there still are at the deadline.
+  bool all_gone() const;
+
+ private:
+  bool read_some(std::chrono::steady_clock::time_point deadline);
+
+  std::string mark_;
+  pid_t pid_ = -1;
+  int out_fd_ = -1;
+  int err_fd_ = -1;
+  std::string out_, err_;
+};
+
+// wait() of a process.
+Result run(const std::vector<std::string>& command, const Process::Options& options = {});
+
+std::vector<pid_t> children_of(pid_t pid);
+
+// How often `text` occurs.
+int count(const std::string& in, const std::string& text);
+
+// A folder that is gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+void write_file(const std::string& path, const std::string& text, bool executable = false);
+std::string read_file(const std::string& path);
+
+}  // namespace ddp::testing
