@@ -8,16 +8,14 @@
 namespace ddp::rendezvous {
 namespace {
 
-void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.send.emplace_back(to, "").bytes, answer); }
-void send(Replies& out, ConnectionId to, std::int64_t number) {
-  append_i64(out.send.emplace_back(to, "").bytes, number);
-}
+void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
+void send(Replies& out, ConnectionId to, std::int64_t number) { append_i64(out.to(to), number); }
 
 void send(Replies& out, ConnectionId to, const std::string& value) {
   if (value.size() > kMaxReplyBytes) {
     out.close.push_back({to, "asked for a value of " + std::to_string(value.size()) + " bytes"});
   } else {
-    append_bytes(out.send.emplace_back(to, "").bytes, value);
+    append_bytes(out.to(to), value);
   }
 }
 
@@ -56,7 +54,7 @@ void StoreCore::apply(ConnectionId from, Request&& request, Replies& out) {
       drop_wait(from);
       return send(out, from, Answer::WaitCanceled);
     case Op::Ping:
-      return append_u32(out.send.emplace_back(from, "").bytes, static_cast<std::uint32_t>(request.number));
+      return append_u32(out.to(from), static_cast<std::uint32_t>(request.number));
     case Op::QueuePush:
       queues_[request.key()].push_back(std::move(request.values.front()));
       return wake(request.key(), Wake::One, out);
@@ -140,14 +138,14 @@ void StoreCore::multi_get(ConnectionId from, const Request& request, Replies& ou
   std::size_t size = 0;
   for (const std::string& key : request.keys) size += 8 + value_or_empty(key).size();
   if (size > kMaxReplyBytes) return out.close.push_back({from, "asked for " + std::to_string(size) + " bytes at once"});
-  std::string& bytes = out.send.emplace_back(from, "").bytes;
+  std::string& bytes = out.to(from);
   bytes.reserve(size);
   for (const std::string& key : request.keys) append_bytes(bytes, value_or_empty(key));
 }
 
 void StoreCore::queue_pop(ConnectionId from, const Request& request, Replies& out) {
   const auto queue = queues_.find(request.key());
-  std::string& bytes = out.send.emplace_back(from, "").bytes;
+  std::string& bytes = out.to(from);
   append_i64(bytes, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
   if (queue == queues_.end()) return;
   append_bytes(bytes, queue->second.front());
@@ -159,7 +157,7 @@ void StoreCore::list_keys(ConnectionId from, Replies& out) {
   std::size_t size = 8;
   for (const auto& [key, value] : values_) size += 8 + key.size();
   if (size > kMaxReplyBytes) return out.close.push_back({from, "asked for the names of all keys, which are too many"});
-  std::string& bytes = out.send.emplace_back(from, "").bytes;
+  std::string& bytes = out.to(from);
   bytes.reserve(size);
   append_i64(bytes, static_cast<std::int64_t>(values_.size()));
   for (const auto& [key, value] : values_) append_bytes(bytes, key);
@@ -188,7 +186,7 @@ void StoreCore::push_to_watchers(const std::string& key, Answer change, const st
   const auto watchers = watchers_.find(key);
   if (watchers == watchers_.end()) return;
   for (const ConnectionId watcher : watchers->second) {
-    std::string& bytes = out.send.emplace_back(watcher, "").bytes;
+    std::string& bytes = out.to(watcher);
     append_answer(bytes, change);
     append_bytes(bytes, key);
     append_bytes(bytes, before);

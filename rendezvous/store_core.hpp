@@ -42,6 +42,7 @@ struct Replies {
   std::vector<Send> send;
   std::vector<Close> close;
 
+  std::string& to(ConnectionId connection) { return send.emplace_back(Send{connection, {}}).bytes; }
   void clear() { send.clear(), close.clear(); }
 };
 

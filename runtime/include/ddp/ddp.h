@@ -109,7 +109,10 @@ DDP_API const char* ddp_group_name(const ddp_group* group);
 
 /* timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
  * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
- * thread after all operations issued before. Buffers must stay valid until the operation ends. */
+ * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
+ * failure is unspecified.
+ * Before each operation the ranks compare what they are about to do: a difference is DDP_MISMATCH on every rank, says who
+ * called what, and ends the group. DDP_CHECK_COLLECTIVES=0 in the environment of all ranks saves that round trip. */
 
 /* In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
 DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms);
@@ -153,14 +156,18 @@ typedef struct ddp_model_options {
  * copies rank 0's values to every rank. Collective. options may be NULL. */
 DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
                                     const ddp_model_options* options, ddp_model** out);
+/* In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
+ * before their session. NULL is allowed. */
 DDP_API void ddp_model_destroy(ddp_model* model);
 /* Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy. */
 DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
 /* Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
- * Marking a parameter twice in a step is an error that names it. Inside no_sync it does nothing. */
+ * Marking a parameter twice in a step is an error that names it; it is final, for the ranks no longer agree on what
+ * comes next: every later call on this model fails with it too. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
 /* Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
- * it, not a hang. Inside no_sync it does nothing. */
+ * it, not a hang, and final like one marked twice. The caller's grads change only once all reductions of the step have
+ * succeeded. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
 /* enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. */
 DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);

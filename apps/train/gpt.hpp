@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The model: a byte-level GPT, forward and backward written out by hand.
+//
+// It knows nothing of other processes. backward() says when each gradient is complete; what happens then is the
+// caller's business (in trainer.cpp: libddp starts to average it).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace train {
+
+// Memory on a cache-line boundary: vectorised sums then run in the same order, so with the same bits, in every run.
+template <typename T>
+struct CacheLineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  bool operator==(const CacheLineAllocator&) const = default;
+};
+using Floats = std::vector<float, CacheLineAllocator<float>>;
+
+// One trainable tensor.
+struct Parameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::size_t index = 0;  // its place in the model, in the order of the forward pass
+  Floats value = {};
+  Floats gradient = {};
+};
+// A deque: layers refer to their parameters while more are added.
+using Parameters = std::deque<Parameter>;
+
+struct GptShape {
+  int context = 64;  // bytes the model sees at once
+  int layers = 2;
+  int heads = 4;
+  int width = 96;
+};
+
+class Gpt {
+ public:
+  static constexpr int kVocabulary = 256;
+  using Bytes = std::span<const std::uint8_t>;
+  using GradientReady = std::function<void(std::size_t index)>;
+
+  // Random weights, the same for the same seed.
+  Gpt(const GptShape& shape, std::uint64_t seed);
+  ~Gpt();
+
+  Parameters& parameters() { return parameters_; }
+
+  // windows: context + 1 bytes each; every byte but the first is to be predicted from those before it.
+  // Returns the mean loss in nats per byte and keeps what backward() needs.
+  double forward(std::span<const Bytes> windows);
+
+  // Writes the gradient of the last forward()'s loss, last parameter first, and calls `ready` as each is complete.
+  void backward(const GradientReady& ready);
+
+  // For each byte of text (at most context of them) 256 scores for the byte that follows it.
+  std::vector<float> logits(Bytes text);
+
+ private:
+  struct Network;
+  Parameters parameters_;
+  std::unique_ptr<Network> network_;
+};
+
+}  // namespace train

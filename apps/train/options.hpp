@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `train` can be told on its command line. Defaults train for well under a minute on two cores.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "apps/train/gpt.hpp"
+
+namespace train {
+
+struct Options {
+  std::string data = "/usr/share/common-licenses";
+  GptShape shape;
+
+  int steps = 600;
+  int global_batch = 16;  // sequences a step, all workers together
+  float learning_rate = 6e-3F;
+  int warmup = 40;
+  float weight_decay = 0.1F;
+  float clip = 1;
+  std::uint64_t seed = 1;
+
+  std::string checkpoint = "train-checkpoint.safetensors";
+  int checkpoint_every = 100;  // 0: no checkpoint at all
+  bool resume = false;
+
+  int validate_every = 100;  // 0: at start and end only
+  int sample_bytes = 300;
+  std::string log;  // empty: none
+
+  std::string help;  // not empty: the user asked for it, print it and stop
+};
+
+// Throws BadInput.
+Options parse_options(int argc, const char* const* argv);
+
+}  // namespace train

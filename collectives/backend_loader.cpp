@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/backend_loader.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "rendezvous/error.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+// The folder of the shared object (or program) that this code was linked into.
+std::string own_folder() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(&backend_search_path), &info) == 0 || info.dli_fname == nullptr) return ".";
+  const std::string file = info.dli_fname;
+  const std::size_t slash = file.rfind('/');
+  return slash == std::string::npos ? "." : file.substr(0, slash);
+}
+
+// DEEPBIND keeps the module's Gloo apart from the one libtorch exports. Sanitizer runtimes refuse it, and they may
+// have come with the user's program, so this is asked at run time.
+int open_flags() {
+  for (const char* symbol : {"__asan_init", "__tsan_init", "__msan_init"}) {
+    if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return RTLD_NOW | RTLD_LOCAL;
+  }
+  return RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+}
+
+const ddp_backend_table& open_module(const std::string& path) {
+  void* module = dlopen(path.c_str(), open_flags());
+  if (module == nullptr) {
+    const char* why = dlerror();
+    throw Error(ErrorCode::System, "backend module " + path + " cannot be opened: " + (why ? why : "unknown reason") +
+                                       " (is libgloo installed? Debian: apt install libgloo0)");
+  }
+  const auto open = reinterpret_cast<ddp_backend_open_function>(dlsym(module, DDP_BACKEND_OPEN_SYMBOL));
+  const ddp_backend_table* table = open != nullptr ? open(DDP_BACKEND_ABI_VERSION) : nullptr;
+  if (table == nullptr || table->abi_version != DDP_BACKEND_ABI_VERSION ||
+      table->struct_size < sizeof(ddp_backend_table)) {
+    throw Error(ErrorCode::System, "backend module " + path + " does not speak version " +
+                                       std::to_string(DDP_BACKEND_ABI_VERSION) +
+                                       " of the backend table: it belongs to another version of libddp");
+  }
+  return *table;
+}
+
+}  // namespace
+
+std::vector<std::string> backend_search_path() {
+  std::vector<std::string> folders;
+  if (const char* path = std::getenv(rendezvous::contract::kBackendPath); path != nullptr && *path != '\0') {
+    folders.emplace_back(path);
+  }
+  const std::string own = own_folder();
+  for (const char* below : {"", "/ddprun", "/../lib", "/../lib/ddprun"}) folders.push_back(own + below);
+  return folders;
+}
+
+const ddp_backend_table& load_backend(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos) {
+    throw Error(ErrorCode::InvalidArgument, "\"" + name + "\" is not a backend's name; this version has \"gloo\"");
+  }
+  const std::string file = "libddp_" + name + ".so";
+  std::string looked;
+  for (const std::string& folder : backend_search_path()) {
+    const std::string path = folder + "/" + file;
+    if (access(path.c_str(), F_OK) == 0) return open_module(path);
+    looked += (looked.empty() ? "" : ", ") + folder;
+  }
+  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + looked + " (install ddprun's " +
+                                     name + " module, or set " + rendezvous::contract::kBackendPath +
+                                     " to the folder that has it)");
+}
+
+}  // namespace ddp::collectives

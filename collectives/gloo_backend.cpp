@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The Gloo backend, a module of its own (libddp_gloo.so): ddp_backend_table over Debian's libgloo, TCP transport.
+//
+// What this file covers up (measured on the 2022-05-18 snapshot):
+//  * Gloo reports failure by exceptions of unrelated families; none of them leaves this file.
+//  * Gloo has no abort. closeConnections() does not wake a blocked collective, but a receive that times out closes
+//    every connection of its context, and that does: see group_abort.
+//  * Timeouts are per internal wait, not end to end: libddp aborts the group when a deadline passes.
+//  * An allreduce of 0 elements or with the wrong size trips an assertion: libddp does not let those through.
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/common/error.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/reduce_kernels.hpp"
+
+struct ddp_backend_group {
+  std::shared_ptr<gloo::rendezvous::Context> context;
+  int rank = 0;
+  int size = 1;
+  std::atomic<bool> aborted{false};
+};
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// No collective of Gloo uses a slot with this first byte, so nobody ever sends to it.
+constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
+
+void set_text(ddp_backend_error* error, const std::string& text) {
+  if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
+}
+
+// Gloo's messages begin with "[its source file:line] ", of no use to our readers.
+std::string without_source_position(const std::string& text) {
+  const std::size_t end = text.find("] ");
+  return text.starts_with('[') && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
+struct StoreFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Gloo's store interface over the callbacks; every wait ends at one common deadline.
+class CallbackStore : public gloo::rendezvous::Store {
+ public:
+  CallbackStore(const ddp_backend_store& store, Clock::time_point deadline) : store_(store), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    ddp_backend_error error = {};
+    if (store_.set(store_.context, key.c_str(), data.data(), data.size(), &error) != 0) throw StoreFailure(error.text);
+  }
+  std::vector<char> get(const std::string& key) override {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
+    return get_within(key, left);
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    const Clock::time_point until = std::min(deadline_, Clock::now() + timeout);
+    for (const std::string& key : keys) {
+      get_within(key, std::chrono::duration_cast<milliseconds>(until - Clock::now()));
+    }
+  }
+
+ private:
+  std::vector<char> get_within(const std::string& key, milliseconds left) {
+    std::vector<char> value;
+    ddp_backend_error error = {};
+    const auto deliver = [](void* sink, const void* bytes, std::size_t size) {
+      const char* begin = static_cast<const char*>(bytes);
+      static_cast<std::vector<char>*>(sink)->assign(begin, begin + size);
+    };
+    const std::int64_t wait_ms = std::max<std::int64_t>(1, left.count());
+    if (store_.get(store_.context, key.c_str(), wait_ms, &value, deliver, &error) != 0) throw StoreFailure(error.text);
+    return value;
+  }
+
+  ddp_backend_store store_;
+  Clock::time_point deadline_;
+};
+
+ddp_backend_status classify(const std::string& text) {
+  if (text.find("Timed out") != std::string::npos || text.find("timed out") != std::string::npos) {
+    return DDP_BACKEND_TIMEOUT;
+  }
+  // Another operation of this process closed the connections.
+  if (text.find("Application timeout caused pair closure") != std::string::npos) return DDP_BACKEND_ABORTED;
+  return DDP_BACKEND_PEER_LOST;
+}
+
+// Runs body; whatever it throws becomes a status and a text.
+template <typename Body>
+ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return DDP_BACKEND_OK;
+  } catch (const gloo::IoException& e) {
+    set_text(error, without_source_position(e.what()));
+    return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : classify(e.what());
+  } catch (const StoreFailure& e) {
+    set_text(error, e.what());
+    return classify(e.what()) == DDP_BACKEND_TIMEOUT ? DDP_BACKEND_TIMEOUT : DDP_BACKEND_ERROR;
+  } catch (const std::exception& e) {
+    set_text(error, without_source_position(e.what()));
+  } catch (...) {
+    set_text(error, "Gloo failed without saying why");
+  }
+  return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : DDP_BACKEND_ERROR;
+}
+
+ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
+                                ddp_backend_error* error) {
+  return guarded(nullptr, error, [&] {
+    auto group = std::make_unique<ddp_backend_group>();
+    group->rank = config->rank;
+    group->size = config->size;
+    if (config->size > 1) {
+      // A numeric address: Gloo would resolve the host's name, which on Debian is a loopback address.
+      std::shared_ptr<gloo::transport::Device> device =
+          gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(config->local_address));
+      group->context = std::make_shared<gloo::rendezvous::Context>(config->rank, config->size);
+      const milliseconds timeout(config->init_timeout_ms);
+      group->context->setTimeout(timeout);
+      CallbackStore store(config->store, Clock::now() + timeout);
+      group->context->connectFullMesh(store, device);
+    }
+    *out = group.release();
+  });
+}
+
+void group_destroy(ddp_backend_group* group) {
+  guarded(group, nullptr, [&] { delete group; });
+}
+
+// A receive that nobody answers, given up after 1 ms: the timeout closes every connection of the context, and whoever
+// is blocked in a collective of it fails within milliseconds. A peer whose connection is closed already throws at
+// once instead and closes nothing, so the next one is tried.
+void group_abort(ddp_backend_group* group) {
+  if (group->aborted.exchange(true) || group->size == 1) return;
+  for (int step = 1; step < group->size; ++step) {
+    const int peer = (group->rank + step) % group->size;
+    ddp_backend_error error = {};
+    guarded(nullptr, &error, [&] {
+      char byte = 0;
+      const auto buffer = group->context->createUnboundBuffer(&byte, 1);
+      buffer->recv(peer, kPoisonSlot);
+      buffer->waitRecv(milliseconds(1));
+    });
+    if (std::strstr(error.text, "Timed out") != nullptr) return;
+  }
+}
+
+ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                              ddp_backend_reduce_op op, std::uint32_t tag, std::int64_t timeout_ms,
+                              ddp_backend_error* error) {
+  const ddp::collectives::ReduceFunction reduce = ddp::collectives::reduce_function(dtype, op);
+  if (reduce == nullptr) {
+    set_text(error, "the gloo backend has no such reduction for this type");
+    return DDP_BACKEND_UNSUPPORTED;
+  }
+  if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
+  return guarded(group, error, [&] {
+    gloo::AllreduceOptions options(group->context);
+    // Gloo takes the element type from the template argument, for its size only.
+    switch (ddp::collectives::element_size(dtype)) {
+      case 1:
+        options.setOutput(static_cast<std::uint8_t*>(data), count);
+        break;
+      case 4:
+        options.setOutput(static_cast<std::uint32_t*>(data), count);
+        break;
+      default:
+        options.setOutput(static_cast<std::uint64_t*>(data), count);
+        break;
+    }
+    options.setReduceFunction(reduce);
+    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::allreduce(options);
+  });
+}
+
+ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                             std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms, ddp_backend_error* error) {
+  if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
+  return guarded(group, error, [&] {
+    gloo::BroadcastOptions options(group->context);
+    options.setOutput(static_cast<std::uint8_t*>(data), count * ddp::collectives::element_size(dtype));
+    options.setRoot(root);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::broadcast(options);
+  });
+}
+
+ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                              ddp_backend_dtype dtype, std::uint32_t tag, std::int64_t timeout_ms,
+                              ddp_backend_error* error) {
+  const std::size_t bytes = count * ddp::collectives::element_size(dtype);
+  if (bytes == 0) return DDP_BACKEND_OK;
+  if (group->size == 1) {
+    std::memmove(output, input, bytes);
+    return DDP_BACKEND_OK;
+  }
+  return guarded(group, error, [&] {
+    gloo::AllgatherOptions options(group->context);
+    // Gloo only reads from the input, but its buffers are not const.
+    options.setInput(static_cast<std::uint8_t*>(const_cast<void*>(input)), bytes);
+    options.setOutput(static_cast<std::uint8_t*>(output), bytes * static_cast<std::size_t>(group->size));
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::allgather(options);
+  });
+}
+
+ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t tag, std::int64_t timeout_ms,
+                           ddp_backend_error* error) {
+  if (group->size == 1) return DDP_BACKEND_OK;
+  return guarded(group, error, [&] {
+    gloo::BarrierOptions options(group->context);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::barrier(options);
+  });
+}
+
+constexpr ddp_backend_table kTable = {DDP_BACKEND_ABI_VERSION,
+                                      sizeof(ddp_backend_table),
+                                      "gloo",
+                                      &group_create,
+                                      &group_destroy,
+                                      &group_abort,
+                                      &all_reduce,
+                                      &broadcast,
+                                      &all_gather,
+                                      &barrier};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ddp_backend_table* ddp_backend_open(std::uint32_t abi_version) {
+  return abi_version == DDP_BACKEND_ABI_VERSION ? &kTable : nullptr;
+}

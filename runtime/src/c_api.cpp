@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp's exported functions. Each one is guarded: no exception crosses them; its text waits in ddp_last_error().
+#include <csignal>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "ddp/ddp.h"
+#include "rendezvous/error.hpp"
+#include "runtime/src/error_file.hpp"
+#include "runtime/src/model.hpp"
+#include "runtime/src/operation.hpp"
+#include "runtime/src/process_group.hpp"
+#include "runtime/src/safetensors.hpp"
+#include "runtime/src/session.hpp"
+
+namespace {
+
+using ddp::rendezvous::Error;
+using ddp::rendezvous::ErrorCode;
+using ddp::runtime::Checkpoint;
+using ddp::runtime::Model;
+using ddp::runtime::ProcessGroup;
+using ddp::runtime::Session;
+using Milliseconds = std::chrono::milliseconds;
+
+thread_local std::string last_error;
+
+// Handles are the objects themselves under a C name.
+Session* of(ddp_session* handle) { return reinterpret_cast<Session*>(handle); }
+const Session* of(const ddp_session* handle) { return reinterpret_cast<const Session*>(handle); }
+ProcessGroup* of(ddp_group* handle) { return reinterpret_cast<ProcessGroup*>(handle); }
+const ProcessGroup* of(const ddp_group* handle) { return reinterpret_cast<const ProcessGroup*>(handle); }
+Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
+const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
+Checkpoint* of(ddp_checkpoint* handle) { return reinterpret_cast<Checkpoint*>(handle); }
+const Checkpoint* of(const ddp_checkpoint* handle) { return reinterpret_cast<const Checkpoint*>(handle); }
+
+ddp_status status_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::InvalidArgument:
+      return DDP_INVALID_ARGUMENT;
+    case ErrorCode::Timeout:
+      return DDP_TIMEOUT;
+    case ErrorCode::PeerLost:
+      return DDP_PEER_LOST;
+    case ErrorCode::Aborted:
+      return DDP_ABORTED;
+    case ErrorCode::Mismatch:
+      return DDP_MISMATCH;
+    case ErrorCode::System:
+      return DDP_SYSTEM;
+    case ErrorCode::Corrupt:
+      return DDP_CORRUPT;
+  }
+  return DDP_SYSTEM;
+}
+
+ddp_status remember(ddp_status status, const char* what) noexcept {
+  try {
+    last_error = what;
+  } catch (...) {
+    last_error.clear();
+  }
+  return status;
+}
+
+template <typename Body>
+ddp_status guard(Body&& body) noexcept {
+  try {
+    body();
+    return DDP_OK;
+  } catch (const Error& e) {
+    return remember(status_of(e.code()), e.what());
+  } catch (const std::bad_alloc&) {
+    return remember(DDP_SYSTEM, "out of memory");
+  } catch (const std::exception& e) {
+    return remember(DDP_SYSTEM, e.what());
+  } catch (...) {
+    return remember(DDP_SYSTEM, "an error of an unknown kind");
+  }
+}
+
+template <typename T>
+T& not_null(T* pointer, const char* what) {
+  if (pointer == nullptr) throw Error(ErrorCode::InvalidArgument, std::string(what) + " is null");
+  return *pointer;
+}
+
+ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
+  ddp::runtime::SessionOptions options;
+  if (given == nullptr) return options;
+  if (given->init_timeout_ms < 0 || given->timeout_ms < 0) {
+    throw Error(ErrorCode::InvalidArgument, "ddp_init_process_group: a timeout is negative; 0 means the default");
+  }
+  if (given->backend != nullptr) options.backend = given->backend;
+  if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
+  if (given->timeout_ms > 0) options.timeout = Milliseconds(given->timeout_ms);
+  return options;
+}
+
+ddp_status run(ddp_group* handle, std::int64_t timeout_ms, auto make) {
+  return guard([&] {
+    ProcessGroup& group = not_null(of(handle), "the group");
+    group.run(make(group), Milliseconds(timeout_ms));
+  });
+}
+
+ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, auto make) {
+  return guard([&] {
+    ProcessGroup& group = not_null(of(handle), "the group");
+    not_null(work, "the work to fill in");
+    *work = {handle, group.issue(make(group), Milliseconds(timeout_ms))};
+  });
+}
+
+}  // namespace
+
+const char* ddp_last_error(void) { return last_error.c_str(); }
+const char* ddp_version(void) { return DDP_VERSION; }
+size_t ddp_dtype_size(int32_t dtype) { return ddp::runtime::dtype_size(dtype); }
+
+ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out) {
+  return guard([&] {
+    not_null(out, "the session to fill in");
+    *out = nullptr;
+    auto session = std::make_unique<Session>(session_options(options), ddp::runtime::process_environment);
+    *out = reinterpret_cast<ddp_session*>(session.release());
+  });
+}
+
+void ddp_session_destroy(ddp_session* session) {
+  guard([&] { delete of(session); });
+}
+
+ddp_group* ddp_session_world(ddp_session* session) { return reinterpret_cast<ddp_group*>(&of(session)->world()); }
+int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
+int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
+int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }
+
+int32_t ddp_group_rank(const ddp_group* group) { return of(group)->rank(); }
+int32_t ddp_group_size(const ddp_group* group) { return of(group)->size(); }
+const char* ddp_group_name(const ddp_group* group) { return of(group)->name().c_str(); }
+
+ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, op); });
+}
+
+ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.size()); });
+}
+
+ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.size()); });
+}
+
+ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
+}
+
+ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, op); });
+}
+
+ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.size()); });
+}
+
+ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
+                                ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.size()); });
+}
+
+ddp_status ddp_work_wait(ddp_work work) {
+  return guard([&] { not_null(of(work.group), "the work's group").wait(work.sequence); });
+}
+
+ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed) {
+  return guard([&] {
+    not_null(completed, "where to tell whether the operation ended");
+    *completed = 1;  // so it is if it failed
+    *completed = not_null(of(work.group), "the work's group").wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
+  });
+}
+
+ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                            const ddp_model_options* options, ddp_model** out) {
+  return guard([&] {
+    not_null(out, "the model to fill in");
+    *out = nullptr;
+    const ddp_model_options chosen = options != nullptr ? *options : ddp_model_options{0, 0};
+    auto model = std::make_unique<Model>(not_null(of(group), "the group"), parameters, count, chosen.first_bucket_bytes,
+                                         chosen.bucket_bytes);
+    *out = reinterpret_cast<ddp_model*>(model.release());
+  });
+}
+
+void ddp_model_destroy(ddp_model* model) {
+  guard([&] { delete of(model); });
+}
+
+void* ddp_model_gradient(ddp_model* model, size_t i) {
+  void* gradient = nullptr;
+  guard([&] { gradient = not_null(of(model), "the model").gradient(i); });
+  return gradient;
+}
+
+ddp_status ddp_model_mark_ready(ddp_model* model, size_t i) {
+  return guard([&] { not_null(of(model), "the model").mark_ready(i); });
+}
+
+ddp_status ddp_model_synchronize(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").synchronize(); });
+}
+
+ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
+  return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
+}
+
+size_t ddp_model_bucket_count(const ddp_model* model) { return of(model)->bucket_count(); }
+
+ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
+                               const ddp_metadata_entry* metadata, size_t metadata_count) {
+  return guard([&] {
+    ddp::runtime::save_checkpoint(&not_null(path, "the checkpoint's path"), {tensors, tensor_count},
+                                  {metadata, metadata_count});
+  });
+}
+
+ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out) {
+  return guard([&] {
+    not_null(out, "the checkpoint to fill in");
+    *out = nullptr;
+    auto checkpoint = std::make_unique<Checkpoint>(&not_null(path, "the checkpoint's path"));
+    *out = reinterpret_cast<ddp_checkpoint*>(checkpoint.release());
+  });
+}
+
+void ddp_checkpoint_close(ddp_checkpoint* checkpoint) { delete of(checkpoint); }
+
+const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key) {
+  const char* value = nullptr;
+  guard([&] {
+    const std::string* found = not_null(of(checkpoint), "the checkpoint").metadata(&not_null(key, "the key"));
+    value = found != nullptr ? found->c_str() : nullptr;
+  });
+  return value;
+}
+
+ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
+                               const int64_t* shape, size_t rank) {
+  return guard([&] {
+    if (rank > 0) not_null(shape, "the shape");
+    not_null(of(checkpoint), "the checkpoint").read(&not_null(name, "the tensor's name"), buffer, {shape, rank});
+  });
+}
+
+void ddp_record_error(const char* message) { ddp::runtime::record_error(message != nullptr ? message : ""); }

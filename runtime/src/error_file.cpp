@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/src/error_file.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+
+std::string error_file_text(const std::string& message, std::int64_t unix_seconds) {
+  // torchrun prints py_callstack and falls back to message; for us both are the one line we have.
+  const nlohmann::json file = {
+      {"message",
+       {{"message", message},
+        {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+  // A message may quote bytes of any kind, and dump() throws on invalid UTF-8 unless told to replace it.
+  return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void record_error(const std::string& message) noexcept {
+  try {
+    const char* path = std::getenv(rendezvous::contract::kErrorFile);
+    if (path == nullptr || *path == '\0') return;
+    // Renamed into place, so that the launcher never reads half of it.
+    const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    out << error_file_text(message, static_cast<std::int64_t>(std::time(nullptr)));
+    out.close();
+    if (!out || std::rename(temporary.c_str(), path) != 0) std::remove(temporary.c_str());
+  } catch (...) {
+    // The launcher still has the exit code and the last lines of stderr.
+  }
+}
+
+}  // namespace ddp::runtime

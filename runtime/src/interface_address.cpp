@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/src/interface_address.hpp"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+#include "rendezvous/error.hpp"
+
+namespace ddp::runtime {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+std::string interface_address(const std::string& interface, const std::string& like) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    throw Error(ErrorCode::System, std::string("the network interfaces cannot be listed: ") + std::strerror(errno));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  const bool ipv6 = like.find(':') != std::string::npos;
+  const int family = ipv6 ? AF_INET6 : AF_INET;
+  const socklen_t length = ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::istringstream names(interface);
+  for (std::string name; std::getline(names, name, ',');) {
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || name != i->ifa_name) continue;
+      char text[NI_MAXHOST];
+      if (getnameinfo(i->ifa_addr, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) return text;
+    }
+  }
+  throw Error(ErrorCode::InvalidArgument,
+              "no network interface " + interface + (ipv6 ? " with an IPv6" : " with an IPv4") +
+                  " address on this host (DDP_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names it; "
+                  "`ip address` lists what there is)");
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A PyTorch worker, as ordinary scripts are: joins through env://, uses its groups, leaves.
+
+With the argument `die`, in the first round rank 1 is killed by SIGKILL after 20 all_reduces.
+"""
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+for step in range(100):
+    value = torch.full((1000,), float(rank))
+    dist.all_reduce(value)
+    assert value.eq(world * (world - 1) / 2).all(), value
+    if sys.argv[1:] == ["die"] and restart == 0 and rank == 1 and step == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+pair = dist.new_group([0, 1])
+if rank < 2:
+    value = torch.tensor([rank + 1.0])
+    dist.all_reduce(value, group=pair)
+    assert value.item() == 3, value
+names = [None] * world
+dist.all_gather_object(names, f"worker {rank}")
+assert names == [f"worker {r}" for r in range(world)], names
+dist.barrier()
+dist.destroy_process_group()
+print(f"rank {rank} of {world} done after {restart} restarts", flush=True)
+# torch 2.15's Gloo sometimes aborts at interpreter exit ("terminate called without an active exception"), also without
+# any launcher; a moment of idling avoids it.
+time.sleep(0.3)

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Runs a test script with the Python that has PyTorch: $DDPRUN_TEST_PYTHON. Without one: exit code 77, skipped.
+if [ -z "${DDPRUN_TEST_PYTHON:-}" ]; then
+  echo "skipped: DDPRUN_TEST_PYTHON is not set (scripts/test sets it up)"
+  exit 77
+fi
+if ! "$DDPRUN_TEST_PYTHON" -c 'import torch, numpy, safetensors'; then
+  echo "DDPRUN_TEST_PYTHON=$DDPRUN_TEST_PYTHON lacks torch, numpy or safetensors"
+  exit 1
+fi
+exec "$DDPRUN_TEST_PYTHON" "$@"

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The bare socket of a test: sends any bytes, and waits for an exact number of them, or for the end, up to 20 s.
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ddp::rendezvous {
+
+class RawConnection {
+ public:
+  explicit RawConnection(int fd) : fd_(fd) {}
+  static RawConnection unconnected() { return RawConnection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+  static RawConnection to(std::uint16_t port) {
+    RawConnection connection = unconnected();
+    connection.connect(port);
+    return connection;
+  }
+  RawConnection(RawConnection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RawConnection& operator=(RawConnection&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~RawConnection() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  bool connect(std::uint16_t port) {
+    const sockaddr_in address = loopback(port);
+    return ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  bool send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  // Fewer bytes only if the connection ended, or nothing came for 20 s.
+  std::string receive(std::size_t size) {
+    std::string bytes;
+    while (bytes.size() < size && readable()) {
+      char part[65536];
+      const auto got = ::recv(fd_, part, std::min(sizeof part, size - bytes.size()), 0);
+      if (got <= 0) break;
+      bytes.append(part, static_cast<std::size_t>(got));
+    }
+    return bytes;
+  }
+  bool ended() {  // nothing more to read, and there never will be
+    char byte;
+    return readable() && ::recv(fd_, &byte, 1, 0) <= 0;
+  }
+  int fd() const { return fd_; }
+
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+
+ private:
+  bool readable() const {
+    pollfd ready{fd_, POLLIN, 0};
+    return ::poll(&ready, 1, 20'000) == 1;
+  }
+
+  int fd_;
+};
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/store_server.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "rendezvous/error.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/store_client.hpp"
+#include "tests/rendezvous/hex.hpp"
+#include "tests/rendezvous/raw_connection.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kPatience = 30s;  // never reached when all is well
+
+const std::string kHello = from_hex("00 cef7853c 0d 34120000");
+const std::string kHelloAnswer = from_hex("34120000");
+
+StoreClient client(const StoreServer& server) { return {"127.0.0.1", server.port(), kPatience}; }
+
+RawConnection greeted(const StoreServer& server) {
+  RawConnection raw = RawConnection::to(server.port());
+  REQUIRE(raw.send(kHello));
+  REQUIRE(raw.receive(kHelloAnswer.size()) == kHelloAnswer);
+  return raw;
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  DIR* open = ::opendir(directory.c_str());
+  while (const dirent* entry = ::readdir(open)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  ::closedir(open);
+  return names;
+}
+
+TEST_CASE("store server: what one client sets another gets", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient a = client(server);
+  StoreClient b = client(server);
+  const std::string binary("\0\xff\n", 3);
+  a.set("k", binary);
+  CHECK(b.get("k") == binary);
+  CHECK(b.add("n", 5) == 5);
+  CHECK(a.add("n", -7) == -2);
+  CHECK(a.compare_set("c", "", "first") == "first");
+  CHECK(b.compare_set("c", "other", "x") == "first");
+  CHECK(b.check({"k", "n"}));
+  CHECK_FALSE(b.check({"k", "none"}));
+  CHECK(b.delete_key("k"));
+  CHECK_FALSE(a.delete_key("k"));
+}
+
+TEST_CASE("store server: a client waits until another sets the key", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  auto waiting = std::async(std::launch::async, [&server] { return client(server).get("late"); });
+  client(server).set("late", "v");
+  CHECK(waiting.get() == "v");
+}
+
+TEST_CASE("store server: its owner sets keys too", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient waiting = client(server);
+  server.set("/ddprun/failure", "rank 5 on node b was killed by SIGKILL");
+  CHECK(waiting.get("ddprun/failure") == "rank 5 on node b was killed by SIGKILL");
+}
+
+TEST_CASE("store server: many clients at once lose nothing", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  constexpr int kClients = 16;
+  constexpr int kAdds = 200;
+  std::vector<std::future<std::string>> running;
+  for (int rank = 0; rank < kClients; ++rank) {
+    running.push_back(std::async(std::launch::async, [&server, rank] {
+      StoreClient store = client(server);
+      for (int i = 0; i < kAdds; ++i) store.add("count", 1);
+      store.set("rank" + std::to_string(rank), std::to_string(rank));
+      return store.get("rank" + std::to_string((rank + 1) % kClients));
+    }));
+  }
+  for (int rank = 0; rank < kClients; ++rank) {
+    CHECK(running[static_cast<std::size_t>(rank)].get() == std::to_string((rank + 1) % kClients));
+  }
+  CHECK(client(server).add("count", 0) == kClients * kAdds);
+}
+
+TEST_CASE("store server: a reset closes every connection and empties the store", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient old = client(server);
+  old.set("k", "v");
+  RawConnection waiting = greeted(server);
+  REQUIRE(waiting.send(from_hex("06 0100000000000000 0200000000000000 2f78")));
+  RawConnection silent = RawConnection::to(server.port());
+  REQUIRE(old.check({"k"}));
+
+  server.reset();
+  CHECK(waiting.ended());
+  CHECK(silent.ended());
+  CHECK_THAT(message_of([&] { old.check({"k"}); }), Catch::Contains("the store closed the connection"));
+  StoreClient fresh = client(server);
+  CHECK_FALSE(fresh.check({"k"}));
+  fresh.set("x", "1");
+  CHECK(fresh.get("x") == "1");
+}
+
+TEST_CASE("store server: ends at once, whoever is connected", "[rendezvous][integration]") {
+  auto server = std::make_unique<StoreServer>(std::vector<std::string>{"127.0.0.1"}, std::uint16_t{0});
+  RawConnection waiting = greeted(*server);
+  REQUIRE(waiting.send(from_hex("06 0100000000000000 0200000000000000 2f78")));
+  RawConnection silent = RawConnection::to(server->port());
+  server.reset();
+  CHECK(waiting.ended());
+  CHECK(silent.ended());
+}
+
+TEST_CASE("store server: half a request disturbs nobody else", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection half = greeted(server);
+  REQUIRE(half.send(from_hex("01 0200000000000000 2f")));
+  StoreClient other = client(server);
+  other.set("other", "v");
+  CHECK(other.get("other") == "v");
+  REQUIRE(half.send(from_hex("6b 0100000000000000 76")));
+  CHECK(other.get("k") == "v");
+}
+
+TEST_CASE("store server: nonsense costs its sender the connection, and only him", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient other = client(server);
+  RawConnection web = RawConnection::to(server.port());
+  REQUIRE(web.send("GET / HTTP/1.1\r\n\r\n"));
+  CHECK(web.ended());
+  RawConnection text_counter = greeted(server);
+  other.set("text", "abc");
+  REQUIRE(other.check({"text"}));
+  REQUIRE(text_counter.send(from_hex("04 0500000000000000 2f74657874 0100000000000000")));
+  CHECK(text_counter.ended());
+  CHECK(other.get("text") == "abc");
+}
+
+TEST_CASE("store server: what came before the nonsense is answered", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection raw = RawConnection::to(server.port());
+  REQUIRE(raw.send(kHello + from_hex("07 63")));
+  CHECK(to_hex(raw.receive(12)) ==
+        "34120000"
+        "0000000000000000");
+  CHECK(raw.ended());
+}
+
+TEST_CASE("store server: a client that does not read holds nobody up, and gets every answer",
+          "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient other = client(server);
+  const std::string value(1024 * 1024, 'v');
+  other.set("large", value);
+  REQUIRE(other.check({"large"}));  // answered: so it is there
+  RawConnection slow = greeted(server);
+  constexpr std::size_t kGets = 64;
+  std::string gets;
+  for (std::size_t i = 0; i < kGets; ++i) append_request(gets, {.op = Op::Get, .keys = {"/large"}});
+  REQUIRE(slow.send(gets));
+  CHECK(other.get("large") == value);
+  for (std::size_t i = 0; i < kGets; ++i) {
+    REQUIRE(slow.receive(8) == from_hex("0000100000000000"));
+    REQUIRE(slow.receive(value.size()) == value);
+  }
+  REQUIRE(slow.send(from_hex("07")));
+  CHECK(slow.receive(8) == from_hex("0100000000000000"));
+}
+
+TEST_CASE("store server: many small requests in one go are answered in order", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection raw = greeted(server);
+  std::string requests;
+  std::string answers;
+  for (int i = 1; i <= 5000; ++i) {
+    append_request(requests, {.op = Op::Add, .keys = {"/n"}, .number = 1});
+    append_i64(answers, i);
+  }
+  auto sending = std::async(std::launch::async, [&] { return raw.send(requests); });
+  CHECK(raw.receive(answers.size()) == answers);
+  CHECK(sending.get());
+}
+
+TEST_CASE("store server: PyTorch 1.9 deletes a key, and its silent second connection stays",
+          "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection silent = RawConnection::to(server.port());
+  RawConnection main = RawConnection::to(server.port());
+  REQUIRE(main.send(from_hex("00 0200000000000000 2f6b 0100000000000000 76")));
+  REQUIRE(main.send(from_hex("08 0200000000000000 2f6b")));
+  CHECK(to_hex(main.receive(8)) == "0100000000000000");
+  REQUIRE(silent.send(from_hex("07 0200000000000000 2f6b")));
+  CHECK(to_hex(silent.receive(1)) == "03");
+  REQUIRE(main.send(from_hex("00 0200000000000000 2f6b 0100000000000000 77")));
+  CHECK(to_hex(silent.receive(28)) ==
+        "01"
+        "02000000000000002f6b"
+        "0000000000000000"
+        "010000000000000077");
+}
+
+TEST_CASE("store server: listens on every address at one port", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1", "127.0.0.2", "::1"}, 0);  // ::1 is left out where there is no IPv6
+  StoreClient("127.0.0.1", server.port(), kPatience).set("k", "v");
+  StoreClient second("127.0.0.2", server.port(), kPatience);
+  CHECK(second.get("k") == "v");
+  CHECK(second.local_address() == "127.0.0.1");
+}
+
+TEST_CASE("store server: a taken port is named, with who has it and what to do", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const std::string port = std::to_string(server.port());
+  const std::string message = message_of([&] { StoreServer second({"127.0.0.1"}, server.port()); });
+  CHECK_THAT(message, Catch::StartsWith("cannot listen on 127.0.0.1:" + port + ": port " + port + " is taken by pid " +
+                                        std::to_string(::getpid())));
+  CHECK_THAT(message, Catch::EndsWith("choose another --master_port, or leave it out to get a free one"));
+}
+
+TEST_CASE("store server: an address that is not ours, or not numeric, is refused by name",
+          "[rendezvous][integration]") {
+  CHECK_THAT(message_of([] { StoreServer server({"192.0.2.1"}, 0); }),
+             Catch::StartsWith("cannot listen on 192.0.2.1:0: this machine does not have that address"));
+  CHECK(message_of([] { StoreServer server({"localhost"}, 0); }) ==
+        "cannot listen on \"localhost\": not a numeric address");
+  CHECK(message_of([] { StoreServer server({}, 0); }) == "cannot listen: no address given");
+}
+
+TEST_CASE("store server: nothing it opens is inherited by a program started meanwhile", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection raw = greeted(server);
+  int sockets = 0;
+  for (const std::string& name : names_in("/proc/self/fd")) {
+    char target[64] = {};
+    if (::readlink(("/proc/self/fd/" + name).c_str(), target, sizeof target - 1) <= 0) continue;
+    const std::string what = target;
+    const bool loop = what.starts_with("anon_inode:[event") || what == "anon_inode:[timerfd]";
+    if (!loop && !what.starts_with("socket:")) continue;
+    sockets += loop ? 0 : 1;
+    INFO(name << " is " << what);
+    CHECK((::fcntl(std::stoi(name), F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK(sockets >= 3);  // the listener and both ends
+}
+
+TEST_CASE("store server: its thread takes no signals", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection raw = greeted(server);  // so the thread runs and has its name
+  int threads = 0;
+  for (const std::string& id : names_in("/proc/self/task")) {
+    std::ifstream status("/proc/self/task/" + id + "/status");
+    bool ours = false;
+    for (std::string line; std::getline(status, line);) {
+      if (line == "Name:\tddprun-store") ours = true;
+      if (!ours || !line.starts_with("SigBlk:")) continue;
+      ++threads;
+      const auto blocked = std::stoull(line.substr(8), nullptr, 16);
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGPIPE}) {
+        CHECK((blocked >> (signal - 1) & 1) == 1);
+      }
+    }
+  }
+  CHECK(threads == 1);
+}
+
+TEST_CASE("store server: without file descriptors it serves on, and takes new clients when there are some",
+          "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  StoreClient connected = client(server);
+  RawConnection late = RawConnection::unconnected();
+
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{std::min<rlim_t>(before.rlim_cur, 200), before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  std::vector<int> fillers;
+  for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) fillers.push_back(fd);
+
+  const bool reached_backlog = late.connect(server.port()) && late.send(kHello);
+  std::int64_t served = 0;
+  for (int i = 0; i < 100; ++i) served = connected.add("n", 1);
+  for (const int fd : fillers) ::close(fd);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+
+  CHECK(reached_backlog);
+  CHECK(served == 100);
+  CHECK(late.receive(kHelloAnswer.size()) == kHelloAnswer);
+}
+
+TEST_CASE("listening: a port's owner is found, and nobody where nobody listens", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  CHECK_THAT(port_owner(server.port()), Catch::StartsWith("pid " + std::to_string(::getpid()) + " ("));
+  CHECK(port_owner(0).empty());
+}
+
+}  // namespace
+}  // namespace ddp::rendezvous

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The small promises of the C interface itself.
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "ddp/ddp.hpp"
+
+TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]") {
+  CHECK(ddp_init_process_group(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_model_mark_ready(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_model_gradient(nullptr, 0) == nullptr);
+  CHECK(ddp_checkpoint_open(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
+  CHECK(std::string(ddp_last_error()).find("is null") != std::string::npos);
+  ddp_session_destroy(nullptr);
+  ddp_model_destroy(nullptr);
+  ddp_checkpoint_close(nullptr);
+}
+
+TEST_CASE("C interface: the last error is each thread's own", "[runtime][unit]") {
+  CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  std::string other = "unset";
+  std::thread([&] { other = ddp_last_error(); }).join();
+  CHECK(other.empty());
+  CHECK(std::string(ddp_last_error()) == "the group is null");
+}
+
+TEST_CASE("C interface: knows its version and its types", "[runtime][unit]") {
+  CHECK(std::string(ddp_version()) == "0.1.0");
+  CHECK(ddp_dtype_size(DDP_FLOAT64) == 8);
+  CHECK(ddp_dtype_size(-1) == 0);
+  CHECK(ddp_dtype_size(5) == 0);
+}
+
+TEST_CASE("C interface: an error is recorded where the launcher said, and only there", "[runtime][unit]") {
+  std::string folder = (std::filesystem::temp_directory_path() / "ddp-error-XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  ddp::record_error("nobody asked");
+  setenv("TORCHELASTIC_ERROR_FILE", (folder + "/error.json").c_str(), 1);
+  ddp::record_error("loss is NaN in step 7");
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  std::ostringstream text;
+  text << std::ifstream(folder + "/error.json").rdbuf();
+  CHECK(text.str().find(R"("message":"loss is NaN in step 7")") != std::string::npos);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()) == 1);
+  std::filesystem::remove_all(folder);
+}

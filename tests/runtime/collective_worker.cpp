@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One rank of a small job, started by the group tests: argv[1] names what it does. Every promise it checks by itself is
+// a line "wrong: ..." and exit code 1 when broken; the rest it prints for the test to read.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddp/ddp.hpp"
+
+namespace {
+
+bool all_right = true;
+
+void say(const std::string& line) {
+  const std::string text = line + "\n";
+  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(3);
+}
+
+void expect(bool right, const std::string& what) {
+  if (right) return;
+  all_right = false;
+  say("wrong: " + what);
+}
+
+// Runs body, which must fail, and says how.
+void report_failure(const std::string& what, const std::function<void()>& body) {
+  try {
+    body();
+    expect(false, what + " succeeded");
+  } catch (const ddp::Error& e) {
+    say(what + " failed: " + std::to_string(e.status()) + " " + e.what());
+  }
+}
+
+template <typename T>
+std::vector<T> contribution(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(1 + (i + static_cast<std::size_t>(rank)) % 3);
+  return values;
+}
+
+template <typename T>
+T reduce(ddp::ReduceOp op, int size, std::size_t i) {
+  T result = contribution<T>(0, i + 1)[i];
+  for (int rank = 1; rank < size; ++rank) {
+    const T x = contribution<T>(rank, i + 1)[i];
+    if (op == ddp::ReduceOp::Sum) result = static_cast<T>(result + x);
+    if (op == ddp::ReduceOp::Product) result = static_cast<T>(result * x);
+    if (op == ddp::ReduceOp::Min) result = std::min(result, x);
+    if (op == ddp::ReduceOp::Max) result = std::max(result, x);
+  }
+  return result;
+}
+
+template <typename T>
+void expect_same_everywhere(ddp::ProcessGroup group, std::vector<T>& values, const std::string& what) {
+  std::vector<T> all(values.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(values, all);
+  for (int r = 0; r < group.size(); ++r) {
+    const T* theirs = all.data() + values.size() * static_cast<std::size_t>(r);
+    expect(values.empty() || std::memcmp(theirs, values.data(), values.size() * sizeof(T)) == 0,
+           what + " differs on " + std::to_string(r));
+  }
+}
+
+template <typename T>
+void check_type(ddp::ProcessGroup group, const std::string& type) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{1000}}) {
+    for (const ddp::ReduceOp op :
+         {ddp::ReduceOp::Sum, ddp::ReduceOp::Product, ddp::ReduceOp::Min, ddp::ReduceOp::Max}) {
+      std::vector<T> values = contribution<T>(group.rank(), count);
+      group.all_reduce(values, op);
+      const std::string what = type + " reduction " + std::to_string(static_cast<int>(op));
+      for (std::size_t i = 0; i < std::min<std::size_t>(count, 10); ++i) {
+        expect(values[i] == reduce<T>(op, group.size(), i), what);
+      }
+      expect_same_everywhere(group, values, what);
+    }
+    for (int root = 0; root < group.size(); ++root) {
+      std::vector<T> values = contribution<T>(group.rank(), count);
+      group.broadcast(values, root);
+      expect(values == contribution<T>(root, count), type + " broadcast");
+    }
+    std::vector<T> mine = contribution<T>(group.rank(), count);
+    std::vector<T> all(count * static_cast<std::size_t>(group.size()));
+    group.all_gather(mine, all);
+    for (int r = 0; r < group.size(); ++r) {
+      const std::vector<T> theirs = contribution<T>(r, count);
+      expect(std::equal(theirs.begin(), theirs.end(), all.begin() + static_cast<std::ptrdiff_t>(count) * r),
+             type + " all_gather");
+    }
+  }
+}
+
+template <typename T>
+void check_average(ddp::ProcessGroup group, const std::string& type) {
+  const auto value = [](int rank, std::size_t i) {
+    return T(0.1) * static_cast<T>(i + 1) + static_cast<T>(rank) / T(7);
+  };
+  std::vector<T> values(1000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(group.rank(), i);
+  group.all_reduce(values, ddp::ReduceOp::Avg);
+  expect_same_everywhere(group, values, type + " average");
+  if (group.size() > 2) return;  // with more, the order of the sum depends on the element
+  const T share = T(1) / static_cast<T>(group.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T expected = value(0, i) * share;
+    if (group.size() == 2) expected += value(1, i) * share;
+    expect(values[i] == expected, type + " average is each contribution times 1/N, then summed");
+  }
+}
+
+void collectives(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  check_type<float>(group, "float32");
+  check_type<double>(group, "float64");
+  check_type<std::int32_t>(group, "int32");
+  check_type<std::int64_t>(group, "int64");
+  check_type<std::uint8_t>(group, "uint8");
+  check_average<float>(group, "float32");
+  check_average<double>(group, "float64");
+  group.barrier();
+  std::vector<float> large(3'000'001, static_cast<float>(group.rank() + 1));
+  group.all_reduce(large);
+  const float sum = static_cast<float>(group.size() * (group.size() + 1) / 2);
+  expect(large.front() == sum && large.back() == sum, "a large all_reduce");
+}
+
+void async(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  const float n = static_cast<float>(group.size());
+  // The same memory, so each must see what the one before it left; a blocking call waits for all of them.
+  std::vector<float> values(1000, 1.0F);
+  std::vector<ddp::Work> works;
+  for (int i = 0; i < 5; ++i) works.push_back(group.all_reduce_async(values));
+  std::vector<float> gathered(1000 * static_cast<std::size_t>(group.size()));
+  works.push_back(group.all_gather_async(values, gathered));
+  group.all_reduce(values);
+  float expected = 1;
+  for (int i = 0; i < 5; ++i) expected *= n;
+  for (const ddp::Work& work : works) expect(work.is_completed(), "operations before a blocking one have ended");
+  expect(gathered == std::vector<float>(gathered.size(), expected), "asynchronous operations run in order");
+  expect(values == std::vector<float>(values.size(), expected * n), "a blocking operation runs after them");
+  // Waiting in any order, twice, and never.
+  ddp::Work first = group.broadcast_async(values);
+  ddp::Work second = group.all_reduce_async(values);
+  second.wait();
+  first.wait();
+  first.wait();
+  expect(first.wait_for(ddp::Milliseconds(0)), "an ended operation is ended");
+  group.all_reduce_async(values);
+  report_failure("waiting for nothing", [] { ddp::Work().wait(); });
+  report_failure("waiting for the future", [&] { ddp::Work(ddp_work{group.c(), 1'000'000}).wait(); });
+  group.barrier();
+}
+
+// Rank 1 stops caring after the first collective; the test kills it.
+void lose_rank_1(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  group.barrier();
+  say("ready");
+  if (group.rank() == 1) {
+    for (;;) pause();
+  }
+  std::vector<float> values(8'250'000, 1.0F);
+  report_failure("all_reduce", [&] { group.all_reduce(values); });
+  report_failure("barrier", [&] { group.barrier(); });
+}
+
+void stop_rank_1(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  group.barrier();
+  say("ready");
+  if (group.rank() == 1) raise(SIGSTOP);
+  std::vector<float> values(10, 1.0F);
+  const auto before = std::chrono::steady_clock::now();
+  const auto after = [&] { return std::chrono::steady_clock::now() - before; };
+  const ddp::Milliseconds timeout(300);
+  const ddp::Work first = group.all_reduce_async(values, ddp::ReduceOp::Sum, timeout);
+  const ddp::Work second = group.all_reduce_async(values, ddp::ReduceOp::Sum, timeout * 100);
+  expect(!first.wait_for(ddp::Milliseconds(1)), "a look does not fail");
+  report_failure("all_reduce", [&] { first.wait(); });
+  expect(after() >= timeout, "no earlier than the deadline");
+  expect(after() < std::chrono::seconds(10), "soon after the deadline");
+  report_failure("the one after", [&] { second.wait(); });
+  report_failure("barrier", [&] { group.barrier(); });
+  expect(after() < std::chrono::seconds(10), "later operations fail at once");
+}
+
+void mismatch(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  std::vector<float> values(1000, 1.0F);
+  if (group.rank() == 0) {
+    report_failure("all_reduce", [&] { group.all_reduce(values); });
+  } else {
+    report_failure("all_reduce", [&] { group.all_reduce({values.data(), 500}); });
+  }
+  report_failure("barrier", [&] { group.barrier(); });
+  expect(values.front() == 1.0F, "a refused operation leaves its buffer alone");
+}
+
+void invalid(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  std::vector<float> values(4);
+  std::vector<std::int32_t> integers(4);
+  float* null = nullptr;
+  report_failure("null", [&] { group.all_reduce({null, 4}); });
+  report_failure("average of integers", [&] { group.all_reduce(integers, ddp::ReduceOp::Avg); });
+  report_failure("gpu", [&] { group.all_reduce({values.data(), 4, ddp::DType::Float32, {DDP_CUDA, 0}}); });
+  report_failure("type", [&] { group.all_reduce({values.data(), 4, static_cast<ddp::DType>(9)}); });
+  report_failure("root", [&] { group.broadcast(values, group.size()); });
+  report_failure("gather", [&] { group.all_gather(values, {values.data(), 3}); });
+  group.all_reduce(values);  // none of it harmed the group
+  group.barrier();
+}
+
+// y = w * x with x = 1, target 1, loss (w*x - 1)^2, plain SGD with rate 1.
+void table_of_two_ranks(ddp::Session& session, bool own_gradient) {
+  float w = session.rank() == 0 ? 2.0F : 200.0F;
+  float own = 0;
+  ddp::DistributedDataParallel model(session.world(), {{"w", &w, own_gradient ? &own : nullptr, 1}});
+  expect(w == 2.0F, "construction copies rank 0's value");
+  const float expected_gradient[] = {2.0F, -2.0F};
+  const float expected_w[] = {0.0F, 2.0F};
+  for (int step = 0; step < 2; ++step) {
+    float& g = *model.gradient(0);
+    g = 2 * (w - 1);
+    model.mark_ready(0);
+    model.synchronize();
+    expect(g == expected_gradient[step], "gradient of step " + std::to_string(step + 1));
+    w -= g;
+    expect(w == expected_w[step], "w after step " + std::to_string(step + 1));
+  }
+}
+
+// Several buckets, both kinds of gradient memory, both types, marked in an order of each rank's own.
+void buckets(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  const int n = session.world_size();
+  std::vector<float> a(1000), a_grad(1000), b(10);
+  std::vector<double> c(300), c_grad(300);
+  std::vector<float> d(2'000'000, static_cast<float>(session.rank()));
+  ddp::DistributedDataParallelOptions options;
+  options.first_bucket_bytes = 100;
+  options.bucket_bytes = 2000;
+  ddp::DistributedDataParallel model(group,
+                                     {{"a", a.data(), a_grad.data(), a.size()},
+                                      {"b", b.data(), static_cast<float*>(nullptr), b.size()},
+                                      {"c", c.data(), c_grad.data(), c.size()},
+                                      {"d", d.data(), static_cast<float*>(nullptr), d.size()}},
+                                     options);
+  expect(model.bucket_count() == 3, "d and c fill a bucket each, b and a share one");
+  expect(d.front() == 0.0F && d.back() == 0.0F, "a large parameter is rank 0's");
+  for (int step = 1; step <= 3; ++step) {
+    const auto mine = static_cast<float>(step * (session.rank() + 1));
+    std::fill(a_grad.begin(), a_grad.end(), mine);
+    std::fill_n(model.gradient(1), b.size(), mine * 2);
+    std::fill(c_grad.begin(), c_grad.end(), mine * 4);
+    std::fill_n(model.gradient(3), d.size(), mine * 8);
+    for (std::size_t k = 0; k < 4; ++k) model.mark_ready((k + static_cast<std::size_t>(session.rank() + step)) % 4);
+    model.synchronize();
+    const float mean = static_cast<float>(step * (n + 1)) / 2;  // exact: n is a power of two
+    expect(a_grad == std::vector<float>(a.size(), mean), "a's gradient is the average");
+    expect(std::all_of(model.gradient(1), model.gradient(1) + b.size(), [&](float g) { return g == mean * 2; }), "b's");
+    expect(c_grad == std::vector<double>(c.size(), mean * 4), "c's");
+    expect(std::all_of(model.gradient(3), model.gradient(3) + d.size(), [&](float g) { return g == mean * 8; }), "d's");
+  }
+}
+
+void no_sync(ddp::Session& session) {
+  float w[2] = {1, 1};
+  float g[2] = {0, 0};
+  ddp::DistributedDataParallel model(session.world(), {{"w0", w, g, 1}, {"w1", w + 1, g + 1, 1}});
+  const auto rank = static_cast<float>(session.rank());
+  const auto backward = [&] {
+    for (std::size_t i = 2; i-- > 0;) {
+      g[i] += rank + 1;
+      model.mark_ready(i);
+    }
+    model.synchronize();
+  };
+  {
+    const auto local = model.no_sync();
+    backward();
+    backward();
+    expect(g[0] == 2 * (rank + 1), "under no_sync gradients stay local");
+  }
+  backward();
+  const float mean = static_cast<float>(session.world_size() + 1) / 2;
+  expect(g[0] == 3 * mean && g[1] == 3 * mean, "what has accumulated is averaged afterwards");
+}
+
+void marking_mistakes(ddp::Session& session) {
+  float w[3] = {0, 0, 0};
+  float g[3] = {0, 0, 0};
+  const std::vector<ddp::Parameter> parameters = {
+      {"first", w, g, 1}, {"second", w + 1, g + 1, 1}, {"third", w + 2, g + 2, 1}};
+  {
+    ddp::DistributedDataParallel model(session.world(), parameters);
+    model.mark_ready(1);
+    report_failure("never", [&] { model.synchronize(); });
+    report_failure("again", [&] { model.mark_ready(0); });
+  }
+  {
+    ddp::DistributedDataParallel model(session.world(), parameters);
+    model.mark_ready(2);
+    report_failure("twice", [&] { model.mark_ready(2); });
+  }
+  session.world().barrier();
+}
+
+void parameter_mismatch(ddp::Session& session) {
+  std::vector<float> w(12);
+  const std::size_t second = session.rank() == 1 ? 12 : 10;
+  report_failure("sizes", [&] {
+    ddp::DistributedDataParallel model(session.world(),
+                                       {{"fc1", w.data(), w.data(), 3}, {"fc2", w.data(), w.data(), second}});
+  });
+  report_failure("count", [&] {
+    std::vector<ddp::Parameter> parameters = {{"fc1", w.data(), w.data(), 3}};
+    if (session.rank() == 1) parameters.push_back({"fc2", w.data(), w.data(), 3});
+    ddp::DistributedDataParallel model(session.world(), parameters);
+  });
+  std::vector<std::int32_t> integers(3);
+  report_failure("type", [&] {
+    ddp::DistributedDataParallel model(session.world(), {{"steps", integers.data(), integers.data(), 3}});
+  });
+  session.world().barrier();
+}
+
+// The model goes while rank 1 has not joined the reduction: nobody may hang.
+void destroy_in_step(ddp::Session& session) {
+  std::vector<float> w(100), g(100);
+  {
+    ddp::DistributedDataParallel model(session.world(), {{"w", w.data(), g.data(), w.size()}});
+    session.world().barrier();
+    if (session.rank() == 0) model.mark_ready(0);
+  }
+  report_failure("barrier", [&] { session.world().barrier(); });
+}
+
+void leave_early(ddp::Session& session) {
+  if (session.rank() == 0) return;
+  report_failure("barrier", [&] { session.world().barrier(); });
+}
+
+// A second session beside the first: its keys and its group are its own.
+void join_twice(ddp::Session& session) {
+  struct sigaction now = {};
+  sigaction(SIGPIPE, nullptr, &now);
+  expect(session.world_size() == 1 || now.sa_handler == SIG_IGN, "SIGPIPE is ignored");
+  const ddp::Session second = ddp::init_process_group();
+  std::vector<int> ones = {1};
+  session.world().all_reduce(ones);
+  second.world().all_reduce(ones);
+  expect(ones[0] == session.world_size() * session.world_size(), "both sessions work");
+}
+
+void say_who(ddp::Session& session) {
+  say("rank " + std::to_string(session.rank()) + " of " + std::to_string(session.world_size()) + ", local rank " +
+      std::to_string(session.local_rank()) + " of " + std::to_string(session.local_world_size()) + ", restart " +
+      std::to_string(session.restart_count()));
+  session.world().barrier();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string scenario = argc > 1 ? argv[1] : "";
+  const std::map<std::string, std::function<void(ddp::Session&)>> scenarios = {
+      {"collectives", collectives},
+      {"async", async},
+      {"lose rank 1", lose_rank_1},
+      {"stop rank 1", stop_rank_1},
+      {"mismatch", mismatch},
+      {"invalid", invalid},
+      {"table", [](ddp::Session& s) { table_of_two_ranks(s, true); }},
+      {"table, library memory", [](ddp::Session& s) { table_of_two_ranks(s, false); }},
+      {"buckets", buckets},
+      {"no_sync", no_sync},
+      {"marking mistakes", marking_mistakes},
+      {"parameter mismatch", parameter_mismatch},
+      {"destroy in step", destroy_in_step},
+      {"leave early", leave_early},
+      {"join twice", join_twice},
+      {"who", say_who},
+  };
+  const auto chosen = scenarios.find(scenario);
+  if (chosen == scenarios.end()) {
+    say("no scenario \"" + scenario + "\"");
+    return 2;
+  }
+  try {
+    ddp::InitOptions options;
+    if (argc > 2) options.init_timeout = ddp::Milliseconds(std::stoi(argv[2]));
+    if (argc > 3) options.backend = argv[3];
+    ddp::Session session = ddp::init_process_group(options);
+    chosen->second(session);
+  } catch (const ddp::Error& e) {
+    say("error: " + std::to_string(e.status()) + " " + e.what());
+    return 1;
+  }
+  return all_right ? 0 : 1;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp with real processes: what each rank checks by itself is in collective_worker.cpp.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "rendezvous/store_server.hpp"
+#include "tests/runtime/job.hpp"
+
+using Catch::Matchers::Contains;
+using ddp::rendezvous::StoreServer;
+using ddp::test::Ended;
+using ddp::test::free_port;
+using ddp::test::Job;
+using ddp::test::no_child_left;
+
+namespace {
+
+// Runs `scenario` on `size` ranks against a store of the test's; every rank must exit 0. Returns their outputs.
+std::vector<std::string> run(int size, const std::string& scenario) {
+  StoreServer store({"127.0.0.1"}, 0);
+  std::vector<std::string> outputs;
+  {
+    Job job(size, scenario, store.port(), true);
+    for (int rank = 0; rank < size; ++rank) {
+      const Ended ended = job.finish(static_cast<std::size_t>(rank));
+      INFO("rank " << rank << " said: " << ended.output);
+      CHECK(ended.signal == 0);
+      CHECK(ended.code == 0);
+      outputs.push_back(ended.output);
+    }
+  }
+  CHECK(no_child_left());
+  return outputs;
+}
+
+}  // namespace
+
+TEST_CASE("collectives: every operation gives the right result for every type on every rank",
+          "[runtime][integration]") {
+  const int size = GENERATE(1, 2, 4);
+  run(size, "collectives");
+}
+
+TEST_CASE("collectives: asynchronous operations run in the order issued, blocking ones after them",
+          "[runtime][integration]") {
+  const int size = GENERATE(1, 2, 4);
+  for (const std::string& output : run(size, "async")) {
+    CHECK_THAT(output, Contains("waiting for nothing failed: 1 the work's group is null"));
+    CHECK_THAT(output, Contains("waiting for the future failed: 1 world: no operation #1000000 was issued"));
+  }
+}
+
+TEST_CASE("collectives: wrong arguments are refused and leave the group alive", "[runtime][integration]") {
+  const int size = GENERATE(1, 2);
+  for (const std::string& output : run(size, "invalid")) {
+    CHECK_THAT(output, Contains("null failed: 1 all_reduce: null data for 4 elements"));
+    CHECK_THAT(output, Contains("average of integers failed: 1 all_reduce: an average of int32 would round"));
+    CHECK_THAT(output, Contains("gpu failed: 1 all_reduce: not in CPU memory; this version serves DDP_CPU only"));
+    CHECK_THAT(output, Contains("type failed: 1 all_reduce: there is no element type 9"));
+    CHECK_THAT(output, Contains("root failed: 1 broadcast: root " + std::to_string(size)));
+    CHECK_THAT(output, Contains("gather failed: 1 all_gather: output has 3 elements"));
+  }
+}
+
+TEST_CASE("collectives: ranks that disagree all learn who called what", "[runtime][integration]") {
+  for (const std::string& output : run(3, "mismatch")) {
+    CHECK_THAT(output, Contains("all_reduce failed: 5 world: all_reduce #1 ("));
+    CHECK_THAT(output, Contains("ranks disagree: rank 0 called all_reduce of 1000 float32 (sum); "
+                                "ranks 1, 2 called all_reduce of 500 float32 (sum)"));
+    CHECK_THAT(output,
+               Contains("barrier failed: 4 world: barrier #2: the group was aborted by an earlier error: world: "
+                        "all_reduce #1"));
+  }
+}
+
+TEST_CASE("collectives: a killed rank fails the others at once, quoting what the launcher knows",
+          "[runtime][integration]") {
+  const int size = GENERATE(2, 4);
+  StoreServer store({"127.0.0.1"}, 0);
+  {
+    Job job(size, "lose rank 1", store.port(), true);
+    for (int rank = 0; rank < size; ++rank) job.wait_for_line(static_cast<std::size_t>(rank), "ready");
+    const auto before = std::chrono::steady_clock::now();
+    job.kill(1, SIGKILL);
+    store.set("/ddprun/failure", "rank 1 on node b was killed by SIGKILL");
+    CHECK(job.finish(1).signal == SIGKILL);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == 1) continue;
+      const Ended ended = job.finish(static_cast<std::size_t>(rank));
+      INFO("rank " << rank << " said: " << ended.output);
+      CHECK(ended.code == 0);
+      CHECK_THAT(ended.output, Contains("all_reduce failed: 3 world: all_reduce #2 (33.0 MB): rank 1 on node b was "
+                                        "killed by SIGKILL\n"));
+      CHECK_THAT(ended.output,
+                 Contains("barrier failed: 4 world: barrier #3: the group was aborted by an earlier error: "
+                          "world: all_reduce #2 (33.0 MB): rank 1 on node b was killed by SIGKILL\n"));
+    }
+    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));  // not the 30 minutes' deadline
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration]") {
+  const std::uint16_t port = free_port();
+  {
+    Job job(2, "lose rank 1", port, false);
+    for (std::size_t rank = 0; rank < 2; ++rank) job.wait_for_line(rank, "ready");
+    job.kill(1, SIGKILL);
+    const Ended ended = job.finish(0);
+    INFO("rank 0 said: " << ended.output);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.output,
+               Contains("all_reduce failed: 3 world: all_reduce #2 (33.0 MB): another rank died or left ("));
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("collectives: a stopped rank is a timeout at the deadline, and ends the group", "[runtime][integration]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  {
+    Job job(2, "stop rank 1", store.port(), true);
+    const Ended ended = job.finish(0);
+    INFO("rank 0 said: " << ended.output);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.output, Contains("all_reduce failed: 2 world: all_reduce #2 (40 B): not done in 300 ms"));
+    CHECK_THAT(ended.output,
+               Contains("the one after failed: 4 world: all_reduce #3 (40 B): the group was aborted by an "
+                        "earlier error: world: all_reduce #2"));
+    CHECK_THAT(ended.output, Contains("barrier failed: 4 world: barrier #4: the group was aborted"));
+    job.kill(1, SIGKILL);  // stopped for good
+    CHECK(job.finish(1).signal == SIGKILL);
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("collectives: a rank that leaves fails the ones that wait for it", "[runtime][integration]") {
+  const std::vector<std::string> outputs = run(2, "leave early");
+  CHECK_THAT(outputs[1], Contains("barrier failed: 3 world: barrier #1: another rank died or left"));
+}
+
+TEST_CASE("session: rank 0 hosts the store where the launcher does not, until all have left",
+          "[runtime][integration]") {
+  const std::uint16_t port = free_port();
+  {
+    Job job(4, "who", port, false);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      const Ended ended = job.finish(rank);
+      CHECK(ended.code == 0);
+      const std::string r = std::to_string(rank);
+      CHECK(ended.output == "rank " + r + " of 4, local rank " + r + " of 4, restart 0\n");
+    }
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a process may join a second time", "[runtime][integration]") {
+  const int size = GENERATE(1, 2);
+  run(size, "join twice");
+}
+
+TEST_CASE("session: without a job's environment a process is a world of its own", "[runtime][integration]") {
+  Job job(0, "", 0, false);
+  job.start({"who"}, {});
+  const Ended ended = job.finish(0);
+  CHECK(ended.code == 0);
+  CHECK(ended.output == "rank 0 of 1, local rank 0 of 1, restart 0\n");
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: half of a job's environment is refused by name", "[runtime][integration]") {
+  Job job(0, "", 0, false);
+  job.start({"who"}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
+  const Ended ended = job.finish(0);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Contains("error: 1 MASTER_PORT not set"));
+  CHECK_THAT(ended.output, Contains("ddprun --nproc_per_node"));
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a rank that never comes is named when the deadline passes", "[runtime][integration]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  Job job(0, "", 0, false);
+  const auto start = [&](const char* rank) {
+    job.start({"who", "1500"}, {{"RANK", rank},
+                                {"WORLD_SIZE", "3"},
+                                {"MASTER_ADDR", "127.0.0.1"},
+                                {"MASTER_PORT", std::to_string(store.port())},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  };
+  start("0");
+  start("1");
+  for (std::size_t process = 0; process < 2; ++process) {
+    const Ended ended = job.finish(process);
+    INFO(ended.output);
+    CHECK(ended.code == 1);
+    CHECK_THAT(ended.output, Contains("error: 2 world: connecting rank " + std::to_string(process) + " of 3"));
+    CHECK_THAT(ended.output, Contains("rank 2 never joined"));
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: ranks that were told different world sizes do not meet", "[runtime][integration]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  Job job(0, "", 0, false);
+  for (const char* rank : {"0", "1"}) {
+    job.start({"who", "3000"}, {{"RANK", rank},
+                                {"WORLD_SIZE", *rank == '0' ? "2" : "3"},
+                                {"MASTER_ADDR", "127.0.0.1"},
+                                {"MASTER_PORT", std::to_string(store.port())},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  }
+  const Ended ended = job.finish(1);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Contains("error: 5 world: WORLD_SIZE is 3 for rank 1 but 2 for rank 0"));
+  CHECK(job.finish(0).code == 1);  // it waited for a rank 1 of its own
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a backend that is not there is an error that says where it was looked for",
+          "[runtime][integration]") {
+  Job job(0, "", 0, false);
+  job.start({"who", "1000", "nosuch"},
+            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  const Ended ended = job.finish(0);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Contains("error: 6 backend \"nosuch\": no libddp_nosuch.so in "));
+  CHECK_THAT(ended.output, Contains("DDP_BACKEND_PATH"));
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: an interface that is not there is an error that names it", "[runtime][integration]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  Job job(0, "", 0, false);
+  job.start({"who"}, {{"RANK", "0"},
+                      {"WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"MASTER_PORT", std::to_string(store.port())},
+                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                      {"GLOO_SOCKET_IFNAME", "nosuch0"}});
+  const Ended ended = job.finish(0);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Contains("error: 1 no network interface nosuch0"));
+  CHECK(no_child_left());
+}
+
+TEST_CASE("DDP: two ranks follow the table worked out by hand", "[runtime][integration]") {
+  const std::string scenario = GENERATE("table", "table, library memory");
+  run(2, scenario);
+}
+
+TEST_CASE("DDP: gradients of many buckets are averages whatever order each rank marks them in",
+          "[runtime][integration]") {
+  const int size = GENERATE(1, 2, 4);
+  run(size, "buckets");
+}
+
+TEST_CASE("DDP: gradients accumulate under no_sync and are averaged after it", "[runtime][integration]") {
+  const int size = GENERATE(1, 2, 4);
+  run(size, "no_sync");
+}
+
+TEST_CASE("DDP: a parameter marked never or twice is an error that names it", "[runtime][integration]") {
+  const int size = GENERATE(1, 2);
+  for (const std::string& output : run(size, "marking mistakes")) {
+    CHECK_THAT(output,
+               Contains("never failed: 1 DistributedDataParallel: parameter 0 (first), parameter 2 (third) were "
+                        "never marked ready"));
+    CHECK_THAT(output,
+               Contains("again failed: 1 DistributedDataParallel: parameter 0 (first), parameter 2 (third) were "
+                        "never marked ready"));
+    CHECK_THAT(output, Contains("twice failed: 1 DistributedDataParallel: parameter 2 (third) was marked ready twice"));
+  }
+}
+
+TEST_CASE("DDP: ranks with different models all learn what differs", "[runtime][integration]") {
+  for (const std::string& output : run(2, "parameter mismatch")) {
+    CHECK_THAT(output, Contains("sizes failed: 5 parameter 1 (fc2) has 10 float32 elements on rank 0 but 12 float32 "
+                                "elements on rank 1"));
+    CHECK_THAT(output, Contains("count failed: 5 the model has 1 parameters on rank 0 but 2 on rank 1"));
+    CHECK_THAT(output, Contains("type failed: 1 parameter 0 (steps) is int32"));
+  }
+}
+
+TEST_CASE("DDP: a model destroyed in the middle of a step leaves no rank hanging", "[runtime][integration]") {
+  const std::vector<std::string> outputs = run(2, "destroy in step");
+  CHECK_THAT(outputs[0], Contains("barrier failed: 4 world: barrier #"));
+  CHECK_THAT(outputs[0], Contains("DistributedDataParallel was destroyed in the middle of a step"));
+  CHECK_THAT(outputs[1], Contains("barrier failed: 3 world: barrier #"));
+  CHECK_THAT(outputs[1],
+             Contains("rank 0 gave up: world: DistributedDataParallel was destroyed in the middle of a step"));
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddp.hpp is C++17 and works with either std::string ABI: built twice, with every warning an error, and run as a world
+// of one. Exit code 0: all went well.
+#include "ddp/ddp.hpp"
+#include "ddp/sampler.hpp"
+
+#if __cplusplus != 201703L
+#error "compile this as C++17"
+#endif
+
+int main() {
+  const ddp::Session session = ddp::init_process_group();
+  float w = 1;
+  float g = 3;
+  ddp::DistributedDataParallel model(session.world(), {{"w", &w, &g, 1}});
+  {
+    const auto local = model.no_sync();
+    model.mark_ready(0);
+  }
+  model.mark_ready(0);
+  model.synchronize();
+  std::vector<double> values = {1, 2};
+  session.world().all_reduce_async(values, ddp::ReduceOp::Avg).wait();
+  try {
+    session.world().broadcast(values, 1);
+    return 1;
+  } catch (const ddp::Error& e) {
+    if (std::string(e.what()).find("root 1 is not a rank") == std::string::npos) return 2;
+  }
+  return g == 3 && ddp::DistributedSampler(5, 1, 0).indices().size() == 5 ? 0 : 3;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A job of collective_worker processes for one test: started with the environment a launcher would give them, watched
+// through their output, gone when the Job is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp::test {
+
+using Variables = std::map<std::string, std::string>;
+
+struct Ended {
+  int code = -1;   // exit code, or -1
+  int signal = 0;  // that killed it, or 0
+  std::string output;
+};
+
+class Job {
+ public:
+  // Ranks 0..size-1 of `scenario`; the store is at 127.0.0.1:port. agent_store: somebody but rank 0 hosts it.
+  Job(int size, const std::string& scenario, std::uint16_t port, bool agent_store);
+  ~Job();  // kills and reaps what is left
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Also for one process without the environment of a job (size 0 above).
+  void start(const std::vector<std::string>& arguments, const Variables& variables);
+  void wait_for_line(std::size_t process, const std::string& line);
+  void kill(std::size_t process, int signal);
+  Ended finish(std::size_t process);
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    int output = -1;
+    std::string read;
+  };
+  bool read_more(Process& process);  // false: end of output
+
+  std::vector<Process> processes_;
+};
+
+// A port nobody listens on now.
+std::uint16_t free_port();
+// Has every child of this process been reaped?
+bool no_child_left();
+
+}  // namespace ddp::test

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Through the public face, for that is what a restart depends on.
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "ddp/ddp.hpp"
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of its own, gone with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "ddp-safetensors-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+// A file with this header and this many bytes of data.
+std::string file_with(const std::string& header, std::size_t data) {
+  std::uint64_t length = header.size();
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + header + std::string(data, 'x');
+}
+
+ddp_status open_status(const std::string& path) {
+  ddp_checkpoint* checkpoint = nullptr;
+  const ddp_status status = ddp_checkpoint_open(path.c_str(), &checkpoint);
+  ddp_checkpoint_close(checkpoint);
+  return status;
+}
+
+struct Model {
+  std::vector<float> w = {1.5F, -2.0F, 3.25F, 0.0F, 1e-30F, 6.0F};
+  std::vector<double> m = {0.1, 0.2};
+  std::vector<std::int32_t> steps = {-7};
+  std::vector<std::int64_t> seen = {1'000'000'000'000};
+  std::vector<std::uint8_t> flags = {0, 255, 3};
+
+  std::vector<ddp::Tensor> tensors() const {
+    return {
+        {"layer.w", w.data(), ddp::DType::Float32, {2, 3}}, {"adam/m \"quoted\"", m.data(), ddp::DType::Float64, {2}},
+        {"steps", steps.data(), ddp::DType::Int32, {}},     {"seen", seen.data(), ddp::DType::Int64, {1, 1}},
+        {"empty", nullptr, ddp::DType::Float32, {0, 4}},    {"flags", flags.data(), ddp::DType::UInt8, {3}}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("checkpoint: what was saved is read back bit for bit", "[runtime][unit]") {
+  const Folder folder;
+  const Model model;
+  ddp::save_checkpoint(folder.file("c"), model.tensors(), {{"step", "7"}, {"näme", "ünïcode"}});
+  CHECK(folder.entries() == 1);
+
+  const ddp::Checkpoint checkpoint(folder.file("c"));
+  CHECK(checkpoint.metadata("step") == "7");
+  CHECK(checkpoint.metadata("näme") == "ünïcode");
+  CHECK_FALSE(checkpoint.metadata("nothing").has_value());
+  Model read{std::vector<float>(6), std::vector<double>(2), {0}, {0}, std::vector<std::uint8_t>(3)};
+  std::vector<float> empty;
+  checkpoint.read("layer.w", read.w, {2, 3});
+  checkpoint.read("adam/m \"quoted\"", read.m, {2});
+  checkpoint.read("steps", read.steps, {});
+  checkpoint.read("seen", read.seen, {1, 1});
+  checkpoint.read("flags", read.flags, {3});
+  checkpoint.read("empty", empty, {0, 4});
+  CHECK(read.w == model.w);
+  CHECK(read.m == model.m);
+  CHECK(read.steps == model.steps);
+  CHECK(read.seen == model.seen);
+  CHECK(read.flags == model.flags);
+}
+
+TEST_CASE("checkpoint: data begins at a multiple of 8, tensors lie in the order given", "[runtime][unit]") {
+  const Folder folder;
+  const Model model;
+  ddp::save_checkpoint(folder.file("c"), model.tensors(), {});
+  const std::string bytes = content(folder.file("c"));
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  CHECK(length % 8 == 0);
+  CHECK(bytes.substr(8, 11) == "{\"layer.w\":");
+  CHECK(std::memcmp(bytes.data() + 8 + length, model.w.data(), 24) == 0);
+}
+
+TEST_CASE("checkpoint: any other type or shape than the saved one is a mismatch that tells both", "[runtime][unit]") {
+  const Folder folder;
+  ddp::save_checkpoint(folder.file("c"), Model().tensors(), {});
+  const ddp::Checkpoint checkpoint(folder.file("c"));
+  std::vector<float> w(6);
+  std::vector<std::int32_t> integers(6);
+  const auto status = [&](auto&&... arguments) {
+    try {
+      checkpoint.read(std::forward<decltype(arguments)>(arguments)...);
+    } catch (const ddp::Error& e) {
+      return e.status();
+    }
+    return DDP_OK;
+  };
+  const std::vector<std::int64_t> transposed = {3, 2};
+  const std::vector<std::int64_t> right = {2, 3};
+  CHECK(status("layer.w", w, transposed) == DDP_MISMATCH);
+  CHECK_THAT(ddp_last_error(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
+  CHECK(status("layer.w", integers, right) == DDP_MISMATCH);
+  CHECK(status("layer.v", w, right) == DDP_CORRUPT);
+  CHECK_THAT(ddp_last_error(), Contains("no tensor layer.v"));
+  CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == DDP_INVALID_ARGUMENT);
+  CHECK(status("layer.w", w, right) == DDP_OK);
+}
+
+TEST_CASE("checkpoint: a file cut at any length is corrupt", "[runtime][unit]") {
+  const Folder folder;
+  ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
+  const std::string whole = content(folder.file("c"));
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    put(folder.file("cut"), whole.substr(0, length));
+    INFO("cut at " << length);
+    REQUIRE(open_status(folder.file("cut")) == DDP_CORRUPT);
+    REQUIRE_THAT(ddp_last_error(), Contains(folder.file("cut")) && Contains("go on from an older one"));
+  }
+  put(folder.file("long"), whole + "x");
+  CHECK(open_status(folder.file("long")) == DDP_CORRUPT);
+  CHECK_THAT(ddp_last_error(), Contains("1 bytes after the last tensor"));
+  CHECK(open_status(folder.file("c")) == DDP_OK);
+}
+
+TEST_CASE("checkpoint: any changed byte of the header is either noticed or harmless", "[runtime][unit]") {
+  const Folder folder;
+  ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
+  const std::string whole = content(folder.file("c"));
+  const std::size_t header_end = whole.size() - (24 + 16 + 4 + 8 + 3);
+  const unsigned seed = std::random_device()();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 3000; ++round) {
+    std::string changed = whole;
+    for (auto n = 1 + random() % 3; n > 0; --n) changed[random() % header_end] = static_cast<char>(random());
+    put(folder.file("changed"), changed);
+    const ddp_status status = open_status(folder.file("changed"));
+    REQUIRE((status == DDP_OK || status == DDP_CORRUPT));
+  }
+}
+
+TEST_CASE("checkpoint: a header that lies is corrupt", "[runtime][unit]") {
+  const Folder folder;
+  const auto [header, data, why] = GENERATE(table<std::string, std::size_t, std::string>({
+      {"[]", 0, "not a JSON object"},
+      {"{", 0, "not a JSON object"},
+      {R"({"w":7})", 0, "the entry w"},
+      {R"({"__metadata__":{"step":7}})", 0, "the metadata step is not a string"},
+      {R"({"w":{"dtype":"F32","shape":[1]}})", 4, "lacks a valid"},
+      {R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "lacks a valid"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})", 4, "lacks a valid"},
+      {R"({"w":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4, "lacks a valid"},
+      {R"({"w":{"dtype":"Q4","shape":[1],"data_offsets":[0,4]}})", 4, "unknown type Q4"},
+      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "cannot be [2] of F32"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "cannot be"},
+      {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "cannot be"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "begins at byte 4"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+       6, "begins at byte 2"},
+      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4, "truncated: 8 bytes of data announced, 4 there"},
+  }));
+  put(folder.file("c"), file_with(header, data));
+  INFO(header);
+  CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
+  CHECK_THAT(ddp_last_error(), Contains(why));
+}
+
+TEST_CASE("checkpoint: a header length that cannot be is corrupt, not an allocation", "[runtime][unit]") {
+  const Folder folder;
+  put(folder.file("c"), std::string(8, '\xff') + "{}");
+  CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
+  CHECK_THAT(ddp_last_error(), Contains("not a safetensors file"));
+}
+
+TEST_CASE("checkpoint: types that only others use do not keep a file from being read", "[runtime][unit]") {
+  const Folder folder;
+  put(folder.file("c"), file_with(R"({"h":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})", 6));
+  const ddp::Checkpoint checkpoint(folder.file("c"));
+  std::vector<float> values(3);
+  CHECK_THROWS_WITH(checkpoint.read("h", values, {3}), Contains("[3] of BF16"));
+}
+
+TEST_CASE("checkpoint: no file, a folder, and nonsense are errors with the path", "[runtime][unit]") {
+  const Folder folder;
+  CHECK(open_status(folder.file("none")) == DDP_SYSTEM);
+  CHECK_THAT(ddp_last_error(), Contains(folder.file("none")) && Contains("No such file"));
+  CHECK(open_status(folder.file("")) == DDP_CORRUPT);
+  CHECK_THROWS_AS(ddp::save_checkpoint(folder.file("no/such/folder"), {}, {}), ddp::Error);
+}
+
+TEST_CASE("checkpoint: what cannot be saved is refused before anything is written", "[runtime][unit]") {
+  const Folder folder;
+  const float x = 1;
+  const auto status = [&](const std::vector<ddp::Tensor>& tensors, const ddp::Metadata& metadata = {}) {
+    try {
+      ddp::save_checkpoint(folder.file("c"), tensors, metadata);
+    } catch (const ddp::Error& e) {
+      return e.status();
+    }
+    return DDP_OK;
+  };
+  CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
+  CHECK_THAT(ddp_last_error(), Contains("two tensors are named w"));
+  CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"w", &x, static_cast<ddp::DType>(77), {1}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"\xff", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({}, {{"key", "\xff"}}) == DDP_INVALID_ARGUMENT);
+  CHECK(folder.entries() == 0);
+}
+
+TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else", "[runtime][unit]") {
+  const Folder folder;
+  ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
+  const std::string before = content(folder.file("c"));
+  // The kernel refuses to let a file grow beyond this; SIGXFSZ ignored, write() says EFBIG.
+  rlimit limit = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const rlimit small = {4096, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::vector<float> large(10'000);
+  ddp_status status = DDP_OK;
+  std::string why;
+  try {
+    ddp::save_checkpoint(folder.file("c"), {{"large", large.data(), ddp::DType::Float32, {10'000}}}, {});
+  } catch (const ddp::Error& e) {
+    status = e.status();
+    why = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  CHECK(status == DDP_SYSTEM);
+  CHECK_THAT(why, Contains(folder.file("c")) && Contains("File too large"));
+  CHECK(content(folder.file("c")) == before);
+  CHECK(folder.entries() == 1);
+}
