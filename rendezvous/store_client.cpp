@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -176,7 +175,8 @@ class StoreClient::Connection {
   int receive_some();
 
   bool resolve();
-  void require_alive(const Request& request) const;
+  void require_possible(const Request& request) const;  // within the limits, on a connection that is alive
+  Error lost(const Request& request) const;
   [[noreturn]] void fail(int error, const Request& request, Milliseconds timeout);
   std::string name() const;
   void close();
@@ -271,7 +271,7 @@ int StoreClient::Connection::greet(Deadline deadline) {
 
 void StoreClient::Connection::tell(const Request& request, Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  require_alive(request);
+  require_possible(request);
   const Deadline deadline = Clock::now() + timeout;
   append_request(out_, request);
   if (int error = send_some(); error != 0) fail(error, request, timeout);
@@ -282,7 +282,7 @@ void StoreClient::Connection::tell(const Request& request, Milliseconds timeout)
 
 std::string StoreClient::Connection::ask(const Request& request, Shape shape, Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  require_alive(request);
+  require_possible(request);
   append_request(out_, request);
   owed_.push_back(shape);
   std::string bytes;
@@ -292,7 +292,7 @@ std::string StoreClient::Connection::ask(const Request& request, Shape shape, Mi
 
 void StoreClient::Connection::wait(const Request& request, Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  require_alive(request);
+  require_possible(request);
   append_request(out_, request);
   owed_.push_back(Shape::Byte);
   std::string bytes;
@@ -354,7 +354,7 @@ int StoreClient::Connection::receive_some() {
 
 // ---- Failing ----
 
-void StoreClient::Connection::require_alive(const Request& request) const {
+void StoreClient::Connection::require_possible(const Request& request) const {
   for (const std::string& key : request.keys) {
     if (key.size() > kMaxKeyBytes) {
       throw Error(ErrorCode::InvalidArgument, name() + ": a key may have " + std::to_string(kMaxKeyBytes - 1) +
@@ -372,7 +372,11 @@ void StoreClient::Connection::require_alive(const Request& request) const {
     throw Error(ErrorCode::InvalidArgument, name() + ": one call may name " + std::to_string(kMaxKeysPerRequest) +
                                                 " keys, not " + std::to_string(request.keys.size()));
   }
-  if (fd_ < 0) throw Error(ErrorCode::System, name() + ": " + what_for(request) + ": " + cause_);
+  if (fd_ < 0) throw lost(request);
+}
+
+Error StoreClient::Connection::lost(const Request& request) const {
+  return Error(ErrorCode::System, name() + ": " + what_for(request) + ": " + cause_);
 }
 
 void StoreClient::Connection::fail(int error, const Request& request, Milliseconds timeout) {
@@ -382,8 +386,7 @@ void StoreClient::Connection::fail(int error, const Request& request, Millisecon
   }
   close();
   cause_ = reason_of(error) + " (did the job end or restart?)";
-  require_alive(request);  // throws, as for every later call
-  std::abort();
+  throw lost(request);
 }
 
 std::string StoreClient::Connection::name() const {

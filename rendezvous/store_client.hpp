@@ -28,7 +28,8 @@ class StoreClient {
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
-  // Values are arbitrary bytes.
+  // Values are arbitrary bytes, up to 8 MiB; keys up to 8191 (c10d_protocol.hpp). A longer one: Error{InvalidArgument}.
+  // set() has no answer: it returns once sent, and what this client asks afterwards sees it.
   void set(std::string_view key, std::string_view value);
   std::string get(std::string_view key) { return get(key, timeout_); }  // waits until the key exists
   std::string get(std::string_view key, Milliseconds timeout);

@@ -36,6 +36,8 @@ inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with lib
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 
+inline constexpr char kCheckCollectives[] = "DDP_CHECK_COLLECTIVES";  // "0": ranks' calls are not compared first
+
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".
 // libddp quotes it when a collective fails, so that the error names the culprit and not the messenger.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp's exported functions. Each one is guarded: no exception crosses them; its text waits in ddp_last_error().
-#include <csignal>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <new>
