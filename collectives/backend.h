@@ -65,7 +65,8 @@ typedef struct ddp_backend_table {
   /* Connects this rank with all others; blocks until done or init_timeout_ms passed. */
   ddp_backend_status (*group_create)(const ddp_backend_group_config*, ddp_backend_group** out, ddp_backend_error*);
   void (*group_destroy)(ddp_backend_group*);
-  /* Makes a collective that another thread has running fail with DDP_BACKEND_ABORTED. Idempotent, does not block long. */
+  /* Makes a collective that another thread has running fail with DDP_BACKEND_ABORTED. Idempotent, does not block long.
+   */
   void (*group_abort)(ddp_backend_group*);
 
   /* Collectives on host memory. tag: equal on all ranks, distinct among operations in flight. data is replaced by the
@@ -74,8 +75,8 @@ typedef struct ddp_backend_table {
                                    ddp_backend_reduce_op, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
   ddp_backend_status (*broadcast)(ddp_backend_group*, void* data, size_t count, ddp_backend_dtype, int32_t root,
                                   uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
-  ddp_backend_status (*all_gather)(ddp_backend_group*, const void* input, void* output, size_t count,
-                                   ddp_backend_dtype, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  ddp_backend_status (*all_gather)(ddp_backend_group*, const void* input, void* output, size_t count, ddp_backend_dtype,
+                                   uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
   ddp_backend_status (*barrier)(ddp_backend_group*, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
 } ddp_backend_table;
 

@@ -11,10 +11,10 @@
 
 namespace ddp::rendezvous {
 
-Coordinator::Coordinator(CoordinatorConfig config, std::vector<std::string> store_addresses, std::uint16_t store_port,
-                         std::string master_addr)
+Coordinator::Coordinator(CoordinatorConfig config, const std::vector<std::string>& store_addresses,
+                         std::uint16_t store_port, std::string master_addr)
     : core_(std::move(config)),
-      store_(std::move(store_addresses), store_port),
+      store_(store_addresses, store_port),
       master_addr_(std::move(master_addr)),
       thread_([this] {
         sigset_t all;

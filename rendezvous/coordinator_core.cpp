@@ -159,7 +159,7 @@ void CoordinatorCore::stop_round(int signal, Ending ending, std::string reason) 
   send_all({.kind = Directive::Kind::Stop, .round = round_, .stop_signal = signal, .reason = std::move(reason)});
 }
 
-void CoordinatorCore::finish(Directive exit) {
+void CoordinatorCore::finish(const Directive& exit) {
   phase_ = Phase::Over;
   send_all(exit);
 }

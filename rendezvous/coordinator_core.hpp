@@ -80,7 +80,7 @@ class CoordinatorCore {
   void open_next_round();
   void stop_round(int signal, Ending ending, std::string reason);
   void stop_for_failure();
-  void finish(Directive exit);
+  void finish(const Directive& exit);
   void send(AgentId agent, Directive directive);
   void send_all(const Directive& directive);
   std::vector<WorkerFailure> failures() const;

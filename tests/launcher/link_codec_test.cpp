@@ -71,7 +71,7 @@ TEST_CASE("link codec: text that is not UTF-8 is mended, not thrown on", "[rende
 }
 
 TEST_CASE("link codec: nonsense is malformed and is not allocated for", "[rendezvous][unit]") {
-  const auto decode = [](std::string bytes) {
+  const auto decode = [](const std::string& bytes) {
     FrameDecoder decoder;
     decoder.feed(bytes);
     return decoder.next();

@@ -34,13 +34,7 @@ typedef enum ddp_status {
   DDP_CORRUPT = 7           /* a file is not what it should be */
 } ddp_status;
 
-typedef enum ddp_dtype {
-  DDP_FLOAT32 = 0,
-  DDP_FLOAT64 = 1,
-  DDP_INT32 = 2,
-  DDP_INT64 = 3,
-  DDP_UINT8 = 4
-} ddp_dtype;
+typedef enum ddp_dtype { DDP_FLOAT32 = 0, DDP_FLOAT64 = 1, DDP_INT32 = 2, DDP_INT64 = 3, DDP_UINT8 = 4 } ddp_dtype;
 
 /* DDP_AVG: each contribution times 1/N, then summed, as PyTorch's DDP does; floating-point types only. */
 typedef enum ddp_reduce_op { DDP_SUM = 0, DDP_AVG = 1, DDP_PRODUCT = 2, DDP_MIN = 3, DDP_MAX = 4 } ddp_reduce_op;
@@ -82,9 +76,9 @@ DDP_API size_t ddp_dtype_size(int32_t dtype);
 /* ---- Session: this process's membership in a job ---- */
 
 typedef struct ddp_init_options {
-  const char* backend;       /* "gloo"; NULL means "gloo" */
-  int64_t init_timeout_ms;   /* for finding all other ranks; 0 means 60 s */
-  int64_t timeout_ms;        /* for each collective, from issue to end; 0 means 30 min */
+  const char* backend;     /* "gloo"; NULL means "gloo" */
+  int64_t init_timeout_ms; /* for finding all other ranks; 0 means 60 s */
+  int64_t timeout_ms;      /* for each collective, from issue to end; 0 means 30 min */
 } ddp_init_options;
 
 /* Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
@@ -111,8 +105,9 @@ DDP_API const char* ddp_group_name(const ddp_group* group);
  * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
  * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
  * failure is unspecified.
- * Before each operation the ranks compare what they are about to do: a difference is DDP_MISMATCH on every rank, says who
- * called what, and ends the group. DDP_CHECK_COLLECTIVES=0 in the environment of all ranks saves that round trip. */
+ * Before each operation the ranks compare what they are about to do: a difference is DDP_MISMATCH on every rank, says
+ * who called what, and ends the group. DDP_CHECK_COLLECTIVES=0 in the environment of all ranks saves that round trip.
+ */
 
 /* In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
 DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms);
@@ -136,15 +131,16 @@ DDP_API ddp_status ddp_work_wait(ddp_work work);
 /* Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
 
-/* ---- DistributedDataParallel: averages gradients over the ranks of a group, in buckets, while backward goes on ---- */
+/* ---- DistributedDataParallel: averages gradients over the ranks of a group, in buckets, while backward goes on ----
+ */
 
 typedef struct ddp_parameter {
-  void* value;       /* count elements */
-  void* grad;        /* count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
+  void* value; /* count elements */
+  void* grad;  /* count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
   size_t count;
-  int32_t dtype;     /* floating point */
+  int32_t dtype; /* floating point */
   ddp_device device;
-  const char* name;  /* for error messages; copied */
+  const char* name; /* for error messages; copied */
 } ddp_parameter;
 
 typedef struct ddp_model_options {

@@ -212,7 +212,7 @@ struct Parameter {
   std::size_t count = 0;
   DType dtype = DType::Float32;
   Device device = {};
-  std::string name;       // for error messages
+  std::string name;  // for error messages
 
   Parameter() = default;
   template <typename T>
@@ -234,7 +234,11 @@ class DistributedDataParallel {
     std::vector<ddp_parameter> c;
     c.reserve(parameters.size());
     for (const Parameter& p : parameters) {
-      c.push_back({p.value, p.grad, p.count, static_cast<std::int32_t>(p.dtype), {p.device.kind, p.device.index},
+      c.push_back({p.value,
+                   p.grad,
+                   p.count,
+                   static_cast<std::int32_t>(p.dtype),
+                   {p.device.kind, p.device.index},
                    p.name.c_str()});
     }
     const ddp_model_options model_options = {options.first_bucket_bytes, options.bucket_bytes};
@@ -289,8 +293,8 @@ inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& 
     c_tensors.push_back({t.name.c_str(), t.data, static_cast<std::int32_t>(t.dtype), t.shape.data(), t.shape.size()});
   }
   for (const auto& [key, value] : metadata) c_metadata.push_back({key.c_str(), value.c_str()});
-  detail::check(ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(),
-                                    c_metadata.size()));
+  detail::check(
+      ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(), c_metadata.size()));
 }
 
 // A safetensors file opened for reading.
