@@ -64,11 +64,12 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
       stopped.push_back(failure.rank);
     } else {
       lines.push_back("  after it: " + in_words(failure) + " (pid " + std::to_string(failure.pid) + ")");
+      if (failure.message != cause.message) add_indented(lines, failure.message);
     }
   }
   if (!stopped.empty()) {
     lines.push_back((stopped.size() == 1 ? "  stopped by ddprun: rank " : "  stopped by ddprun: ranks ") +
-                    ranges(std::move(stopped)));
+                    ranges(stopped));
   }
   return lines;
 }

@@ -36,9 +36,11 @@ Corpus::Corpus(const fs::path& path) try {
     in.read(reinterpret_cast<char*>(bytes_.data() + bytes_.size()) - size, size);
     if (!in) throw BadInput("--data " + file.string() + ": could not be read to its end");
   }
-  if (bytes_.empty()) throw BadInput("--data " + path.string() + ": has no bytes to train on");
+  if (bytes_.empty())
+    throw BadInput("--data " + path.string() + ": has no bytes to train on: name a file or folder with text");
 } catch (const fs::filesystem_error& e) {
-  throw BadInput("--data " + e.path1().string() + ": " + e.code().message());
+  throw BadInput("--data " + e.path1().string() + ": " + e.code().message() +
+                 ": name a file or folder that can be read");
 }
 
 std::string Corpus::fingerprint() const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a training ends that cannot go on. Every rank throws the same, so one on each node prints it.
+// How a training ends that cannot go on. Every rank throws the same.
 #pragma once
 
 #include <stdexcept>

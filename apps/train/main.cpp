@@ -16,27 +16,21 @@
 
 namespace {
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-// Leaves the message where the launcher's report finds it, and prints it if this rank is one to speak.
-int fail(int code, const std::string& message, bool print) {
-  ddp::record_error(message);
-  if (print) std::fprintf(stderr, "train: %s\n", message.c_str());
+// A launcher's report says it once for all ranks; without a launcher we do.
+int fail(int code, const std::string& message) {
+  if (!ddp::record_error(message)) std::fprintf(stderr, "train: %s\n", message.c_str());
   return code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What all ranks meet alike is said once on each node. Asked before a session could tell.
-  const bool first_here = environment("LOCAL_RANK").empty() || environment("LOCAL_RANK") == "0";
   try {
     const train::Options options = train::parse_options(argc, argv);
     if (!options.help.empty()) {
-      if (first_here) std::fputs(options.help.c_str(), stdout);
+      // Once on each node; asked before a session could tell.
+      const char* local_rank = std::getenv("LOCAL_RANK");
+      if (local_rank == nullptr || *local_rank == '0') std::fputs(options.help.c_str(), stdout);
       return 0;
     }
     const train::Corpus corpus(options.data);
@@ -44,8 +38,8 @@ int main(int argc, char** argv) {
     train::Trainer(options, corpus, session).run();
     return 0;
   } catch (const train::Failure& e) {
-    return fail(e.exit_code(), e.what(), first_here);
+    return fail(e.exit_code(), e.what());
   } catch (const std::exception& e) {  // ddp::Error among them: says which collective failed and whom it blames
-    return fail(1, "rank " + environment("RANK") + ": " + e.what(), true);
+    return fail(1, e.what());
   }
 }

@@ -259,4 +259,6 @@ ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* nam
   });
 }
 
-void ddp_record_error(const char* message) { ddp::runtime::record_error(message != nullptr ? message : ""); }
+int ddp_record_error(const char* message) {
+  return ddp::runtime::record_error(message != nullptr ? message : "") ? 1 : 0;
+}

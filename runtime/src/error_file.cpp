@@ -23,19 +23,21 @@ std::string error_file_text(const std::string& message, std::int64_t unix_second
   return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void record_error(const std::string& message) noexcept {
+bool record_error(const std::string& message) noexcept {
   try {
     const char* path = std::getenv(rendezvous::contract::kErrorFile);
-    if (path == nullptr || *path == '\0') return;
+    if (path == nullptr || *path == '\0') return false;
     // Renamed into place, so that the launcher never reads half of it.
     const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
     out << error_file_text(message, static_cast<std::int64_t>(std::time(nullptr)));
     out.close();
-    if (!out || std::rename(temporary.c_str(), path) != 0) std::remove(temporary.c_str());
+    if (out && std::rename(temporary.c_str(), path) == 0) return true;
+    std::remove(temporary.c_str());
   } catch (...) {
     // The launcher still has the exit code and the last lines of stderr.
   }
+  return false;
 }
 
 }  // namespace ddp::runtime

@@ -10,8 +10,8 @@ namespace ddp::runtime {
 // torch's format (torch/distributed/elastic/multiprocessing/errors): ddprun and torchrun print it in their reports.
 std::string error_file_text(const std::string& message, std::int64_t unix_seconds);
 
-// Writes it to the file that TORCHELASTIC_ERROR_FILE names; nothing without that. Never throws: the program is about to
-// report a worse error than this one.
-void record_error(const std::string& message) noexcept;
+// Writes it to the file that TORCHELASTIC_ERROR_FILE names; false without that, or if it cannot. Never throws: the
+// program is about to report a worse error than this one.
+bool record_error(const std::string& message) noexcept;
 
 }  // namespace ddp::runtime

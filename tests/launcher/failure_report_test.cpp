@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/failure_report.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -30,6 +31,16 @@ bool has(const std::vector<std::string>& lines, const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("failure report: an error that differs from the first is quoted too", "[launcher][unit]") {
+  auto cause = failed(0, 2, 0), same = failed(1, 2, 0), other = failed(2, 1, 0);
+  cause.message = same.message = "no data";
+  other.message = "lost rank 0";
+  const auto lines = failure_report("train", cause, {cause, same, other});
+  CHECK(std::count(lines.begin(), lines.end(), "    | no data") == 1);
+  CHECK(lines.back() == "    | lost rank 0");
+  CHECK(has(failure_report("train", cause, {cause, failed(1, 0, SIGTERM, true)}), "stopped by ddprun: rank 1"));
+}
 
 TEST_CASE("failure report: names the first failure, what followed it, and what ddprun stopped", "[launcher][unit]") {
   auto cause = failed(5, 0, SIGSEGV);

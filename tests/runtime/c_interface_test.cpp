@@ -42,9 +42,11 @@ TEST_CASE("C interface: an error is recorded where the launcher said, and only t
   std::string folder = (std::filesystem::temp_directory_path() / "ddp-error-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);
   unsetenv("TORCHELASTIC_ERROR_FILE");
-  ddp::record_error("nobody asked");
+  CHECK_FALSE(ddp::record_error("nobody asked"));
   setenv("TORCHELASTIC_ERROR_FILE", (folder + "/error.json").c_str(), 1);
-  ddp::record_error("loss is NaN in step 7");
+  CHECK(ddp::record_error("loss is NaN in step 7"));
+  setenv("TORCHELASTIC_ERROR_FILE", (folder + "/none/error.json").c_str(), 1);
+  CHECK_FALSE(ddp::record_error("no such folder"));
   unsetenv("TORCHELASTIC_ERROR_FILE");
   std::ostringstream text;
   text << std::ifstream(folder + "/error.json").rdbuf();

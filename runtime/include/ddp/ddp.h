@@ -202,8 +202,9 @@ DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const c
 /* ---- What a worker tells its launcher ---- */
 
 /* Writes message, in the launcher's format, to the file named by TORCHELASTIC_ERROR_FILE: ddprun and torchrun print it
- * in their failure report. Does nothing without that variable. */
-DDP_API void ddp_record_error(const char* message);
+ * in their failure report. Returns 1 if that was done, 0 without that variable or if the file cannot be written: then
+ * nobody but the caller will say it. */
+DDP_API int ddp_record_error(const char* message);
 
 #ifdef __cplusplus
 }
