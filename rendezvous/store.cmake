@@ -10,6 +10,3 @@ add_library(ddprun::store ALIAS ddprun_store)
 ddprun_target(ddprun_store)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads)
-if(DDPRUN_SANITIZE MATCHES "thread")
-  target_compile_options(ddprun_store PUBLIC -Wno-tsan)  # Asio's fences, which TSan does not see; its locks it does
-endif()

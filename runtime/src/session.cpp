@@ -107,7 +107,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   config.rank = info_.rank;
   config.size = info_.world_size;
   config.timeout = options.timeout;
-  config.compare_fingerprints = environment("DDP_CHECK_COLLECTIVES") != "0";
+  config.compare_fingerprints = environment(contract::kCheckCollectives) != "0";
   if (info_.world_size > 1) {
     const ddp_backend_table& backend = collectives::load_backend(options.backend);
     ignore_sigpipe();
