@@ -12,26 +12,16 @@ constexpr float kBeta2 = 0.99F;  // runs are short: 0.999 would remember the fir
 constexpr float kEpsilon = 1e-8F;
 }  // namespace
 
-AdamW::AdamW(Parameters& parameters, float weight_decay) : parameters_(parameters), weight_decay_(weight_decay) {
-  for (const Parameter& p : parameters) {
-    moments_.first.emplace_back(p.value.size());
-    moments_.second.emplace_back(p.value.size());
-  }
-}
-
-void AdamW::step(int t, float learning_rate) {
+void adamw_step(Parameters& parameters, int t, float learning_rate, float weight_decay) {
   const auto step_size = static_cast<float>(learning_rate / (1 - std::pow(kBeta1, t)));
   const auto correction = static_cast<float>(1 / std::sqrt(1 - std::pow(kBeta2, t)));
-  for (Parameter& p : parameters_) {
-    const float keep = p.shape.size() > 1 ? 1 - learning_rate * weight_decay_ : 1;
-    float* value = p.value.data();
-    const float* gradient = p.gradient.data();
-    float* first = moments_.first[p.index].data();
-    float* second = moments_.second[p.index].data();
+  for (Parameter& p : parameters) {
+    const float keep = p.shape.size() > 1 ? 1 - learning_rate * weight_decay : 1;
     for (std::size_t i = 0; i < p.value.size(); ++i) {
-      first[i] = kBeta1 * first[i] + (1 - kBeta1) * gradient[i];
-      second[i] = kBeta2 * second[i] + (1 - kBeta2) * gradient[i] * gradient[i];
-      value[i] = keep * value[i] - step_size * first[i] / (std::sqrt(second[i]) * correction + kEpsilon);
+      const float g = p.gradient[i];
+      p.mean[i] = kBeta1 * p.mean[i] + (1 - kBeta1) * g;
+      p.square[i] = kBeta2 * p.square[i] + (1 - kBeta2) * g * g;
+      p.value[i] = keep * p.value[i] - step_size * p.mean[i] / (std::sqrt(p.square[i]) * correction + kEpsilon);
     }
   }
 }

@@ -2,34 +2,13 @@
 // The optimizer, and what is done to gradients and learning rate around it.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "apps/train/gpt.hpp"
 
 namespace train {
 
-// Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW. Matrices decay;
-// biases and gains do not.
-class AdamW {
- public:
-  AdamW(Parameters& parameters, float weight_decay);
-
-  // t counts steps from 1.
-  void step(int t, float learning_rate);
-
-  // Running means of the gradient and of its square, one entry for each parameter.
-  struct Moments {
-    std::vector<Floats> first, second;
-  };
-  Moments& moments() { return moments_; }
-  const Moments& moments() const { return moments_; }
-
- private:
-  Parameters& parameters_;
-  float weight_decay_;
-  Moments moments_;
-};
+// One step of Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW; t
+// counts steps from 1. Matrices decay; biases and gains do not.
+void adamw_step(Parameters& parameters, int t, float learning_rate, float weight_decay);
 
 // Scales all gradients so that their common norm is at most `limit` (0: no limit). Returns the norm before.
 // Under DDP: after averaging, so that every rank scales by the same number.

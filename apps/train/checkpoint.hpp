@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The training as it lies in a file. Rank 0's business: others get from it by broadcast what they need.
+// The training as it lies in a file. Rank 0's business: the others get from it by broadcast what they need.
 //
 // When a file of this name exists as a job starts:
 //
@@ -15,37 +15,27 @@
 #include <ddp/ddp.hpp>
 #include <string>
 
-#include "apps/train/adamw.hpp"
 #include "apps/train/gpt.hpp"
 
 namespace train {
 
-// How far a training has come. With parameters and optimizer, all that its next step depends on.
+// How far a training has come. With the parameters, all that its next step depends on.
 struct Position {
   int step = 0;                // steps done
-  std::int64_t sequences = 0;  // sequences read, the sampler's place
+  std::int64_t sequences = 0;  // sequences read by all workers together: the place in the data
 };
 
-class CheckpointFile {
- public:
+struct CheckpointFile {
+  std::string path;
+  ddp::Metadata identity;  // what must be equal for a checkpoint to belong to this training
+  std::string run_id;
+
   enum class Start { Anew, SetAside, Continue };
-
-  // identity: what must be equal for a checkpoint to belong to this training.
-  CheckpointFile(std::string path, ddp::Metadata identity, std::string run_id);
-
   // The table above. Throws Failure, also if no file could be written at path.
   Start choose_start(bool resume, int restart_count) const;
-  // Renames the file to FILE.previous.
-  void set_aside() const;
-  Position read(Parameters& parameters, AdamW& optimizer) const;
-  void write(const Parameters& parameters, const AdamW& optimizer, const Position& position) const;
 
- private:
-  ddp::Checkpoint open() const;
-
-  std::string path_;
-  ddp::Metadata identity_;
-  std::string run_id_;
+  Position read(Parameters& parameters) const;
+  void write(const Parameters& parameters, const Position& position) const;
 };
 
 }  // namespace train

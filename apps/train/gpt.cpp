@@ -93,6 +93,12 @@ Gpt::Gpt(const GptShape& shape, std::uint64_t seed)
     : network_(std::make_unique<Network>(Initializer{parameters_, std::mt19937_64(seed)}, shape)) {}
 Gpt::~Gpt() = default;
 
+std::size_t Gpt::parameter_count() const {
+  std::size_t count = 0;
+  for (const Parameter& p : parameters_) count += p.value.size();
+  return count;
+}
+
 double Gpt::forward(std::span<const Bytes> windows) {
   Network& n = *network_;
   const std::size_t length = windows.front().size() - 1;

@@ -11,9 +11,10 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <span>
 #include <string>
 #include <vector>
+
+#include "apps/train/corpus.hpp"
 
 namespace train {
 
@@ -35,6 +36,8 @@ struct Parameter {
   std::size_t index = 0;  // its place in the model, in the order of the forward pass
   Floats value = {};
   Floats gradient = {};
+  Floats mean = {};    // the optimizer's running mean of the gradient
+  Floats square = {};  // and of its square
 };
 // A deque: layers refer to their parameters while more are added.
 using Parameters = std::deque<Parameter>;
@@ -49,7 +52,6 @@ struct GptShape {
 class Gpt {
  public:
   static constexpr int kVocabulary = 256;
-  using Bytes = std::span<const std::uint8_t>;
   using GradientReady = std::function<void(std::size_t index)>;
 
   // Random weights, the same for the same seed.
@@ -57,6 +59,7 @@ class Gpt {
   ~Gpt();
 
   Parameters& parameters() { return parameters_; }
+  std::size_t parameter_count() const;  // numbers, not tensors
 
   // windows: context + 1 bytes each; every byte but the first is to be predicted from those before it.
   // Returns the mean loss in nats per byte and keeps what backward() needs.

@@ -33,13 +33,11 @@ int main(int argc, char** argv) {
       if (local_rank == nullptr || *local_rank == '0') std::fputs(options.help.c_str(), stdout);
       return 0;
     }
-    const train::Corpus corpus(options.data);
-    const ddp::Session session = ddp::init_process_group();
-    train::Trainer(options, corpus, session).run();
+    train::train(options);
     return 0;
-  } catch (const train::Failure& e) {
-    return fail(e.exit_code(), e.what());
-  } catch (const std::exception& e) {  // ddp::Error among them: says which collective failed and whom it blames
+  } catch (const train::BadInput& e) {
+    return fail(2, e.what());
+  } catch (const std::exception& e) {  // train::Failure, or ddp::Error: which collective, whom it blames
     return fail(1, e.what());
   }
 }

@@ -33,11 +33,6 @@ void Report::open_log(const std::string& path, const char* mode) {
   if (!log_) throw BadInput("--log " + path + ": " + std::strerror(errno));
 }
 
-void Report::begin(int step) {
-  first_step_ = step;
-  begun_ = Clock::now();
-}
-
 void Report::step(int step, double loss) {
   if (!speaks_) return;
   if (log_) {

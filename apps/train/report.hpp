@@ -18,21 +18,18 @@ class Report {
   void open_log(const std::string& path, const char* mode);
 
   // The clock for speed and time left starts here.
-  void begin(int step);
+  void begin(int step) { first_step_ = step, begun_ = Clock::now(); }
   void step(int step, double loss);
   [[gnu::format(printf, 2, 3)]] void line(const char* format, ...);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Close {
-    void operator()(std::FILE* f) const { std::fclose(f); }
-  };
 
   bool speaks_, terminal_;
   int steps_, first_step_ = 0;
   double bytes_per_step_;
   Clock::time_point begun_;
-  std::unique_ptr<std::FILE, Close> log_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, &std::fclose};
 };
 
 }  // namespace train

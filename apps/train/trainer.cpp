@@ -1,19 +1,92 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Each worker computes the gradient of its share of a batch; libddp averages the gradients while they are being
+// computed; each worker then takes the same step, so that all have the same model all the time.
 #include "apps/train/trainer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <ddp/ddp.hpp>
+#include <ddp/sampler.hpp>
 #include <random>
 
+#include "apps/train/adamw.hpp"
+#include "apps/train/checkpoint.hpp"
 #include "apps/train/failure.hpp"
+#include "apps/train/report.hpp"
 
 namespace train {
 namespace {
 
 constexpr std::size_t kValidationWindows = 256;
 constexpr float kTemperature = 0.7F;  // of the sample: below 1, likely bytes become likelier
+
+class Trainer {
+ public:
+  Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session);
+  void run();
+
+ private:
+  Position start(int restart_count);
+  Position look_at_files(int restart_count);
+  std::vector<Bytes> next_windows();
+  void take_step();
+  void validate();
+  void write_checkpoint();
+  void write_sample();
+  bool is_due(int every) const;
+
+  const Options& options_;
+  const Corpus& corpus_;
+  std::size_t context_;
+  ddp::ProcessGroup world_;
+  std::int64_t sequences_per_epoch_;  // whole batches only, so that any number of workers reads the same ones
+  ddp::DistributedSampler sampler_;
+  std::int64_t epoch_ = -1;  // whose windows, as far as they are this worker's, are in windows_
+  std::vector<std::int64_t> windows_;
+  CheckpointFile file_;
+  Report report_;
+
+  Gpt gpt_;
+  Position position_;                   // start() reads the checkpoint into gpt_ on rank 0 ...
+  ddp::DistributedDataParallel model_;  // ... before this hands rank 0's parameters to everyone
+  double loss_ = 0;                     // of the last step, averaged over all workers
+};
+
+// How many of the training windows an epoch reads; checked before anything is done with them.
+std::int64_t sequences_per_epoch(const Options& o, const Corpus& corpus, int workers) {
+  if (o.global_batch % workers != 0) {
+    throw BadInput("--global-batch " + std::to_string(o.global_batch) + " cannot be split evenly over " +
+                   std::to_string(workers) + " workers");
+  }
+  const auto context = static_cast<std::size_t>(o.shape.context);
+  const auto batches = static_cast<std::int64_t>(window_count(corpus.training(), context)) / o.global_batch;
+  if (batches == 0 || window_count(corpus.validation(), context) == 0) {
+    throw BadInput("--data " + o.data + ": has " + std::to_string(corpus.training().size()) +
+                   " bytes to train on and " + std::to_string(corpus.validation().size()) +
+                   " to validate, but a step takes " + std::to_string(o.global_batch * o.shape.context + 1) +
+                   " and a validation " + std::to_string(context + 1) +
+                   ": give more data, or lower --global-batch or --context");
+  }
+  return batches * o.global_batch;
+}
+
+// What makes two trainings the same one: a checkpoint of one can be continued as the other.
+ddp::Metadata identity(const Options& o, const Corpus& corpus) {
+  return {{"context", std::to_string(o.shape.context)},
+          {"layers", std::to_string(o.shape.layers)},
+          {"heads", std::to_string(o.shape.heads)},
+          {"width", std::to_string(o.shape.width)},
+          {"batch", std::to_string(o.global_batch)},
+          {"seed", std::to_string(o.seed)},
+          {"data", corpus.fingerprint()}};
+}
+
+std::string run_id() {
+  const char* id = std::getenv("TORCHELASTIC_RUN_ID");
+  return id ? id : "";
+}
 
 // As libddp sees them: plain memory. It averages our own gradient buffers in place.
 std::vector<ddp::Parameter> ddp_parameters(Gpt& gpt) {
@@ -24,74 +97,29 @@ std::vector<ddp::Parameter> ddp_parameters(Gpt& gpt) {
   return result;
 }
 
-// What makes two trainings the same one: a checkpoint of one can be continued as the other.
-ddp::Metadata identity(const Options& o, const Corpus& corpus) {
-  return {{"context", std::to_string(o.shape.context)},
-          {"layers", std::to_string(o.shape.layers)},
-          {"heads", std::to_string(o.shape.heads)},
-          {"width", std::to_string(o.shape.width)},
-          {"seed", std::to_string(o.seed)},
-          {"data", corpus.fingerprint()}};
-}
-
-std::string run_id() {
-  const char* id = std::getenv("TORCHELASTIC_RUN_ID");
-  return id ? id : "";
-}
-
-// Rank 0 alone looks at files. What it found wrong (or nothing) reaches every rank, so that all go on or all stop.
-void throw_on_all_ranks(const ddp::ProcessGroup& world, std::string problem) {
-  auto size = static_cast<std::int64_t>(problem.size());
-  world.broadcast({&size, 1});
-  if (size == 0) return;
-  problem.resize(static_cast<std::size_t>(size));
-  world.broadcast({reinterpret_cast<std::uint8_t*>(problem.data()), problem.size()});
-  throw Failure(problem);
-}
-
-int share_of(const Options& o, const Corpus& corpus, int workers) {
-  if (o.global_batch % workers != 0) {
-    throw BadInput("--global-batch " + std::to_string(o.global_batch) + " cannot be split evenly over " +
-                   std::to_string(workers) + " workers");
-  }
-  const auto context = static_cast<std::size_t>(o.shape.context);
-  const std::size_t needed = (static_cast<std::size_t>(o.global_batch) + 1) * context;
-  if (corpus.training().size() < needed || corpus.validation().size() <= context) {
-    throw BadInput("--data " + o.data + ": has " + std::to_string(corpus.training().size()) +
-                   " bytes to train on and " + std::to_string(corpus.validation().size()) +
-                   " to validate, but a step takes " + std::to_string(needed) + " and a validation " +
-                   std::to_string(context + 1) + ": give more data, or lower --global-batch or --context");
-  }
-  return o.global_batch / workers;
-}
-
-}  // namespace
-
 Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session)
     : options_(options),
       corpus_(corpus),
+      context_(static_cast<std::size_t>(options.shape.context)),
       world_(session.world()),
-      share_(share_of(options, corpus, world_.size())),
-      sampler_(corpus.training(), options.shape.context, options.seed),
-      validation_windows_(spread_windows(corpus.validation(), options.shape.context, kValidationWindows)),
-      file_(options.checkpoint, identity(options, corpus), run_id()),
+      sequences_per_epoch_(sequences_per_epoch(options, corpus, world_.size())),
+      sampler_(static_cast<std::size_t>(sequences_per_epoch_), world_.size(), world_.rank(), options.seed),
+      file_{options.checkpoint, identity(options, corpus), run_id()},
       report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
       gpt_(options.shape, options.seed),
-      optimizer_(gpt_.parameters(), options.weight_decay),
       position_(start(session.restart_count())),
       model_(world_, ddp_parameters(gpt_)) {
   // The parameters are the same everywhere now. So must be the rest of what the next step depends on.
   world_.broadcast({&position_.step, 1});
   world_.broadcast({&position_.sequences, 1});
   if (position_.step == 0) return;
-  for (std::size_t i = 0; i < gpt_.parameters().size(); ++i) {
-    Floats& first = optimizer_.moments().first[i];
-    Floats& second = optimizer_.moments().second[i];
-    world_.broadcast({first.data(), first.size()});
-    world_.broadcast({second.data(), second.size()});
+  for (Parameter& p : gpt_.parameters()) {
+    world_.broadcast({p.mean.data(), p.mean.size()});
+    world_.broadcast({p.square.data(), p.square.size()});
   }
 }
 
+// Rank 0 alone looks at files. What it finds wrong reaches every rank, so that all go on or all stop.
 Position Trainer::start(int restart_count) {
   Position position;
   std::string problem;
@@ -100,8 +128,12 @@ Position Trainer::start(int restart_count) {
   } catch (const std::exception& e) {
     problem = e.what();
   }
-  throw_on_all_ranks(world_, problem);
-  return position;
+  auto size = static_cast<std::int64_t>(problem.size());
+  world_.broadcast({&size, 1});
+  if (size == 0) return position;
+  problem.resize(static_cast<std::size_t>(size));
+  world_.broadcast({reinterpret_cast<std::uint8_t*>(problem.data()), problem.size()});
+  throw Failure(problem);
 }
 
 Position Trainer::look_at_files(int restart_count) {
@@ -110,19 +142,24 @@ Position Trainer::look_at_files(int restart_count) {
   const Start start = writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : Start::Anew;
   Position position;
   if (start == Start::Continue) {
-    position = file_.read(gpt_.parameters(), optimizer_);
-    report_.line("continuing %s from step %d", options_.checkpoint.c_str(), position.step);
+    position = file_.read(gpt_.parameters());
+    report_.line("continuing %s from step %d", file_.path.c_str(), position.step);
   }
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
   if (start == Start::SetAside) {
-    file_.set_aside();
-    report_.line("beginning anew; the checkpoint of an earlier run is now %s.previous", options_.checkpoint.c_str());
+    std::filesystem::rename(file_.path, file_.path + ".previous");
+    report_.line("beginning anew; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
   }
   return position;
 }
 
 void Trainer::run() {
-  introduce();
+  report_.line("data: %s, %zu bytes to train on, %zu to validate", options_.data.c_str(), corpus_.training().size(),
+               corpus_.validation().size());
+  report_.line("model: %d layers, %d heads, width %d, context %d: %zu parameters", options_.shape.layers,
+               options_.shape.heads, options_.shape.width, options_.shape.context, gpt_.parameter_count());
+  report_.line("job: %d workers, %d sequences a step, %d for each", world_.size(), options_.global_batch,
+               options_.global_batch / world_.size());
   validate();
   report_.begin(position_.step);
   while (position_.step < options_.steps) {
@@ -134,33 +171,49 @@ void Trainer::run() {
   write_sample();
 }
 
+// This worker's share of the next batch. Which windows make a batch depends on the seed and on how many sequences went
+// before; the number of workers decides only who takes which.
+std::vector<Bytes> Trainer::next_windows() {
+  if (const std::int64_t epoch = position_.sequences / sequences_per_epoch_; epoch != epoch_) {
+    epoch_ = epoch;
+    sampler_.set_epoch(static_cast<std::uint64_t>(epoch));
+    windows_ = sampler_.indices();
+  }
+  const auto share = static_cast<std::size_t>(options_.global_batch / world_.size());
+  const auto done = static_cast<std::size_t>(position_.sequences % sequences_per_epoch_ / world_.size());
+  std::vector<Bytes> result;
+  for (std::size_t i = done; i < done + share; ++i) {
+    result.push_back(window(corpus_.training(), context_, static_cast<std::size_t>(windows_[i])));
+  }
+  return result;
+}
+
 // One step of data-parallel training: what libddp is for.
 void Trainer::take_step() {
-  // Which sequences a step takes does not depend on the number of workers; only who takes them does.
-  const std::int64_t first = position_.sequences + world_.rank() * share_;
-  std::vector<Corpus::Bytes> windows;
-  for (std::int64_t n = first; n < first + share_; ++n) windows.push_back(sampler_.window(n));
-
-  loss_ = gpt_.forward(windows);
+  loss_ = gpt_.forward(next_windows());
   const ddp::Work loss_averaged = world_.all_reduce_async({&loss_, 1}, ddp::ReduceOp::Avg);
   gpt_.backward([this](std::size_t i) { model_.mark_ready(i); });  // buckets of gradients are averaged meanwhile
   loss_averaged.wait();
-  model_.synchronize();  // gradients are now the average over all ranks
+  model_.synchronize();  // gradients are now the average over all workers
 
   const double norm = clip_gradients(gpt_.parameters(), options_.clip);
-  // Every rank has the same gradients, so all of them stop here or none.
+  // Every worker has the same gradients, so all of them stop here or none.
   if (!std::isfinite(norm)) throw Failure("the gradient is no longer a number: try a lower --lr");
   position_.sequences += options_.global_batch;
   ++position_.step;
-  optimizer_.step(position_.step,
-                  learning_rate(position_.step, options_.steps, options_.warmup, options_.learning_rate));
+  adamw_step(gpt_.parameters(), position_.step,
+             learning_rate(position_.step, options_.steps, options_.warmup, options_.learning_rate),
+             options_.weight_decay);
 }
 
-// Each rank takes its share of the windows; sums meet.
+// Windows spread over the held-out data. Each worker takes its share of them; sums meet.
 void Trainer::validate() {
+  const std::size_t available = window_count(corpus_.validation(), context_);
+  const std::size_t count = std::min(available, kValidationWindows);
   std::array<double, 2> sum = {0, 0};  // of losses, of windows
-  for (auto i = world_.rank(); i < static_cast<int>(validation_windows_.size()); i += world_.size()) {
-    sum[0] += gpt_.forward({&validation_windows_[static_cast<std::size_t>(i)], 1});
+  for (auto i = static_cast<std::size_t>(world_.rank()); i < count; i += static_cast<std::size_t>(world_.size())) {
+    const Bytes bytes = window(corpus_.validation(), context_, i * available / count);
+    sum[0] += gpt_.forward({&bytes, 1});
     sum[1] += 1;
   }
   world_.all_reduce({sum.data(), sum.size()});
@@ -169,8 +222,8 @@ void Trainer::validate() {
 
 void Trainer::write_checkpoint() {
   if (world_.rank() != 0) return;
-  file_.write(gpt_.parameters(), optimizer_, position_);
-  report_.line("checkpoint after %d steps: %s", position_.step, options_.checkpoint.c_str());
+  file_.write(gpt_.parameters(), position_);
+  report_.line("checkpoint after %d steps: %s", position_.step, file_.path.c_str());
 }
 
 // Text from the model: each byte drawn from what it expects after those before it. Rank 0's alone; the others are done.
@@ -179,11 +232,10 @@ void Trainer::write_sample() {
   std::mt19937_64 random(options_.seed);
   std::vector<std::uint8_t> text = {'\n'};
   for (int i = 0; i < options_.sample_bytes; ++i) {
-    const std::size_t seen = std::min(text.size(), static_cast<std::size_t>(options_.shape.context));
-    const std::vector<float> logits = gpt_.logits(Corpus::Bytes(text).last(seen));
+    const std::vector<float> scores = gpt_.logits(Bytes(text).last(std::min(text.size(), context_)));
     std::vector<double> weights;
-    for (auto l = logits.end() - Gpt::kVocabulary; l != logits.end(); ++l)
-      weights.push_back(std::exp(*l / kTemperature));
+    for (auto s = scores.end() - Gpt::kVocabulary; s != scores.end(); ++s)
+      weights.push_back(std::exp(*s / kTemperature));
     text.push_back(static_cast<std::uint8_t>(std::discrete_distribution<int>(weights.begin(), weights.end())(random)));
   }
   // What a terminal could take for a command is left out.
@@ -192,19 +244,17 @@ void Trainer::write_sample() {
   report_.line("sample:%.*s", static_cast<int>(text.size()), reinterpret_cast<const char*>(text.data()));
 }
 
-void Trainer::introduce() {
-  std::size_t count = 0;
-  for (const Parameter& p : gpt_.parameters()) count += p.value.size();
-  report_.line("data: %s, %zu bytes to train on, %zu to validate", options_.data.c_str(), corpus_.training().size(),
-               corpus_.validation().size());
-  report_.line("model: %d layers, %d heads, width %d, context %d: %zu parameters", options_.shape.layers,
-               options_.shape.heads, options_.shape.width, options_.shape.context, count);
-  report_.line("job: %d workers, %d sequences a step, %d for each", world_.size(), options_.global_batch, share_);
-}
-
 // Every so many steps (0: never), and after the last.
 bool Trainer::is_due(int every) const {
   return position_.step == options_.steps || (every > 0 && position_.step % every == 0);
+}
+
+}  // namespace
+
+void train(const Options& options) {
+  const Corpus corpus(options.data);
+  const ddp::Session session = ddp::init_process_group();
+  Trainer(options, corpus, session).run();
 }
 
 }  // namespace train

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
-#include <set>
 
 #include "apps/train/corpus.hpp"
 #include "apps/train/failure.hpp"
@@ -11,7 +9,7 @@
 namespace train {
 namespace {
 
-std::string text(Corpus::Bytes bytes) { return {bytes.begin(), bytes.end()}; }
+std::string text(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 
 // Bytes that tell where they are, up to 256 of them.
 std::vector<std::uint8_t> counting(std::size_t n) {
@@ -54,60 +52,16 @@ TEST_CASE("corpus: what cannot be read is named", "[train][unit]") {
   CHECK_THROWS_AS(Corpus("/dev/null"), BadInput);
 }
 
-TEST_CASE("sampler: an epoch visits each window once, and the next one in another order", "[train][unit]") {
-  const std::vector<std::uint8_t> data = counting(256);
-  Sampler sampler(data, 8, 1);
-  const std::int64_t n = sampler.windows_per_epoch();
-  REQUIRE(n == 31);
-  std::vector<std::vector<std::size_t>> orders;
-  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<std::size_t> starts;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto window = sampler.window(epoch * n + i);
-      REQUIRE(window.size() == 9);
-      REQUIRE(window.data() >= data.data());
-      REQUIRE(window.data() + window.size() <= data.data() + data.size());
-      starts.push_back(static_cast<std::size_t>(window.data() - data.data()));
-    }
-    orders.push_back(starts);
-    std::sort(starts.begin(), starts.end());
-    for (std::size_t i = 1; i < starts.size(); ++i) CHECK(starts[i] == starts[i - 1] + 8);
-  }
-  CHECK(orders[0] != orders[1]);
-  CHECK(orders[1] != orders[2]);
-}
-
-TEST_CASE("sampler: a window depends on seed and place alone, not on what was asked before", "[train][unit]") {
-  const std::vector<std::uint8_t> data = counting(256);
-  Sampler all(data, 8, 7), other_seed(data, 8, 8);
-  // Four workers with two sequences of each step of eight, as one worker sees them.
-  std::vector<Sampler> workers(4, Sampler(data, 8, 7));
-  bool seeds_differ = false;
-  for (std::int64_t n = 0; n < 100; ++n) {
-    const auto worker = static_cast<std::size_t>(n % 8 / 2);
-    CHECK(workers[worker].window(n).data() == all.window(n).data());
-    seeds_differ |= other_seed.window(n).data() != all.window(n).data();
-  }
-  CHECK(Sampler(data, 8, 7).window(77).data() == all.window(77).data());
-  CHECK(seeds_differ);
-}
-
-TEST_CASE("sampler: data shorter than a window has none", "[train][unit]") {
-  CHECK(Sampler(counting(3), 8, 1).windows_per_epoch() <= 0);
-  CHECK(Sampler(counting(16), 8, 1).windows_per_epoch() == 1);
-}
-
-TEST_CASE("spread_windows: whole windows from start to end, at most as many as asked", "[train][unit]") {
+TEST_CASE("window: each byte but the first is predicted once, none beyond the end", "[train][unit]") {
   const std::vector<std::uint8_t> data = counting(100);
-  const auto all = spread_windows(data, 9, 1000);
-  REQUIRE(all.size() == 11);
-  for (std::size_t i = 0; i < all.size(); ++i) CHECK(int{all[i].front()} == static_cast<int>(9 * i));
-  const auto some = spread_windows(data, 9, 3);
-  REQUIRE(some.size() == 3);
-  CHECK(int{some[2].front()} == 9 * 7);
-  CHECK(some[2].size() == 10);
-  CHECK(spread_windows(counting(9), 9, 10).empty());
-  CHECK(spread_windows({}, 9, 10).empty());
+  REQUIRE(window_count(data, 9) == 11);
+  for (std::size_t i = 0; i < 11; ++i) {
+    CHECK(window(data, 9, i).size() == 10);
+    CHECK(std::size_t{window(data, 9, i).front()} == 9 * i);
+  }
+  CHECK(window_count(Bytes(data).first(10), 9) == 1);
+  CHECK(window_count(Bytes(data).first(9), 9) == 0);
+  CHECK(window_count({}, 9) == 0);
 }
 
 }  // namespace

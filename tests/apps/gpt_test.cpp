@@ -14,7 +14,7 @@ const GptShape kTiny = {.context = 6, .layers = 2, .heads = 2, .width = 8};
 
 struct Batch {
   std::vector<std::vector<std::uint8_t>> storage;
-  std::vector<Gpt::Bytes> windows;
+  std::vector<Bytes> windows;
 
   Batch(std::size_t count, std::size_t length, std::uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -160,7 +160,7 @@ TEST_CASE("gpt: the loss of a batch is the mean over its windows", "[train][unit
   enlarge(gpt);
   const Batch batch(4, 7, 9);
   double sum = 0;
-  for (const Gpt::Bytes& window : batch.windows) sum += gpt.forward({&window, 1});
+  for (const Bytes& window : batch.windows) sum += gpt.forward({&window, 1});
   CHECK(gpt.forward(batch.windows) == Approx(sum / 4).epsilon(1e-6));
 }
 
@@ -179,12 +179,11 @@ TEST_CASE("gpt: the same seed gives the same model, and the same batch the same 
 
 TEST_CASE("gpt: learns one small batch by heart", "[train][unit]") {
   Gpt gpt({.context = 16, .layers = 2, .heads = 2, .width = 32}, 1);
-  AdamW optimizer(gpt.parameters(), 0);
   const Batch batch(2, 17, 4);
   for (int t = 1; t <= 150; ++t) {
     gpt.forward(batch.windows);
     gpt.backward(kIgnore);
-    optimizer.step(t, 1e-2F);
+    adamw_step(gpt.parameters(), t, 1e-2F, 0);
   }
   CHECK(gpt.forward(batch.windows) < 0.05);
 }
