@@ -3,6 +3,7 @@
 #include "rendezvous/c10d_protocol.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "rendezvous/check.hpp"
@@ -68,164 +69,177 @@ void append_integer(std::string& out, std::uint64_t number, std::size_t size) {
 
 }  // namespace
 
+std::int64_t Fields::take(std::size_t size) {
+  const std::uint64_t number = read_integer(rest_.substr(0, size));
+  rest_.remove_prefix(size);
+  return static_cast<std::int64_t>(number);
+}
+
+std::string_view Fields::text() {
+  const auto size = static_cast<std::size_t>(take(8));
+  const std::string_view text = rest_.substr(0, size);
+  rest_.remove_prefix(size);
+  return text;
+}
+
+// A request that lies whole in the input is left there. Of one that does not, the bytes are taken over as they come,
+// and none behind it, so that the next one may lie whole again.
 Decoded Decoder::decode(std::string_view& input) {
-  while (step_ != Step::Complete && step_ != Step::Broken && advance(input)) {
-  }
-  if (step_ == Step::Broken) return Malformed{malformed_};
-  if (step_ == Step::Complete) return finish();
-  return NeedMore{};
-}
-
-bool Decoder::advance(std::string_view& input) {
-  switch (step_) {
-    case Step::FirstByte:
-      if (input.empty()) return false;
-      step_ = Step::Operation;
-      if (input.front() != 0) {
-        generation_ = Generation::Old;
-      } else {
-        input.remove_prefix(1);
-        step_ = Step::Magic;
+  if (std::exchange(handed_out_, false)) unfinished_.reset();
+  while (!malformed_) {
+    if (!unfinished_) {
+      if (input.empty()) return NeedMore{};
+      Scan fresh;
+      if (scan(input, fresh)) {
+        const std::string_view request = input.substr(0, fresh.at);
+        input.remove_prefix(fresh.at);
+        if (fresh.piece == Piece::End) return finish(request, fresh);
+      } else if (!malformed_) {
+        unfinished_ = std::make_unique<Unfinished>(Unfinished{std::string(input), fresh});
+        input = {};
       }
-      return true;
-    case Step::Magic:
-      return read_magic(input);
-    case Step::Operation: {
-      const auto byte = take_integer(input, 1);
-      if (byte) begin(*byte);
-      return byte.has_value();
+      continue;
     }
-    case Step::Count:
-      return read_count(input);
-    case Step::Field:
-      return read_field(input);
-    case Step::Text:
-      return read_text(input);
-    case Step::Complete:
-    case Step::Broken:
-      break;
+    if (input.empty()) return NeedMore{};
+    Unfinished& request = *unfinished_;
+    const std::size_t part = std::min(request.scan.need, input.size());
+    request.bytes.append(input.substr(0, part));
+    input.remove_prefix(part);
+    if (!scan(request.bytes, request.scan)) continue;
+    handed_out_ = request.scan.piece == Piece::End;
+    if (handed_out_) return finish(request.bytes, request.scan);
+    unfinished_.reset();
   }
-  DDP_CHECK(false, static_cast<int>(step_));
+  return Malformed{*malformed_};
 }
 
-// After a 00: the magic makes it Modern's VALIDATE. At the first other byte it was the SET of an old client, and what
-// matched so far is the beginning of its key's length.
-bool Decoder::read_magic(std::string_view& input) {
-  if (input.empty()) return false;
-  if (input.front() != kMagic[number_size_]) {
-    generation_ = Generation::Old;
-    begin(0);
-    return true;
-  }
-  number_[number_size_++] = input.front();
-  input.remove_prefix(1);
-  if (number_size_ == kMagic.size()) {
-    generation_ = Generation::Modern;
-    number_size_ = 0;
-    step_ = Step::Operation;
+bool Decoder::scan(std::string_view bytes, Scan& scan) {
+  while (scan.piece != Piece::End && scan.piece != Piece::EndOfValidate) {
+    if (is_undecided(scan)) {
+      scan.need = bytes.size() > scan.at ? 0 : 1;
+      if (scan.need > 0) return false;
+      generation_ = Generation::C;
+    }
+    if (scan.size > kMaxRequestBytes - scan.at) reject("a request of more than 256 MiB");
+    if (malformed_) return false;
+    if (bytes.size() - scan.at < scan.size) {
+      scan.need = scan.size - (bytes.size() - scan.at);
+      return false;
+    }
+    const std::string_view piece = bytes.substr(scan.at, scan.size);
+    scan.at += scan.size;
+    look_at(piece, scan);
   }
   return true;
 }
 
-void Decoder::begin(std::uint64_t byte) {
+void Decoder::look_at(std::string_view piece, Scan& scan) {
+  switch (scan.piece) {
+    case Piece::Operation:
+      if (generation_ == Generation::Unknown && piece.front() == 0) {
+        scan.piece = Piece::Magic;
+      } else {
+        if (generation_ == Generation::Unknown) generation_ = Generation::Old;
+        begin(static_cast<std::uint8_t>(piece.front()), scan);
+      }
+      return;
+    case Piece::Magic:
+      // After a 00: the magic makes it Modern's VALIDATE. At the first other byte it was the SET of an old client, and
+      // what matched so far is the beginning of its key's length.
+      if (piece.front() != kMagic[scan.at - 2]) {
+        generation_ = Generation::Old;
+        scan.at = 1;
+        begin(0, scan);
+      } else if (scan.at == 1 + kMagic.size()) {
+        generation_ = Generation::Modern;
+        scan.piece = Piece::EndOfValidate;
+      }
+      return;
+    case Piece::Count: {
+      const std::uint64_t count = read_integer(piece);
+      if (count > kMaxKeysPerRequest) return reject("a request with " + std::to_string(count) + " keys");
+      scan.repetitions = count;
+      if (count == 0)
+        scan.piece = Piece::End;
+      else
+        go_to(scan, 0);
+      return;
+    }
+    case Piece::Length: {
+      const bool is_key = shape_of(scan.op).fields[scan.field] == 'k';
+      const std::uint64_t length = read_integer(piece);
+      if (length > (is_key ? kMaxKeyBytes : kMaxValueBytes)) {
+        return reject((is_key ? "a key of " : "a value of ") + std::to_string(length) + " bytes");
+      }
+      scan.piece = Piece::Text;
+      scan.size = static_cast<std::size_t>(length);
+      return;
+    }
+    case Piece::Number:
+    case Piece::Text:
+      return go_to(scan, scan.field + 1);
+    case Piece::End:
+    case Piece::EndOfValidate:
+      break;
+  }
+  DDP_CHECK(false, static_cast<int>(scan.piece));
+}
+
+void Decoder::begin(std::uint8_t byte, Scan& scan) {
   const bool modern = generation_ == Generation::Modern;
-  if (modern && byte == 0) return void(reject("VALIDATE came twice"));
+  if (modern && byte == 0) return reject("VALIDATE came twice");
   if (byte > (modern ? 18U : generation_ == Generation::A ? 8U : 11U)) {
-    return void(reject("unknown operation " + std::to_string(byte)));
+    return reject("unknown operation " + std::to_string(byte));
   }
   if (generation_ == Generation::Old && byte == 7) generation_ = first_request_ ? Generation::A : Generation::C;
   if (generation_ == Generation::Old && byte > 8) generation_ = Generation::C;
 
   if (generation_ == Generation::A && byte >= 7) {
-    request_.op = byte == 7 ? Op::WatchKey : Op::DeleteKey;
+    scan.op = byte == 7 ? Op::WatchKey : Op::DeleteKey;
   } else {
-    request_.op = static_cast<Op>(modern ? byte : byte + 1);
+    scan.op = static_cast<Op>(modern ? byte : byte + 1);
   }
-  const Shape shape = shape_of(request_.op);
-  fields_ = shape.fields;
-  field_ = 0;
-  repetitions_ = 1;
-  step_ = shape.counted ? Step::Count : fields_.empty() ? Step::Complete : Step::Field;
-}
-
-bool Decoder::read_count(std::string_view& input) {
-  const auto count = take_integer(input, 8);
-  if (!count) return false;
-  if (*count > kMaxKeysPerRequest) return reject("a request with " + std::to_string(*count) + " keys");
-  repetitions_ = *count;
-  step_ = *count == 0 ? Step::Complete : Step::Field;
-  return true;
-}
-
-bool Decoder::read_field(std::string_view& input) {
-  if (undecided() && !input.empty()) generation_ = Generation::C;
-  const char kind = fields_[field_];
-  const auto number = take_integer(input, kind == 'p' ? 4 : 8);
-  if (!number) return false;
-  if (kind == 'n' || kind == 'p') {
-    request_.number = static_cast<std::int64_t>(*number);
-    next_field();
-    return true;
+  if (shape_of(scan.op).counted) {
+    scan.piece = Piece::Count;
+    scan.size = 8;
+  } else {
+    go_to(scan, 0);
   }
-  if (kind == 'k' && *number > kMaxKeyBytes) return reject("a key of " + std::to_string(*number) + " bytes");
-  if (kind == 'v' && *number > kMaxValueBytes) return reject("a value of " + std::to_string(*number) + " bytes");
-  (kind == 'k' ? request_.keys : request_.values).emplace_back();
-  missing_ = *number;
-  step_ = Step::Text;
-  return true;
 }
 
-bool Decoder::read_text(std::string_view& input) {
-  std::string& text = fields_[field_] == 'k' ? request_.keys.back() : request_.values.back();
-  const std::size_t size = std::min<std::size_t>(missing_, input.size());
-  text.append(input.substr(0, size));
-  input.remove_prefix(size);
-  missing_ -= size;
-  if (missing_ > 0) return false;
-  next_field();
-  return true;
+// To this field of the repetition under way, or to the next one, or to the end.
+void Decoder::go_to(Scan& scan, std::size_t field) {
+  const std::string_view fields = shape_of(scan.op).fields;
+  if (field == fields.size()) {
+    field = 0;
+    if (--scan.repetitions == 0 || fields.empty()) {
+      scan.piece = Piece::End;
+      return;
+    }
+  }
+  scan.field = static_cast<std::uint8_t>(field);
+  const char kind = fields[field];
+  scan.piece = kind == 'k' || kind == 'v' ? Piece::Length : Piece::Number;
+  scan.size = kind == 'p' ? 4 : 8;
 }
 
-void Decoder::next_field() {
-  step_ = Step::Field;
-  if (++field_ < fields_.size()) return;
-  field_ = 0;
-  if (--repetitions_ == 0) step_ = Step::Complete;
+bool Decoder::is_undecided(const Scan& scan) const {
+  return generation_ == Generation::Old && scan.op == Op::Append && scan.piece == Piece::Length && scan.field == 1;
 }
 
-// An integer may come in pieces.
-std::optional<std::uint64_t> Decoder::take_integer(std::string_view& input, std::size_t size) {
-  const std::size_t part = std::min(size - number_size_, input.size());
-  std::copy_n(input.data(), part, number_.data() + number_size_);
-  input.remove_prefix(part);
-  number_size_ += part;
-  if (number_size_ < size) return std::nullopt;
-  number_size_ = 0;
-  return read_integer({number_.data(), size});
-}
+bool Decoder::undecided() const { return unfinished_ && is_undecided(unfinished_->scan); }
 
-bool Decoder::reject(std::string reason) {
-  malformed_ = std::move(reason);
-  step_ = Step::Broken;
-  return true;
-}
-
-bool Decoder::undecided() const {
-  return generation_ == Generation::Old && request_.op == Op::Append && step_ == Step::Field && field_ == 1;
-}
-
-Request Decoder::settle() {
+RequestView Decoder::settle() {
   DDP_CHECK(undecided());
   generation_ = Generation::A;
-  request_.op = Op::DeleteKey;
-  return finish();
+  unfinished_->scan.op = Op::DeleteKey;
+  handed_out_ = true;
+  return finish(unfinished_->bytes, unfinished_->scan);
 }
 
-Request Decoder::finish() {
+RequestView Decoder::finish(std::string_view request, const Scan& scan) {
   first_request_ = false;
-  step_ = Step::Operation;
-  request_.generation = generation_;
-  return std::exchange(request_, {});
+  return {scan.op, generation_, request.substr(1)};
 }
 
 void append_validate(std::string& out) {

@@ -8,68 +8,73 @@
 namespace ddp::rendezvous {
 namespace {
 
-void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
-void send(Replies& out, ConnectionId to, std::int64_t number) { append_i64(out.to(to), number); }
+constexpr std::size_t kPlaceBytes = 100;  // what a key or a queue's element costs beside its bytes, about
 
-void send(Replies& out, ConnectionId to, const std::string& value) {
+void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
+void answer(Replies& out, Answer answer) { append_answer(out.answer, answer); }
+void answer(Replies& out, std::int64_t number) { append_i64(out.answer, number); }
+
+void answer(Replies& out, std::string_view value) {
   if (value.size() > kMaxReplyBytes) {
-    out.close.push_back({to, "asked for a value of " + std::to_string(value.size()) + " bytes"});
+    out.close = "asked for a value of " + std::to_string(value.size()) + " bytes";
   } else {
-    append_bytes(out.to(to), value);
+    append_bytes(out.answer, value);
   }
 }
 
 }  // namespace
 
-void StoreCore::apply(ConnectionId from, Request&& request, Replies& out) {
-  if (request.generation != Generation::Modern) drop_wait(from);  // its client gave up: see the header
+void StoreCore::apply(const RequestView& request, Replies& out) {
+  if (request.generation != Generation::Modern) drop_wait(out.from);  // its client gave up: see the header
+  Fields fields(request.fields);
   switch (request.op) {
-    case Op::Set:
-      return store(request.key(), std::move(request.values.front()), out);
-    case Op::CompareSet:
-      return compare_set(from, request, out);
-    case Op::Get:
-      return send(out, from, value_or_empty(request.key()));
-    case Op::Add:
-      return add(from, request, out);
-    case Op::Check: {
-      bool all = true;
-      for (const std::string& key : request.keys) all = all && exists(key);
-      return send(out, from, all ? Answer::Ready : Answer::NotReady);
+    case Op::Set: {
+      const auto key = fields.text();
+      return store(key, fields.text(), How::Replace, out);
     }
+    case Op::CompareSet:
+      return compare_set(fields, out);
+    case Op::Get:
+      return answer(out, value_or_empty(fields.text()));
+    case Op::Add:
+      return add(fields, out);
+    case Op::Check:
+      return check(fields, out);
     case Op::Wait:
-      return wait(from, request, out);
+      return wait(fields, out);
     case Op::GetNumKeys:
-      return send(out, from, static_cast<std::int64_t>(values_.size()));
+      return answer(out, static_cast<std::int64_t>(values_.size()));
     case Op::DeleteKey:
-      return send(out, from, std::int64_t{erase(request.key(), out)});
-    case Op::Append:
-      return append(request, out);
+      return answer(out, std::int64_t{erase(fields.text(), out)});
+    case Op::Append: {
+      const auto key = fields.text();
+      return store(key, fields.text(), How::Append, out);
+    }
     case Op::MultiGet:
-      return multi_get(from, request, out);
+      return multi_get(fields, out);
     case Op::MultiSet:
-      for (std::size_t i = 0; i < request.keys.size(); ++i) store(request.keys[i], std::move(request.values[i]), out);
-      return;
+      return multi_set(fields, out);
     case Op::CancelWait:
-      drop_wait(from);
-      return send(out, from, Answer::WaitCanceled);
+      drop_wait(out.from);
+      return answer(out, Answer::WaitCanceled);
     case Op::Ping:
-      return append_u32(out.to(from), static_cast<std::uint32_t>(request.number));
-    case Op::QueuePush:
-      queues_[request.key()].push_back(std::move(request.values.front()));
-      return wake(request.key(), Wake::One, out);
+      return append_u32(out.answer, static_cast<std::uint32_t>(fields.nonce()));
+    case Op::QueuePush: {
+      const auto key = fields.text();
+      return queue_push(key, fields.text(), out);
+    }
     case Op::QueuePop:
-      return queue_pop(from, request, out);
+      return queue_pop(fields.text(), out);
     case Op::QueueLen: {
-      const auto queue = queues_.find(request.key());
-      return send(out, from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
+      const auto queue = queues_.find(fields.text());
+      return answer(out, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
     }
     case Op::ListKeys:
-      return list_keys(from, out);
+      return list_keys(out);
     case Op::Barrier:
-      return barrier(from, request, out);
+      return barrier(fields, out);
     case Op::WatchKey:
-      return watch(from, request.key(), out);
+      return watch(fields.text(), out);
   }
 }
 
@@ -87,6 +92,7 @@ void StoreCore::disconnected(ConnectionId connection) {
 }
 
 void StoreCore::reset() {
+  bytes_ = 0;
   values_.clear();
   queues_.clear();
   lines_.clear();
@@ -95,94 +101,118 @@ void StoreCore::reset() {
   watched_.clear();
 }
 
-// In place, so that n pieces cost n. Nobody is told: who watches keys (A) knows no APPEND.
-void StoreCore::append(const Request& request, Replies& out) {
-  values_[request.key()] += request.value();
-  wake(request.key(), Wake::All, out);
-}
-
 // A missing key counts as one with an empty value, and who expected another is told that it is what he expected: odd,
 // but what every PyTorch release answers.
-void StoreCore::compare_set(ConnectionId from, Request& request, Replies& out) {
-  std::string& expected = request.values[0];
-  std::string& desired = request.values[1];
-  const auto current = values_.find(request.key());
+void StoreCore::compare_set(Fields fields, Replies& out) {
+  const auto key = fields.text();
+  const auto expected = fields.text();
+  const auto desired = fields.text();
+  const auto current = values_.find(key);
   const bool missing = current == values_.end();
   if (missing ? expected.empty() : current->second == expected) {
-    send(out, from, desired);
-    store(request.key(), std::move(desired), out);
+    answer(out, desired);
+    store(key, desired, How::Replace, out);
   } else if (missing) {
-    send(out, from, expected);
+    answer(out, expected);
   } else {
-    send(out, from, current->second);
-    wake(request.key(), Wake::All, out);  // there may be a parked BARRIER
+    answer(out, std::string_view(current->second));
+    wake(key, Wake::All, out);  // there may be a parked BARRIER
   }
 }
 
-void StoreCore::add(ConnectionId from, const Request& request, Replies& out) {
-  const auto sum = counted(request.key(), request.number);
-  if (!sum) return out.close.push_back({from, "ADD to " + request.key() + ", which is not a number"});
-  send(out, from, *sum);
-  store(request.key(), std::to_string(*sum), out);
+void StoreCore::add(Fields fields, Replies& out) {
+  const auto key = fields.text();
+  const auto sum = counted(key, fields.number());
+  if (!sum) return void(out.close = "ADD to a key that is not a number: " + std::string(key));
+  answer(out, *sum);
+  store(key, std::to_string(*sum), How::Replace, out);
 }
 
-void StoreCore::wait(ConnectionId from, const Request& request, Replies& out) {
-  drop_wait(from);  // a second WAIT replaces the first
-  for (const std::string& key : request.keys) {
-    if (!exists(key)) stand_in_line(from, key);
+void StoreCore::check(Fields fields, Replies& out) {
+  bool all = true;
+  for (auto count = fields.number(); count > 0 && all; --count) all = exists(fields.text());
+  answer(out, all ? Answer::Ready : Answer::NotReady);
+}
+
+void StoreCore::wait(Fields fields, Replies& out) {
+  drop_wait(out.from);  // a second WAIT replaces the first
+  bool all = true;
+  for (auto count = fields.number(); count > 0; --count) {
+    const auto key = fields.text();
+    if (exists(key)) continue;
+    stand_in_line(out.from, key);
+    all = false;
   }
-  if (!waiters_.contains(from)) send(out, from, Answer::StopWaiting);
+  if (all) answer(out, Answer::StopWaiting);
 }
 
-void StoreCore::multi_get(ConnectionId from, const Request& request, Replies& out) {
-  std::size_t size = 0;
-  for (const std::string& key : request.keys) size += 8 + value_or_empty(key).size();
-  if (size > kMaxReplyBytes) return out.close.push_back({from, "asked for " + std::to_string(size) + " bytes at once"});
-  std::string& bytes = out.to(from);
-  bytes.reserve(size);
-  for (const std::string& key : request.keys) append_bytes(bytes, value_or_empty(key));
+void StoreCore::multi_get(Fields fields, Replies& out) {
+  const auto count = fields.number();
+  const std::size_t before = out.answer.size();
+  for (auto i = count; i > 0; --i) {
+    append_bytes(out.answer, value_or_empty(fields.text()));
+    if (out.answer.size() - before <= kMaxReplyBytes) continue;
+    out.answer.resize(before);
+    out.close = "asked for more than " + std::to_string(kMaxReplyBytes) + " bytes at once";
+    return;
+  }
 }
 
-void StoreCore::queue_pop(ConnectionId from, const Request& request, Replies& out) {
-  const auto queue = queues_.find(request.key());
-  std::string& bytes = out.to(from);
-  append_i64(bytes, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
+void StoreCore::multi_set(Fields fields, Replies& out) {
+  for (auto count = fields.number(); count > 0 && out.close.empty(); --count) {
+    const auto key = fields.text();
+    store(key, fields.text(), How::Replace, out);
+  }
+}
+
+void StoreCore::queue_push(std::string_view key, std::string_view value, Replies& out) {
+  if (!has_room(key.size() + value.size() + kPlaceBytes, out)) return;
+  auto queue = queues_.find(key);
+  if (queue == queues_.end()) queue = queues_.try_emplace(std::string(key)).first;
+  queue->second.emplace_back(value);
+  bytes_ += key.size() + value.size() + kPlaceBytes;
+  wake(key, Wake::One, out);
+}
+
+void StoreCore::queue_pop(std::string_view key, Replies& out) {
+  const auto queue = queues_.find(key);
+  answer(out, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
   if (queue == queues_.end()) return;
-  append_bytes(bytes, queue->second.front());
+  answer(out, std::string_view(queue->second.front()));
+  bytes_ -= key.size() + queue->second.front().size() + kPlaceBytes;
   queue->second.pop_front();
   if (queue->second.empty()) queues_.erase(queue);
 }
 
-void StoreCore::list_keys(ConnectionId from, Replies& out) {
+void StoreCore::list_keys(Replies& out) {
   std::size_t size = 8;
   for (const auto& [key, value] : values_) size += 8 + key.size();
-  if (size > kMaxReplyBytes) return out.close.push_back({from, "asked for the names of all keys, which are too many"});
-  std::string& bytes = out.to(from);
-  bytes.reserve(size);
-  append_i64(bytes, static_cast<std::int64_t>(values_.size()));
-  for (const auto& [key, value] : values_) append_bytes(bytes, key);
+  if (size > kMaxReplyBytes) return void(out.close = "asked for the names of all keys, which are too many");
+  answer(out, static_cast<std::int64_t>(values_.size()));
+  for (const auto& [key, value] : values_) answer(out, std::string_view(key));
 }
 
 // An arrival counts for ever, whoever arrived. It does not wake who waits for the key; the last one wakes everybody.
-void StoreCore::barrier(ConnectionId from, const Request& request, Replies& out) {
-  const auto arrived = counted(request.key(), 1);
-  if (!arrived) return out.close.push_back({from, "BARRIER on " + request.key() + ", which is not a number"});
-  drop_wait(from);
-  if (*arrived >= request.number) {
-    send(out, from, Answer::StopWaiting);
-    return store(request.key(), std::to_string(*arrived), out);
-  }
-  values_[request.key()] = std::to_string(*arrived);
-  stand_in_line(from, request.key());
+void StoreCore::barrier(Fields fields, Replies& out) {
+  const auto key = fields.text();
+  const auto arrived = counted(key, 1);
+  if (!arrived) return void(out.close = "BARRIER on a key that is not a number: " + std::string(key));
+  drop_wait(out.from);
+  const bool is_last = *arrived >= fields.number();
+  if (is_last) answer(out, Answer::StopWaiting);
+  store(key, std::to_string(*arrived), is_last ? How::Replace : How::Count, out);
+  if (!is_last && out.close.empty()) stand_in_line(out.from, key);
 }
 
-void StoreCore::watch(ConnectionId from, const std::string& key, Replies& out) {
-  if (watchers_[key].insert(from).second) watched_[from].push_back(key);
-  send(out, from, Answer::CallbackRegistered);
+void StoreCore::watch(std::string_view key, Replies& out) {
+  auto watchers = watchers_.find(key);
+  if (watchers == watchers_.end()) watchers = watchers_.try_emplace(std::string(key)).first;
+  if (watchers->second.insert(out.from).second) watched_[out.from].emplace_back(key);
+  answer(out, Answer::CallbackRegistered);
 }
 
-void StoreCore::push_to_watchers(const std::string& key, Answer change, const std::string& before,
-                                 const std::string& after, Replies& out) {
+void StoreCore::push_to_watchers(std::string_view key, Answer change, std::string_view before, std::string_view after,
+                                 Replies& out) {
   const auto watchers = watchers_.find(key);
   if (watchers == watchers_.end()) return;
   for (const ConnectionId watcher : watchers->second) {
@@ -194,17 +224,14 @@ void StoreCore::push_to_watchers(const std::string& key, Answer change, const st
   }
 }
 
-bool StoreCore::exists(const std::string& key) const { return values_.contains(key) || queues_.contains(key); }
-
-const std::string& StoreCore::value_or_empty(const std::string& key) const {
-  static const std::string kEmpty;
+std::string_view StoreCore::value_or_empty(std::string_view key) const {
   const auto found = values_.find(key);
-  return found == values_.end() ? kEmpty : found->second;
+  return found == values_.end() ? std::string_view() : found->second;
 }
 
 // The number at this key plus delta; like stoll: blanks before it and anything behind it are ignored, a missing key is
 // 0. None if there is no number, or none of 64 bits. The sum wraps around.
-std::optional<std::int64_t> StoreCore::counted(const std::string& key, std::int64_t delta) const {
+std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_t delta) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return delta;
   char* end = nullptr;
@@ -214,30 +241,55 @@ std::optional<std::int64_t> StoreCore::counted(const std::string& key, std::int6
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + static_cast<std::uint64_t>(delta));
 }
 
-void StoreCore::store(const std::string& key, std::string value, Replies& out) {
-  const auto [place, created] = values_.try_emplace(key);
-  std::swap(place->second, value);  // now value is the one before
-  wake(key, Wake::All, out);
-  push_to_watchers(key, created ? Answer::KeyCreated : Answer::KeyUpdated, value, place->second, out);
+void StoreCore::store(std::string_view key, std::string_view value, How how, Replies& out) {
+  auto place = values_.find(key);
+  const bool created = place == values_.end();
+  const std::size_t replaced = created || how == How::Append ? 0 : place->second.size();
+  const std::size_t added = value.size() + (created ? key.size() + kPlaceBytes : 0);
+  if (added > replaced && !has_room(added - replaced, out)) return;
+  bytes_ = bytes_ + added - replaced;
+
+  if (created) place = values_.try_emplace(std::string(key)).first;
+  std::string& current = place->second;
+  const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
+  const std::string before = watched ? current : std::string();
+  if (how == How::Append) {
+    current.append(value);  // in place, so that n pieces cost n
+  } else if (current.capacity() / 2 > value.size() + kPlaceBytes) {
+    current = std::string(value);  // gives back what a larger value took
+  } else {
+    current.assign(value);
+  }
+  if (how != How::Count) wake(key, Wake::All, out);
+  if (watched) push_to_watchers(key, created ? Answer::KeyCreated : Answer::KeyUpdated, before, current, out);
 }
 
-bool StoreCore::erase(const std::string& key, Replies& out) {
-  const auto removed = values_.extract(key);
-  if (removed.empty()) return false;
-  push_to_watchers(key, Answer::KeyDeleted, removed.mapped(), "", out);
+bool StoreCore::erase(std::string_view key, Replies& out) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return false;
+  const auto removed = values_.extract(found);
+  bytes_ -= key.size() + removed.mapped().size() + kPlaceBytes;
+  push_to_watchers(key, Answer::KeyDeleted, removed.mapped(), {}, out);
   return true;
 }
 
-void StoreCore::stand_in_line(ConnectionId connection, const std::string& key) {
+bool StoreCore::has_room(std::size_t bytes, Replies& out) {
+  if (bytes <= max_bytes_ - bytes_) return true;
+  out.close = "the store is full: " + std::to_string(max_bytes_) + " bytes of keys and values";
+  return false;
+}
+
+void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
   Waiter& waiter = waiters_.try_emplace(connection, Waiter{connection, {}}).first->second;
-  Lines::value_type* line = &*lines_.try_emplace(key).first;
-  Place& place = waiter.places.emplace_back(Place{&waiter, {}, line, {}});
+  auto line = lines_.find(key);
+  if (line == lines_.end()) line = lines_.try_emplace(std::string(key)).first;
+  Place& place = waiter.places.emplace_back(Place{&waiter, {}, &*line, {}});
   place.in_waiter = std::prev(waiter.places.end());
   place.in_line = line->second.insert(line->second.end(), &place);
 }
 
 // The key exists: it is one less to wait for, for everyone in its line, or until one has nothing left to wait for.
-void StoreCore::wake(const std::string& key, Wake how_many, Replies& out) {
+void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
   const auto line = lines_.find(key);
   if (line == lines_.end()) return;
   bool released = false;

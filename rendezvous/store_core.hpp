@@ -16,9 +16,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -29,42 +32,57 @@ namespace ddp::rendezvous {
 
 using ConnectionId = std::uint64_t;
 
-// What the driver has to do after a request, in this order. Passed in and reused.
+// What a request brings about. The driver sets `from`, and clears the rest when it has carried it out: several requests
+// of one connection may add to the same Replies.
 struct Replies {
   struct Send {
     ConnectionId to;
     std::string bytes;
   };
-  struct Close {
-    ConnectionId connection;
-    std::string reason;
-  };
-  std::vector<Send> send;
-  std::vector<Close> close;
+  ConnectionId from = 0;
+  std::string answer;        // to the connection that asked
+  std::vector<Send> others;  // to those that waited or watch, in order
+  std::string close;         // why the connection that asked must go; empty: it may stay
 
-  std::string& to(ConnectionId connection) { return send.emplace_back(Send{connection, {}}).bytes; }
-  void clear() { send.clear(), close.clear(); }
+  std::string& to(ConnectionId connection) {
+    return connection == from ? answer : others.emplace_back(Send{connection, {}}).bytes;
+  }
 };
 
 // A MULTI_GET may name an 8 MiB value 131,072 times. NCCL at 98,304 ranks asks for 105 KB, Gloo at 16,384 for 17 MB.
 inline constexpr std::size_t kMaxReplyBytes = 256 * 1024 * 1024;
 
+// Lets maps of strings be searched without making one.
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+template <typename T>
+using TextMap = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
+
+struct StoreSize {
+  std::size_t keys = 0;
+  std::size_t bytes = 0;    // of keys and values, queues included, and about what it costs to keep them
+  std::size_t waiting = 0;  // connections in a WAIT or BARRIER
+};
+
 class StoreCore {
  public:
-  StoreCore() = default;
+  // max_bytes: of keys and values together. A request that would go beyond costs its sender the connection.
+  explicit StoreCore(std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) : max_bytes_(max_bytes) {}
   StoreCore(const StoreCore&) = delete;  // the waiters point into each other
   StoreCore& operator=(const StoreCore&) = delete;
 
-  void apply(ConnectionId from, Request&& request, Replies& out);
+  void apply(const RequestView& request, Replies& out);
   void disconnected(ConnectionId connection);
   void reset();  // empty, as new; the driver closes the connections itself
+  StoreSize size() const { return {values_.size(), bytes_, waiters_.size()}; }
 
  private:
   // A connection waits for several keys, a key is waited for by several connections. Each such pair is a Place, known
   // to both sides, so that either can be taken away without a look at the rest.
   struct Place;
   using Line = std::list<Place*>;  // of one key, in order of arrival
-  using Lines = std::unordered_map<std::string, Line>;
+  using Lines = TextMap<Line>;
   struct Waiter {
     ConnectionId connection;
     std::list<Place> places;  // one for each key still missing; named twice: two. Empty: released
@@ -77,32 +95,38 @@ class StoreCore {
   };
   enum class Wake { All, One };
 
-  void append(const Request& request, Replies& out);
-  void compare_set(ConnectionId from, Request& request, Replies& out);
-  void add(ConnectionId from, const Request& request, Replies& out);
-  void wait(ConnectionId from, const Request& request, Replies& out);
-  void multi_get(ConnectionId from, const Request& request, Replies& out);
-  void queue_pop(ConnectionId from, const Request& request, Replies& out);
-  void list_keys(ConnectionId from, Replies& out);
-  void barrier(ConnectionId from, const Request& request, Replies& out);
-  void watch(ConnectionId from, const std::string& key, Replies& out);
-  void push_to_watchers(const std::string& key, Answer change, const std::string& before, const std::string& after,
+  void compare_set(Fields fields, Replies& out);
+  void add(Fields fields, Replies& out);
+  void check(Fields fields, Replies& out);
+  void wait(Fields fields, Replies& out);
+  void multi_get(Fields fields, Replies& out);
+  void multi_set(Fields fields, Replies& out);
+  void queue_push(std::string_view key, std::string_view value, Replies& out);
+  void queue_pop(std::string_view key, Replies& out);
+  void list_keys(Replies& out);
+  void barrier(Fields fields, Replies& out);
+  void watch(std::string_view key, Replies& out);
+  void push_to_watchers(std::string_view key, Answer change, std::string_view before, std::string_view after,
                         Replies& out);
 
-  bool exists(const std::string& key) const;
-  const std::string& value_or_empty(const std::string& key) const;
-  std::optional<std::int64_t> counted(const std::string& key, std::int64_t delta) const;
-  void store(const std::string& key, std::string value, Replies& out);  // and wakes
-  bool erase(const std::string& key, Replies& out);
-  void stand_in_line(ConnectionId connection, const std::string& key);
-  void wake(const std::string& key, Wake how_many, Replies& out);
+  bool exists(std::string_view key) const { return values_.contains(key) || queues_.contains(key); }
+  std::string_view value_or_empty(std::string_view key) const;
+  std::optional<std::int64_t> counted(std::string_view key, std::int64_t delta) const;
+  enum class How { Replace, Append, Count };                                        // Count: nobody is woken or told
+  void store(std::string_view key, std::string_view value, How how, Replies& out);  // and wakes
+  bool erase(std::string_view key, Replies& out);
+  bool has_room(std::size_t bytes, Replies& out);
+  void stand_in_line(ConnectionId connection, std::string_view key);
+  void wake(std::string_view key, Wake how_many, Replies& out);
   void drop_wait(ConnectionId connection);
 
-  std::unordered_map<std::string, std::string> values_;
-  std::unordered_map<std::string, std::deque<std::string>> queues_;  // never an empty one
-  Lines lines_;                                                      // never an empty one
+  std::size_t max_bytes_;
+  std::size_t bytes_ = 0;
+  TextMap<std::string> values_;
+  TextMap<std::deque<std::string>> queues_;  // never an empty one
+  Lines lines_;                              // never an empty one
   std::unordered_map<ConnectionId, Waiter> waiters_;
-  std::unordered_map<std::string, std::unordered_set<ConnectionId>> watchers_;
+  TextMap<std::unordered_set<ConnectionId>> watchers_;
   std::unordered_map<ConnectionId, std::vector<std::string>> watched_;
 };
 

@@ -1,45 +1,64 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loop owns everything and runs on its own thread; a Session is one connection. Handlers are only told that a socket is
-// ready; they read or write what there is, without blocking, and ask to be told again. One turn reads one connection
-// once; all answers this brings, to whomever, are gathered by connection and then written, each with one call.
+// Loop owns everything and runs on its own thread; a Session is one connection. One turn: wait for readiness, then for
+// each ready connection read once, apply all requests that came whole, and send their answers with one call.
+//
+// Plain epoll and not Asio, since this is the loop that ten thousand workers start through: a connection costs a
+// Session of some 80 bytes and a request nothing beside its system calls (see scripts/bench_store).
 #include "rendezvous/store_server.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
+#include <cstring>
 #include <future>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 
+#include "rendezvous/check.hpp"
 #include "rendezvous/error.hpp"
-#include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/listen.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
-using boost::system::error_code;
-using Descriptor = asio::posix::stream_descriptor;
+using Clock = std::chrono::steady_clock;
 
-constexpr ConnectionId kServerItself = 0;                // who asks when set() is called
-constexpr std::size_t kReadBytes = 64 * 1024;            // at most, from one connection in one turn
-constexpr std::size_t kWriteBytes = 1024 * 1024;         // likewise
-constexpr std::size_t kKeepBytes = 64 * 1024;            // of an output buffer that was larger once
+constexpr std::size_t kReadBytes = 64 * 1024;     // at most, from one connection in one turn
+constexpr std::size_t kWriteBytes = 1024 * 1024;  // likewise
+constexpr std::size_t kKeepBytes = 256 * 1024;    // of a buffer that was larger once
+constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
+constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
+constexpr std::chrono::seconds kBetweenLines{1};
+
+// Epoll events name a connection by its id, and what is none by numbers that are no connection's.
+constexpr ConnectionId kNobody = 0;  // who asks when set() is called
+constexpr std::uint64_t kCommands = 0;
+constexpr std::uint32_t kListener = 1;  // in the place of a serial
+constexpr std::uint32_t kFirstSerial = 2;
+
+// A serial number and the descriptor, so that a late event or timer never meets the descriptor's next owner.
+constexpr ConnectionId make_id(std::uint32_t serial, int fd) {
+  return std::uint64_t{serial} << 32 | static_cast<std::uint32_t>(fd);
+}
+constexpr int fd_of(ConnectionId id) { return static_cast<int>(id & 0xffffffffU); }
 
 // The process's signals belong to its main thread. A thread inherits the mask of the one that starts it.
 class SignalsBlocked {
@@ -57,285 +76,452 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-struct Session {
-  Session(asio::io_context& io, ConnectionId its_id, int fd) : id(its_id), socket(io, fd) {}
+[[noreturn]] void fail(const char* what) {
+  throw Error(ErrorCode::System, std::string("store server: cannot ") + what + ": " + std::strerror(errno));
+}
 
-  ConnectionId id;
-  Descriptor socket;
-  Decoder decoder;
-  std::string unparsed;  // read, but left for when its answers have been sent
-  std::string out;       // answers; those before `sent` have left
+// What a connection has that does not flow: answers its client does not take, and requests left until it does.
+struct Backlog {
+  std::string out;  // answers; those before `sent` have left
   std::size_t sent = 0;
-  bool reading = false;  // a handler will come for more input
-  bool writing = false;  // a handler will come when the socket takes more output
-  bool touched = false;  // has output from this turn
-  std::optional<asio::steady_timer> grace;
+  std::string unparsed;
 
-  bool is_open() const { return socket.is_open(); }
   std::size_t unsent() const { return out.size() - sent; }
 };
-using SessionPtr = std::shared_ptr<Session>;
+
+struct Session {
+  ConnectionId id = kNobody;  // once closed
+  Decoder decoder;
+  std::unique_ptr<Backlog> backlog;  // null while everything flows
+  std::size_t held = 0;              // its share of Loop::held_
+  std::uint32_t events = EPOLLIN;    // what epoll looks for
+  bool timed = false;                // its first bytes have a deadline
+
+  bool is_open() const { return id != kNobody; }
+  std::size_t unsent() const { return backlog ? backlog->unsent() : 0; }
+  bool has_unparsed() const { return backlog && !backlog->unparsed.empty(); }
+  Backlog& make_backlog() {
+    if (!backlog) backlog = std::make_unique<Backlog>();
+    return *backlog;
+  }
+};
 
 }  // namespace
 
 class StoreServer::Loop {
  public:
-  explicit Loop(const std::vector<int>& listening_sockets);
+  Loop(std::vector<int> listeners, Options options);  // the sockets are its own from now on
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void reset();
-  void set(std::string key, std::string value);
+  // From any thread: runs f on the loop's, in the order of the calls; ask() waits for what it returns.
+  void post(std::function<void(Loop&)> f);
+  template <typename T>
+  T ask(T (Loop::*question)());
+
+  // On the loop's thread.
+  void set(const std::string& key, const std::string& value);
+  bool close_everything();
+  StoreStatistics statistics();
 
  private:
-  struct Listener {
-    Descriptor socket;
-    asio::steady_timer back_off;
-  };
+  void run();
+  void carry_out_commands();
+  void watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
+  Session* find(ConnectionId id) const;
 
-  void await_clients(Listener& listener);
-  void accept(Listener& listener);
+  void accept(int listener);
+  void watch_listeners(std::uint32_t events) const;
+  void pause_accepting();
   void welcome(int fd);
 
-  void await_input(const SessionPtr& session);
-  void read(const SessionPtr& session);
-  void feed(const SessionPtr& session, std::string_view input);
-  bool apply_all(Session& session, std::string_view& input);
-  void settle_after_grace(const SessionPtr& session);
+  void read(Session& session);
+  void feed(Session& session, std::string_view input);
+  std::string apply_all(Session& session, std::string_view& input);
+  void set_deadlines(Session& session);
+  void on_deadline(Session& session);
+  int run_timers();
 
-  void apply(ConnectionId from, Request&& request);
-  void queue(ConnectionId to, std::string&& bytes);
-  void flush_touched();
-  void flush(const SessionPtr& session);
+  void deliver_to_others();
+  void send(Session& session, std::string& bytes);
+  void write_more(Session& session);
+  std::size_t send_some(Session& session, std::string_view bytes);
+  void settle(Session& session);
+  void drop(Session& session, const std::string& reason);
   void close(Session& session);
-  void close_everything();
 
-  asio::io_context io_{1};  // first: the others live in it
-  std::list<Listener> listeners_;
-  std::unordered_map<ConnectionId, SessionPtr> sessions_;
-  ConnectionId last_id_ = kServerItself;
+  Options options_;
+  std::vector<int> listeners_;
+  int epoll_ = -1;
+  std::array<int, 2> commands_ = {-1, -1};  // a pipe
+  std::uint64_t max_connections_ = 0;
+
+  std::vector<std::unique_ptr<Session>> sessions_;  // by descriptor
+  std::vector<std::unique_ptr<Session>> closed_;    // in this turn: somebody may still hold a reference
+  std::uint32_t last_serial_ = 0;
   StoreCore core_;
-  Replies replies_;                  // of the request being applied
-  std::vector<SessionPtr> touched_;  // of this turn
+  Replies replies_;
+  std::multimap<Clock::time_point, ConnectionId> deadlines_;
+  std::optional<Clock::time_point> accept_again_;  // when there may be file descriptors
+  std::size_t held_ = 0;                           // bytes of half requests and backlogs
+  StoreStatistics statistics_;
+  Clock::time_point next_line_;
+  std::uint64_t unsaid_ = 0;  // ends since the last line
   std::array<char, kReadBytes> input_;
+  bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
 };
 
-StoreServer::Loop::Loop(const std::vector<int>& listening_sockets) {
-  for (const int fd : listening_sockets) listeners_.push_back({Descriptor(io_, fd), asio::steady_timer(io_)});
-  for (Listener& listener : listeners_) await_clients(listener);
+StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
+    : options_(std::move(options)), listeners_(std::move(listeners)), core_(options_.max_bytes) {
+  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) fail("make an epoll");
+  if (::pipe2(commands_.data(), O_CLOEXEC) != 0) fail("make a pipe");
+  rlimit files = {};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  max_connections_ = files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles);
+
+  watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands);
+  for (const int listener : listeners_) {
+    const int on = 1;  // the connections it accepts inherit it
+    ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    watch(EPOLL_CTL_ADD, listener, EPOLLIN, make_id(kListener, listener));
+  }
   const SignalsBlocked signals_blocked;
   thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "ddprun-store");
-    io_.run();
+    ::pthread_setname_np(::pthread_self(), "ddprun-store");
+    run();
   });
 }
 
 StoreServer::Loop::~Loop() {
-  io_.stop();
+  post([](Loop& loop) { loop.stopping_ = true; });
   thread_.join();
+  for (const auto& session : sessions_) {
+    if (session) ::close(fd_of(session->id));
+  }
+  for (const int fd : listeners_) ::close(fd);
+  for (const int fd : {epoll_, commands_[0], commands_[1]}) ::close(fd);
+}
+
+void StoreServer::Loop::run() {
+  std::array<epoll_event, kEventsPerTurn> events;
+  while (!stopping_) {
+    const int count = ::epoll_wait(epoll_, events.data(), kEventsPerTurn, run_timers());
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const ConnectionId id = event.data.u64;
+      if (id == kCommands) {
+        carry_out_commands();
+      } else if (id >> 32 == kListener) {
+        accept(fd_of(id));
+      } else if (Session* session = find(id)) {
+        if ((event.events & EPOLLOUT) != 0) {
+          write_more(*session);
+        } else {
+          read(*session);
+        }
+      }
+    }
+    closed_.clear();
+  }
+}
+
+void StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = who;
+  if (::epoll_ctl(epoll_, operation, fd, &event) != 0) fail("watch a socket");
+}
+
+Session* StoreServer::Loop::find(ConnectionId id) const {
+  const auto place = static_cast<std::size_t>(fd_of(id));
+  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id != id) return nullptr;
+  return sessions_[place].get();
 }
 
 // ---- From other threads ----
 
-void StoreServer::Loop::reset() {
-  const auto done = std::make_shared<std::promise<void>>();
-  auto answer = done->get_future();
-  asio::post(io_, [this, done] {
-    close_everything();
-    done->set_value();
-  });
-  if (answer.wait_for(kAnswerLimit) != std::future_status::ready) {
-    throw Error(ErrorCode::System, "store server: its thread did not answer in 10 s; is this machine out of memory?");
+// Pointers through a pipe: no lock, and they keep their order.
+void StoreServer::Loop::post(std::function<void(Loop&)> f) {
+  auto* command = new std::function<void(Loop&)>(std::move(f));
+  while (::write(commands_[1], &command, sizeof command) < 0) DDP_CHECK(errno == EINTR, errno);
+}
+
+void StoreServer::Loop::carry_out_commands() {
+  std::array<std::function<void(Loop&)>*, 64> commands = {};
+  const auto size = ::read(commands_[0], commands.data(), sizeof commands);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(size, ssize_t{0})) / sizeof commands[0]; ++i) {
+    const std::unique_ptr<std::function<void(Loop&)>> command(commands[i]);
+    (*command)(*this);
   }
 }
 
-void StoreServer::Loop::set(std::string key, std::string value) {
-  asio::post(io_, [this, request = Request{Op::Set, {std::move(key)}, {std::move(value)}}]() mutable {
-    apply(kServerItself, std::move(request));
-    flush_touched();
-  });
+template <typename T>
+T StoreServer::Loop::ask(T (Loop::*question)()) {
+  const auto promise = std::make_shared<std::promise<T>>();
+  auto answer = promise->get_future();
+  post([promise, question](Loop& loop) { promise->set_value((loop.*question)()); });
+  if (answer.wait_for(kAnswerLimit) != std::future_status::ready) {
+    throw Error(ErrorCode::System, "store server: its thread did not answer in 10 s; is this machine out of memory?");
+  }
+  return answer.get();
+}
+
+void StoreServer::Loop::set(const std::string& key, const std::string& value) {
+  std::string fields;
+  append_bytes(fields, key);
+  append_bytes(fields, value);
+  replies_.from = kNobody;
+  core_.apply({Op::Set, Generation::Modern, fields}, replies_);
+  replies_.close.clear();  // full: then its own words are lost too
+  deliver_to_others();
+}
+
+StoreStatistics StoreServer::Loop::statistics() {
+  StoreStatistics now = statistics_;
+  now.held_bytes = held_;
+  now.size = core_.size();
+  return now;
 }
 
 // ---- Accepting ----
 
-void StoreServer::Loop::await_clients(Listener& listener) {
-  listener.socket.async_wait(Descriptor::wait_read, [this, &listener](error_code error) {
-    if (!error) accept(listener);
-  });
-}
-
-void StoreServer::Loop::accept(Listener& listener) {
+void StoreServer::Loop::accept(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const int fd = ::accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (statistics_.open >= max_connections_) return pause_accepting();
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
       welcome(fd);
     } else if (errno == EAGAIN) {
-      break;
-    } else if (errno != EINTR && errno != ECONNABORTED) {  // EMFILE, ENFILE, ENOMEM: it will pass
-      listener.back_off.expires_after(kAcceptBackOff);
-      listener.back_off.async_wait([this, &listener](error_code error) {
-        if (!error) accept(listener);
-      });
       return;
+    } else if (errno != EINTR && errno != ECONNABORTED) {  // EMFILE, ENFILE, ENOMEM: it will pass
+      return pause_accepting();
     }
   }
-  await_clients(listener);
+}
+
+void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
+  for (const int listener : listeners_) watch(EPOLL_CTL_MOD, listener, events, make_id(kListener, listener));
+}
+
+void StoreServer::Loop::pause_accepting() {
+  accept_again_ = Clock::now() + kAcceptBackOff;
+  watch_listeners(0);
 }
 
 void StoreServer::Loop::welcome(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const auto session = std::make_shared<Session>(io_, ++last_id_, fd);
-  sessions_.emplace(session->id, session);
-  await_input(session);
+  const auto place = static_cast<std::size_t>(fd);
+  if (place >= sessions_.size()) sessions_.resize(place + 1);
+  last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
+  sessions_[place] = std::make_unique<Session>();
+  sessions_[place]->id = make_id(last_serial_, fd);
+  watch(EPOLL_CTL_ADD, fd, EPOLLIN, sessions_[place]->id);
+  ++statistics_.accepted;
+  ++statistics_.open;
 }
 
 // ---- Input ----
 
-// Nothing is read from a connection that does not take its answers; flush() comes back here once it has.
-void StoreServer::Loop::await_input(const SessionPtr& session) {
-  if (!session->is_open() || session->reading || session->unsent() > kUnsentLimit) return;
-  session->reading = true;
-  if (!session->unparsed.empty()) {
-    asio::post(io_, [this, session] {
-      session->reading = false;
-      if (session->is_open()) feed(session, std::exchange(session->unparsed, {}));
-    });
-  } else {
-    session->socket.async_wait(Descriptor::wait_read, [this, session](error_code error) {
-      session->reading = false;
-      if (!error && session->is_open()) read(session);
-    });
+void StoreServer::Loop::read(Session& session) {
+  const auto size = ::recv(fd_of(session.id), input_.data(), input_.size(), 0);
+  if (size > 0) {
+    statistics_.bytes_in += static_cast<std::uint64_t>(size);
+    feed(session, {input_.data(), static_cast<std::size_t>(size)});
+  } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
+    close(session);
   }
 }
 
-void StoreServer::Loop::read(const SessionPtr& session) {
-  const auto size = ::recv(session->socket.native_handle(), input_.data(), input_.size(), 0);
-  if (size > 0) return feed(session, {input_.data(), static_cast<std::size_t>(size)});
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return await_input(session);
-  close(*session);
+// Applies what came, as far as the client takes its answers; what is left waits for its next turn to write.
+void StoreServer::Loop::feed(Session& session, std::string_view input) {
+  replies_.from = session.id;
+  const std::string why_not = apply_all(session, input);
+  send(session, replies_.answer);
+  deliver_to_others();
+  if (!session.is_open()) return;
+  if (!why_not.empty()) return drop(session, why_not);
+  if (!input.empty()) session.make_backlog().unparsed = input;
+  set_deadlines(session);
+  settle(session);
 }
 
-void StoreServer::Loop::feed(const SessionPtr& session, std::string_view input) {
-  const bool welcome_still = apply_all(*session, input);
-  flush_touched();
-  if (!session->is_open()) return;
-  if (!welcome_still) return close(*session);
-  session->unparsed = input;
-  if (session->decoder.undecided()) settle_after_grace(session);
-  await_input(session);
-}
-
-// False: this client must go.
-bool StoreServer::Loop::apply_all(Session& session, std::string_view& input) {
-  while (session.is_open() && session.unsent() <= kUnsentLimit) {
-    Decoded decoded = session.decoder.decode(input);
-    if (std::holds_alternative<NeedMore>(decoded)) return true;
-    if (std::holds_alternative<Malformed>(decoded)) return false;
-    apply(session.id, std::get<Request>(std::move(decoded)));
-    if (!replies_.close.empty()) return false;
+// Why this client must go; empty: it may stay.
+std::string StoreServer::Loop::apply_all(Session& session, std::string_view& input) {
+  while (session.unsent() + replies_.answer.size() <= kUnsentLimit) {
+    const Decoded decoded = session.decoder.decode(input);
+    if (std::holds_alternative<NeedMore>(decoded)) break;
+    if (const auto* malformed = std::get_if<Malformed>(&decoded)) return malformed->reason;
+    const auto& request = std::get<RequestView>(decoded);
+    ++statistics_.requests[request.op == Op::WatchKey ? 0 : static_cast<std::size_t>(request.op)];
+    core_.apply(request, replies_);
+    if (!replies_.close.empty()) return std::exchange(replies_.close, {});
   }
-  return true;
+  return {};
 }
 
-void StoreServer::Loop::settle_after_grace(const SessionPtr& session) {
-  if (session->grace) return;  // once a connection: then its generation is known
-  session->grace.emplace(io_, kUndecidedGrace);
-  session->grace->async_wait([this, session](error_code error) {
-    if (error || !session->is_open() || !session->decoder.undecided()) return;
-    apply(session->id, session->decoder.settle());
-    flush_touched();
-  });
-}
-
-// ---- Answers ----
-
-void StoreServer::Loop::apply(ConnectionId from, Request&& request) {
-  replies_.clear();
-  core_.apply(from, std::move(request), replies_);
-  for (Replies::Send& send : replies_.send) queue(send.to, std::move(send.bytes));
-}
-
-void StoreServer::Loop::queue(ConnectionId to, std::string&& bytes) {
-  const auto found = sessions_.find(to);
-  if (found == sessions_.end()) return;  // closed a moment ago, in this very turn
-  const SessionPtr session = found->second;
-  if (session->unsent() + bytes.size() > kUnsentHardLimit) return close(*session);
-  if (session->out.empty()) {
-    session->out = std::move(bytes);
-  } else {
-    session->out += bytes;
+void StoreServer::Loop::set_deadlines(Session& session) {
+  if (session.decoder.undecided()) {
+    deadlines_.emplace(Clock::now() + kUndecidedGrace, session.id);
+  } else if (!session.timed && session.decoder.generation() == Generation::Unknown) {
+    session.timed = true;
+    deadlines_.emplace(Clock::now() + kPrefaceLimit, session.id);
   }
-  if (!std::exchange(session->touched, true)) touched_.push_back(session);
 }
 
-void StoreServer::Loop::flush_touched() {
-  for (const SessionPtr& session : touched_) {
-    session->touched = false;
-    flush(session);
+void StoreServer::Loop::on_deadline(Session& session) {
+  if (session.decoder.undecided()) {
+    replies_.from = session.id;
+    core_.apply(session.decoder.settle(), replies_);
+    send(session, replies_.answer);
+    deliver_to_others();
+  } else if (session.decoder.generation() == Generation::Unknown) {
+    drop(session, "only the beginning of a first request");
   }
-  touched_.clear();
 }
 
-void StoreServer::Loop::flush(const SessionPtr& session) {
-  if (!session->is_open() || session->writing) return;
-  const std::size_t size = std::min(session->unsent(), kWriteBytes);
-  const auto sent = ::send(session->socket.native_handle(), session->out.data() + session->sent, size, MSG_NOSIGNAL);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) return close(*session);
-  if (sent > 0) session->sent += static_cast<std::size_t>(sent);
-  if (session->unsent() == 0) {
-    session->sent = 0;
-    session->out.clear();
-    if (session->out.capacity() > kKeepBytes) session->out.shrink_to_fit();
-    return;
+// How long epoll may sleep, in milliseconds; -1: until something happens.
+int StoreServer::Loop::run_timers() {
+  if (deadlines_.empty() && !accept_again_) return -1;
+  const Clock::time_point now = Clock::now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const ConnectionId id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    if (Session* session = find(id)) on_deadline(*session);
   }
-  if (session->sent > session->out.size() / 2) session->out.erase(0, std::exchange(session->sent, 0));
-  session->writing = true;
-  session->socket.async_wait(Descriptor::wait_write, [this, session](error_code error) {
-    session->writing = false;
-    if (error || !session->is_open()) return;
-    flush(session);
-    await_input(session);
-  });
+  if (accept_again_ && *accept_again_ <= now) {
+    accept_again_.reset();
+    watch_listeners(EPOLLIN);
+  }
+  Clock::time_point next = accept_again_.value_or(Clock::time_point::max());
+  if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+  if (next == Clock::time_point::max()) return -1;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+}
+
+// ---- Output ----
+
+void StoreServer::Loop::deliver_to_others() {
+  for (Replies::Send& other : replies_.others) {
+    Session* session = find(other.to);
+    if (session == nullptr) continue;  // closed a moment ago, in this very turn
+    send(*session, other.bytes);
+    if (session->is_open()) settle(*session);
+  }
+  replies_.others.clear();
+}
+
+// All of bytes, now or when the client takes it; leaves it empty.
+void StoreServer::Loop::send(Session& session, std::string& bytes) {
+  if (bytes.empty()) return;
+  if (session.unsent() + bytes.size() > kUnsentHardLimit) {
+    drop(session, "does not read what it is sent");
+  } else if (session.unsent() > 0) {
+    session.backlog->out += bytes;
+  } else if (const std::size_t sent = send_some(session, bytes); sent < bytes.size() && session.is_open()) {
+    Backlog& backlog = session.make_backlog();
+    backlog.out = std::move(bytes);
+    backlog.sent = sent;
+  }
+  bytes.clear();
+  if (bytes.capacity() > kKeepBytes) bytes.shrink_to_fit();
+}
+
+// The socket takes output, or an answer was left behind: this connection goes on where it stopped.
+void StoreServer::Loop::write_more(Session& session) {
+  if (session.unsent() > 0) {
+    Backlog& backlog = *session.backlog;
+    backlog.sent += send_some(session, std::string_view(backlog.out).substr(backlog.sent));
+    if (!session.is_open()) return;
+    if (backlog.sent > backlog.out.size() / 2) backlog.out.erase(0, std::exchange(backlog.sent, 0));
+  }
+  if (session.has_unparsed() && session.unsent() <= kUnsentLimit) {
+    const std::string unparsed = std::exchange(session.backlog->unparsed, {});
+    return feed(session, unparsed);
+  }
+  settle(session);
+}
+
+// How many bytes the socket took. An error closes the connection.
+std::size_t StoreServer::Loop::send_some(Session& session, std::string_view bytes) {
+  const auto sent = ::send(fd_of(session.id), bytes.data(), std::min(bytes.size(), kWriteBytes), MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) close(session);
+  const std::size_t taken = sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  statistics_.bytes_out += taken;
+  return taken;
+}
+
+// After every change: what the connection holds, and what it waits for.
+void StoreServer::Loop::settle(Session& session) {
+  const bool has_output = session.unsent() > 0 || session.has_unparsed();
+  if (!has_output) session.backlog.reset();
+  const std::size_t held =
+      session.decoder.held() + (session.backlog ? session.backlog->out.size() + session.backlog->unparsed.size() : 0);
+  held_ = held_ + held - std::exchange(session.held, held);
+  if (held_ > options_.max_bytes && held > 0)
+    return drop(session, "no room for more unfinished requests and unread answers");
+
+  const bool may_read = !session.has_unparsed() && session.unsent() <= kUnsentLimit;
+  const std::uint32_t events = (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
+  if (std::exchange(session.events, events) != events) watch(EPOLL_CTL_MOD, fd_of(session.id), events, session.id);
 }
 
 // ---- Ends ----
 
-void StoreServer::Loop::close(Session& session) {
-  if (!session.is_open()) return;
-  error_code ignored;
-  session.socket.close(ignored);
-  if (session.grace) session.grace->cancel();
-  core_.disconnected(session.id);
-  sessions_.erase(session.id);  // handlers under way keep it alive
+void StoreServer::Loop::drop(Session& session, const std::string& reason) {
+  ++statistics_.dropped;
+  ++unsaid_;
+  if (const Clock::time_point now = Clock::now(); options_.say && now >= next_line_) {
+    std::string line = "store: closed " + peer_of(fd_of(session.id)) + ": " + reason;
+    if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+    options_.say(line);
+    next_line_ = now + kBetweenLines;
+    unsaid_ = 0;
+  }
+  close(session);
 }
 
-void StoreServer::Loop::close_everything() {
+void StoreServer::Loop::close(Session& session) {
+  const int fd = fd_of(session.id);
+  core_.disconnected(session.id);
+  held_ -= session.held;
+  session.id = kNobody;
+  --statistics_.open;
+  ::close(fd);
+  closed_.push_back(std::move(sessions_[static_cast<std::size_t>(fd)]));
+}
+
+bool StoreServer::Loop::close_everything() {
   core_.reset();
-  const auto sessions = std::exchange(sessions_, {});
-  for (const auto& [id, session] : sessions) close(*session);
-  for (Listener& listener : listeners_) {  // who is not accepted yet belongs to the old round as well
+  for (const auto& session : sessions_) {
+    if (session) close(*session);
+  }
+  deadlines_.clear();
+  for (const int listener : listeners_) {  // who is not accepted yet belongs to the old round as well
     int fd = 0;
     for (int i = 0; i < kBacklogAtMost && fd >= 0; ++i) {
-      fd = ::accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+      fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd >= 0) ::close(fd);
     }
   }
+  return true;
 }
 
 // ---- The face ----
 
-StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port) {
-  const Listeners listeners = listen_on(numeric_addresses, port);
+StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options) {
+  Listeners listeners = listen_on(numeric_addresses, port);
   port_ = listeners.port;
-  loop_ = std::make_unique<Loop>(listeners.sockets);
+  loop_ = std::make_unique<Loop>(std::move(listeners.sockets), std::move(options));
 }
 
 StoreServer::~StoreServer() = default;
 
-void StoreServer::reset() { loop_->reset(); }
-void StoreServer::set(std::string key, std::string value) { loop_->set(std::move(key), std::move(value)); }
+void StoreServer::reset() { loop_->ask(&Loop::close_everything); }
+void StoreServer::set(const std::string& key, const std::string& value) {
+  loop_->post([key, value](Loop& loop) { loop.set(key, value); });
+}
+StoreStatistics StoreServer::statistics() const { return loop_->ask(&Loop::statistics); }
 
 }  // namespace ddp::rendezvous

@@ -2,13 +2,20 @@
 // A c10d store that listens: sockets and one thread around c10d_protocol and store_core. The thread blocks all signals,
 // resolves no names, touches no disk and takes no lock; each method may be called from any other thread.
 //
-// A client that sends nonsense loses its connection and nobody else notices. A client that does not read its answers is
-// not read from either, so it costs at most kUnsentLimit and one answer. Out of file descriptors: clients wait in the
-// backlog until one is free.
+// What a stranger can do is lose his connection:
+//   * nonsense: closed. Half of a first request's first bytes: closed after kPrefaceLimit. Silence is legitimate
+//     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline
+//   * a client that does not read its answers is not read from either: it costs kUnsentLimit and one answer
+//   * out of file descriptors, or at the last ones, which are kept for the process: clients wait in the backlog
+//   * the store's content, and what half requests and unread answers hold, each have a limit in bytes
+// Every such end is counted, and one a second is told to Options::say.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,11 +28,34 @@ namespace ddp::rendezvous {
 // pushes to a watcher that never reads can reach: closed.
 inline constexpr std::size_t kUnsentLimit = 1024 * 1024;
 inline constexpr std::size_t kUnsentHardLimit = kMaxReplyBytes + 2 * kUnsentLimit;
+inline constexpr std::chrono::seconds kPrefaceLimit{5};
+// Gloo of PyTorch 1.13 leaves 142 MB in the store of 1,024 ranks, the largest known user; nobody legitimate needs this.
+inline constexpr std::size_t kMaxStoreBytes = std::size_t{4} << 30;
+
+struct StoreStatistics {
+  std::uint64_t accepted = 0;                   // connections, ever
+  std::uint64_t dropped = 0;                    // of them, those that the server ended, and not reset()
+  std::uint64_t open = 0;                       // now
+  std::array<std::uint64_t, 19> requests = {};  // by Op's number; WATCH_KEY under 0
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_out = 0;
+  std::size_t held_bytes = 0;  // of half requests and unread answers, now
+  StoreSize size;
+};
 
 class StoreServer {
  public:
+  struct Options {
+    std::size_t max_bytes = kMaxStoreBytes;  // of content; as much again for what is held
+    // Told why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
+    // thread, at most once a second; must not block.
+    std::function<void(const std::string& line)> say = {};
+  };
+
   // Listens on all these addresses at one port; 0: a free one. Throws as listen_on does (net/listen.hpp).
-  StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port);
+  StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port)
+      : StoreServer(numeric_addresses, port, Options()) {}
+  StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options);
   ~StoreServer();  // at once, whoever is connected
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -36,7 +66,9 @@ class StoreServer {
   void reset();
 
   // Sets a key as a client would; key as on the wire ("/ddprun/failure"). Returns at once; calls keep their order.
-  void set(std::string key, std::string value);
+  void set(const std::string& key, const std::string& value);
+
+  StoreStatistics statistics() const;
 
  private:
   class Loop;

@@ -177,6 +177,18 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
   }
 }
 
+std::string peer_of(int socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (::getpeername(socket, address, &size) != 0 ||
+      ::getnameinfo(address, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "a client";
+  }
+  return (storage.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : std::string(host)) + ":" + port;
+}
+
 std::string port_owner(std::uint16_t port) {
   const std::set<std::string> inodes = listening_inodes(port);
   const Directory proc(inodes.empty() ? nullptr : ::opendir("/proc"));

@@ -19,6 +19,9 @@ struct Listeners {
 // (if that can be seen), what to do. Error{InvalidArgument}: not a numeric address.
 Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port);
 
+// Whose connection this socket is: `10.0.0.7:4711`; "a client" if that cannot be told any more.
+std::string peer_of(int socket);
+
 // Who listens on this port: `pid 4711 (python3)`; empty if that is not ours to see.
 std::string port_owner(std::uint16_t port);
 

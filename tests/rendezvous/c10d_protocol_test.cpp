@@ -7,6 +7,7 @@
 
 #include "tests/rendezvous/allocation_meter.hpp"
 #include "tests/rendezvous/hex.hpp"
+#include "tests/rendezvous/requests.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -33,9 +34,9 @@ struct Heard {
 void hear(Decoder& decoder, std::string_view input, Heard& heard) {
   while (true) {
     Decoded decoded = decoder.decode(input);
-    if (auto* request = std::get_if<Request>(&decoded)) heard.requests.push_back(std::move(*request));
+    if (auto* request = std::get_if<RequestView>(&decoded)) heard.requests.push_back(copy_of(*request));
     if (auto* malformed = std::get_if<Malformed>(&decoded)) heard.malformed = malformed->reason;
-    if (!std::holds_alternative<Request>(decoded)) break;
+    if (!std::holds_alternative<RequestView>(decoded)) break;
   }
   heard.generation = decoder.generation();
   if (heard.malformed.empty()) CHECK(input.empty());
@@ -172,7 +173,7 @@ TEST_CASE("c10d: 08 waits for its second half, and is DELETE_KEY of 1.9 if none 
   REQUIRE(decoder.undecided());
 
   SECTION("none comes") {
-    CHECK(decoder.settle() == Request{Op::DeleteKey, {"/k"}, {}, 0, Generation::A});
+    CHECK(copy_of(decoder.settle()) == Request{Op::DeleteKey, {"/k"}, {}, 0, Generation::A});
     CHECK_FALSE(decoder.undecided());
     hear(decoder, hex_of({"08", kK, "06"}), heard);  // from now on it is known
     REQUIRE(heard.requests.size() == 2);
@@ -235,7 +236,7 @@ TEST_CASE("c10d: a request of 131072 keys costs no more byte by byte", "[rendezv
   std::size_t requests = 0;
   for (const char& byte : bytes) {  // starting over at every read would take hours
     std::string_view input(&byte, 1);
-    if (std::holds_alternative<Request>(decoder.decode(input))) ++requests;
+    if (std::holds_alternative<RequestView>(decoder.decode(input))) ++requests;
   }
   CHECK(requests == 1);
 }
@@ -293,7 +294,7 @@ TEST_CASE("c10d: random bytes break nothing and allocate nothing", "[rendezvous]
     for (std::string_view rest = bytes; !rest.empty();) {
       std::string_view piece = rest.substr(0, random() % 40 + 1);
       rest.remove_prefix(piece.size());
-      while (std::holds_alternative<Request>(decoder.decode(piece))) ++requests;
+      while (std::holds_alternative<RequestView>(decoder.decode(piece))) ++requests;
       if (decoder.undecided() && random() % 2 == 0) decoder.settle();
     }
     const std::size_t largest = largest_allocation();

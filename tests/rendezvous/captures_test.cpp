@@ -20,8 +20,8 @@ class Replay {
     while (true) {
       Decoded decoded = decoder.decode(input);
       if (std::holds_alternative<Malformed>(decoded)) closed_[from] = true;
-      if (!std::holds_alternative<Request>(decoded)) break;
-      apply(from, std::get<Request>(std::move(decoded)));
+      if (!std::holds_alternative<RequestView>(decoded)) break;
+      apply(from, std::get<RequestView>(decoded));
     }
     if (decoder.undecided()) apply(from, decoder.settle());  // its client now waits for the answer
   }
@@ -29,11 +29,13 @@ class Replay {
   bool closed(ConnectionId connection) { return closed_[connection]; }
 
  private:
-  void apply(ConnectionId from, Request&& request) {
+  void apply(ConnectionId from, const RequestView& request) {
     Replies replies;
-    core_.apply(from, std::move(request), replies);
-    for (const Replies::Send& send : replies.send) sent_[send.to] += send.bytes;
-    for (const Replies::Close& close : replies.close) closed_[close.connection] = true;
+    replies.from = from;
+    core_.apply(request, replies);
+    if (!replies.answer.empty()) sent_[from] += replies.answer;
+    for (const Replies::Send& send : replies.others) sent_[send.to] += send.bytes;
+    if (!replies.close.empty()) closed_[from] = true;
   }
 
   StoreCore core_;

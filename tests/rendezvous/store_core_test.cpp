@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tests/rendezvous/hex.hpp"
+#include "tests/rendezvous/requests.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -15,11 +16,12 @@ constexpr char kGone[] = "closed";  // what ask() returns when the store closes 
 // A store and its clients, by number. ask() returns what the asking client was sent; heard() what another was.
 class World {
  public:
-  std::string ask(ConnectionId from, Request request) {
-    replies_.clear();
-    core_.apply(from, std::move(request), replies_);
-    for (Replies::Send& send : replies_.send) sent_[send.to] += send.bytes;
-    return replies_.close.empty() ? heard(from) : kGone;
+  std::string ask(ConnectionId from, const Request& request) {
+    Replies replies;
+    apply(core_, from, request, replies);
+    sent_[from] += replies.answer;
+    for (const Replies::Send& send : replies.others) sent_[send.to] += send.bytes;
+    return replies.close.empty() ? heard(from) : kGone;
   }
   std::string heard(ConnectionId by) { return std::exchange(sent_[by], ""); }
   StoreCore& core() { return core_; }
@@ -54,7 +56,6 @@ class World {
 
  private:
   StoreCore core_;
-  Replies replies_;
   std::map<ConnectionId, std::string> sent_;
 };
 

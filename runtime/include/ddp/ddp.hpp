@@ -319,8 +319,8 @@ class Checkpoint {
   std::unique_ptr<ddp_checkpoint, detail::Deleter> checkpoint_;
 };
 
-// Leaves `message` where the launcher's failure report finds it. Call it before exiting with an error. False if there is
-// no launcher that would print it.
+// Leaves `message` where the launcher's failure report finds it. Call it before exiting with an error. False if there
+// is no launcher that would print it.
 inline bool record_error(const std::string& message) { return ddp_record_error(message.c_str()) != 0; }
 
 }  // namespace ddp
