@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "rendezvous/check.hpp"
@@ -63,8 +65,12 @@ Shape shape_of(Op op) {
   DDP_CHECK(false, static_cast<int>(op));
 }
 
+static_assert(std::endian::native == std::endian::little);  // as is every machine that PyTorch is built for
+
 void append_integer(std::string& out, std::uint64_t number, std::size_t size) {
-  for (std::size_t i = 0; i < size; ++i) out.push_back(static_cast<char>(number >> (8 * i) & 0xff));
+  char bytes[sizeof number];
+  std::memcpy(bytes, &number, sizeof number);
+  out.append(bytes, size);
 }
 
 }  // namespace
@@ -286,7 +292,7 @@ void append_bytes(std::string& out, std::string_view bytes) {
 
 std::uint64_t read_integer(std::string_view bytes) {
   std::uint64_t number = 0;
-  for (std::size_t i = bytes.size(); i > 0; --i) number = number << 8 | static_cast<unsigned char>(bytes[i - 1]);
+  std::memcpy(&number, bytes.data(), bytes.size());
   return number;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace ddp::rendezvous {
@@ -23,6 +24,18 @@ void answer(Replies& out, std::string_view value) {
 }
 
 }  // namespace
+
+Key::Key(std::string_view text) : block_(new char[sizeof(std::uint32_t) + text.size()]) {
+  const auto size = static_cast<std::uint32_t>(text.size());
+  std::memcpy(block_.get(), &size, sizeof size);
+  std::memcpy(block_.get() + sizeof size, text.data(), text.size());
+}
+
+Key::operator std::string_view() const {
+  std::uint32_t size;
+  std::memcpy(&size, block_.get(), sizeof size);
+  return {block_.get() + sizeof size, size};
+}
 
 void StoreCore::apply(const RequestView& request, Replies& out) {
   if (request.generation != Generation::Modern) drop_wait(out.from);  // its client gave up: see the header
@@ -168,7 +181,7 @@ void StoreCore::multi_set(Fields fields, Replies& out) {
 void StoreCore::queue_push(std::string_view key, std::string_view value, Replies& out) {
   if (!has_room(key.size() + value.size() + kPlaceBytes, out)) return;
   auto queue = queues_.find(key);
-  if (queue == queues_.end()) queue = queues_.try_emplace(std::string(key)).first;
+  if (queue == queues_.end()) queue = queues_.try_emplace(Key(key)).first;
   queue->second.emplace_back(value);
   bytes_ += key.size() + value.size() + kPlaceBytes;
   wake(key, Wake::One, out);
@@ -186,7 +199,7 @@ void StoreCore::queue_pop(std::string_view key, Replies& out) {
 
 void StoreCore::list_keys(Replies& out) {
   std::size_t size = 8;
-  for (const auto& [key, value] : values_) size += 8 + key.size();
+  for (const auto& [key, value] : values_) size += 8 + std::string_view(key).size();
   if (size > kMaxReplyBytes) return void(out.close = "asked for the names of all keys, which are too many");
   answer(out, static_cast<std::int64_t>(values_.size()));
   for (const auto& [key, value] : values_) answer(out, std::string_view(key));
@@ -206,7 +219,7 @@ void StoreCore::barrier(Fields fields, Replies& out) {
 
 void StoreCore::watch(std::string_view key, Replies& out) {
   auto watchers = watchers_.find(key);
-  if (watchers == watchers_.end()) watchers = watchers_.try_emplace(std::string(key)).first;
+  if (watchers == watchers_.end()) watchers = watchers_.try_emplace(Key(key)).first;
   if (watchers->second.insert(out.from).second) watched_[out.from].emplace_back(key);
   answer(out, Answer::CallbackRegistered);
 }
@@ -249,7 +262,7 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
   if (added > replaced && !has_room(added - replaced, out)) return;
   bytes_ = bytes_ + added - replaced;
 
-  if (created) place = values_.try_emplace(std::string(key)).first;
+  if (created) place = values_.try_emplace(Key(key)).first;
   std::string& current = place->second;
   const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
   const std::string before = watched ? current : std::string();
@@ -282,7 +295,7 @@ bool StoreCore::has_room(std::size_t bytes, Replies& out) {
 void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
   Waiter& waiter = waiters_.try_emplace(connection, Waiter{connection, {}}).first->second;
   auto line = lines_.find(key);
-  if (line == lines_.end()) line = lines_.try_emplace(std::string(key)).first;
+  if (line == lines_.end()) line = lines_.try_emplace(Key(key)).first;
   Place& place = waiter.places.emplace_back(Place{&waiter, {}, &*line, {}});
   place.in_waiter = std::prev(waiter.places.end());
   place.in_line = line->second.insert(line->second.end(), &place);

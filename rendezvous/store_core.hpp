@@ -19,6 +19,7 @@
 #include <functional>
 #include <limits>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,12 +53,28 @@ struct Replies {
 // A MULTI_GET may name an 8 MiB value 131,072 times. NCCL at 98,304 ranks asks for 105 KB, Gloo at 16,384 for 17 MB.
 inline constexpr std::size_t kMaxReplyBytes = 256 * 1024 * 1024;
 
-// Lets maps of strings be searched without making one.
-struct TextHash : std::hash<std::string_view> {
+// A string of one word, since a store may have millions.
+class Key {
+ public:
+  explicit Key(std::string_view text);
+  operator std::string_view() const;  // NOLINT(google-explicit-constructor): it is one
+
+ private:
+  std::unique_ptr<char[]> block_;  // its size in 4 bytes, then its bytes
+};
+
+// Searched by what is a string_view, without making a Key.
+struct KeyHash {
   using is_transparent = void;
+  // Not noexcept: that makes libstdc++ keep each hash, instead of computing those of a search's neighbours anew.
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+struct KeyEqual {
+  using is_transparent = void;
+  bool operator()(std::string_view a, std::string_view b) const { return a == b; }
 };
 template <typename T>
-using TextMap = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
+using KeyMap = std::unordered_map<Key, T, KeyHash, KeyEqual>;
 
 struct StoreSize {
   std::size_t keys = 0;
@@ -82,7 +99,7 @@ class StoreCore {
   // to both sides, so that either can be taken away without a look at the rest.
   struct Place;
   using Line = std::list<Place*>;  // of one key, in order of arrival
-  using Lines = TextMap<Line>;
+  using Lines = KeyMap<Line>;
   struct Waiter {
     ConnectionId connection;
     std::list<Place> places;  // one for each key still missing; named twice: two. Empty: released
@@ -122,11 +139,11 @@ class StoreCore {
 
   std::size_t max_bytes_;
   std::size_t bytes_ = 0;
-  TextMap<std::string> values_;
-  TextMap<std::deque<std::string>> queues_;  // never an empty one
-  Lines lines_;                              // never an empty one
+  KeyMap<std::string> values_;
+  KeyMap<std::deque<std::string>> queues_;  // never an empty one
+  Lines lines_;                             // never an empty one
   std::unordered_map<ConnectionId, Waiter> waiters_;
-  TextMap<std::unordered_set<ConnectionId>> watchers_;
+  KeyMap<std::unordered_set<ConnectionId>> watchers_;
   std::unordered_map<ConnectionId, std::vector<std::string>> watched_;
 };
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddp_bench: puts load on what we measure and prints one JSON object a line. Today: `store`, any c10d store on this
+// machine; scripts/bench_store starts the servers and prints the table.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/ddp_bench/store_load.hpp"
+
+namespace {
+
+using ddp::bench::Measured;
+using ddp::bench::Target;
+
+struct StoreOptions {
+  Target target{.host = "127.0.0.1"};
+  std::vector<std::string> scenarios;
+  double seconds = 2;
+  int storm = 10000;
+};
+
+using Scenario = std::function<std::vector<Measured>(const StoreOptions&)>;
+
+const std::map<std::string, Scenario>& scenarios() {
+  static const std::map<std::string, Scenario> all = {
+      {"storm", [](const StoreOptions& o) { return std::vector{storm(o.target, o.storm)}; }},
+      {"closed",
+       [](const StoreOptions& o) {
+         std::vector<Measured> all_sizes;
+         for (const int n : {1, 8, 64, 512}) all_sizes.push_back(closed_loop(o.target, n, o.seconds));
+         return all_sizes;
+       }},
+      {"pipelined",
+       [](const StoreOptions& o) {
+         return std::vector{pipelined(o.target, 1, o.seconds), pipelined(o.target, 64, o.seconds)};
+       }},
+      {"multi_get",
+       [](const StoreOptions& o) {
+         return std::vector{multi_get(o.target, 512, 2000), multi_get(o.target, 10000, 50)};
+       }},
+      {"wait", [](const StoreOptions& o) { return std::vector{wait_for_many(o.target, 10000, 50)}; }},
+      {"gloo", [](const StoreOptions& o) { return std::vector{gloo_init(o.target, 128)}; }},
+      {"big",
+       [](const StoreOptions& o) {
+         return std::vector{big_values(o.target, 64 << 10, 1000), big_values(o.target, 8 << 20, 20)};
+       }},
+      {"keys", [](const StoreOptions& o) { return std::vector{many_keys(o.target, 200000)}; }},
+  };
+  return all;
+}
+
+void print(const Measured& m) {
+  const nlohmann::ordered_json line = {
+      {"scenario", m.scenario},   {"operations", m.operations},         {"seconds", m.seconds},
+      {"server_us", m.server_us}, {"server_user_us", m.server_user_us}, {"median_us", m.median_us},
+      {"p99_us", m.p99_us},       {"resident_bytes", m.resident_bytes},
+  };
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+}
+
+void bench_store(const StoreOptions& options) {
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  for (const std::string& name : options.scenarios) {
+    for (const Measured& measured : scenarios().at(name)(options)) print(measured);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Load for what ddprun measures.", "ddp_bench");
+  app.require_subcommand(1);
+  StoreOptions options;
+  CLI::App* store = app.add_subcommand("store", "Clients of a c10d store that listens on this machine");
+  store->option_defaults()->always_capture_default();
+  std::vector<std::string> names;
+  for (const auto& [name, scenario] : scenarios()) names.push_back(name);
+  store->add_option("--host", options.target.host, "Numeric IPv4 address of the store");
+  store->add_option("--port", options.target.port, "Its port")->required();
+  store->add_option("--pid", options.target.server, "Its process, whose CPU time is measured")->required();
+  store->add_option("--seconds", options.seconds, "How long each loop goes on");
+  store->add_option("--storm", options.storm, "Connections of the storm");
+  store->add_option("scenarios", options.scenarios, "Which; all if none is named")->check(CLI::IsMember(names));
+  try {
+    app.parse(argc, argv);
+    if (options.scenarios.empty()) options.scenarios = names;
+    bench_store(options);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddp_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddp_store: the c10d store alone, for whoever wants just that: PyTorch's TCPStore clients of any release from 1.9 on,
+// ddp::TcpStore, benchmarks.
+//
+// Prints its endpoint when it is ready and serves until SIGINT or SIGTERM. Then, and on SIGUSR1, prints what it has
+// done. Exit codes: 0, 1 cannot listen, 2 wrong usage.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/error.hpp"
+#include "rendezvous/store_server.hpp"
+
+namespace {
+
+using ddp::rendezvous::StoreServer;
+using ddp::rendezvous::StoreStatistics;
+
+struct Options {
+  std::uint16_t port = 29500;
+  std::vector<std::string> addresses = {"127.0.0.1", "::1"};
+  std::size_t max_mib = ddp::rendezvous::kMaxStoreBytes >> 20;
+  bool json = false;
+};
+
+// By the numbers of today's protocol; WATCH_KEY has none there.
+constexpr const char* kRequests[] = {"watch_key", "set",       "compare_set", "get",        "add",
+                                     "check",     "wait",      "num_keys",    "delete_key", "append",
+                                     "multi_get", "multi_set", "cancel_wait", "ping",       "queue_push",
+                                     "queue_pop", "queue_len", "list_keys",   "barrier"};
+static_assert(std::size(kRequests) == std::tuple_size_v<decltype(StoreStatistics::requests)>);
+
+// What is resident of this process, in bytes.
+std::size_t resident() {
+  std::size_t all = 0, here = 0;
+  std::ifstream("/proc/self/statm") >> all >> here;
+  return here * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+nlohmann::ordered_json to_json(const StoreStatistics& s) {
+  nlohmann::ordered_json requests = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < s.requests.size(); ++i) {
+    if (s.requests[i] > 0) requests[kRequests[i]] = s.requests[i];
+  }
+  return {{"connections", {{"open", s.open}, {"accepted", s.accepted}, {"dropped", s.dropped}}},
+          {"requests", requests},
+          {"bytes", {{"in", s.bytes_in}, {"out", s.bytes_out}}},
+          {"keys", s.size.keys},
+          {"waiting", s.size.waiting},
+          {"memory", {{"content", s.size.bytes}, {"held", s.held_bytes}, {"resident", resident()}}}};
+}
+
+void print(const StoreStatistics& s, bool json) {
+  if (json) {
+    std::printf("%s\n", to_json(s).dump().c_str());
+  } else {
+    std::uint64_t requests = 0;
+    for (const std::uint64_t count : s.requests) requests += count;
+    std::printf(
+        "%llu connections (%llu open, %llu dropped), %llu requests, %llu bytes in, %llu out; %zu keys, %zu waiting, "
+        "%zu KiB resident\n",
+        static_cast<unsigned long long>(s.accepted), static_cast<unsigned long long>(s.open),
+        static_cast<unsigned long long>(s.dropped), static_cast<unsigned long long>(requests),
+        static_cast<unsigned long long>(s.bytes_in), static_cast<unsigned long long>(s.bytes_out), s.size.keys,
+        s.size.waiting, resident() / 1024);
+  }
+  std::fflush(stdout);
+}
+
+// A connection is a file, and the usual limit of 1,024 is for programs that use select().
+void allow_many_files() {
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+std::string endpoint(const std::string& address, std::uint16_t port) {
+  return (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":" + std::to_string(port);
+}
+
+void serve(const Options& options) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  allow_many_files();
+
+  StoreServer::Options limits;
+  limits.max_bytes = options.max_mib << 20;
+  limits.say = [](const std::string& line) { std::fprintf(stderr, "ddp_store: %s\n", line.c_str()); };
+  const StoreServer server(options.addresses, options.port, limits);
+  std::string where;
+  for (const std::string& address : options.addresses) where += " " + endpoint(address, server.port());
+  std::printf("listening on%s\n", where.c_str());
+  std::fflush(stdout);
+
+  for (int signal = SIGUSR1; signal == SIGUSR1;) {
+    sigwait(&signals, &signal);
+    print(server.statistics(), options.json);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("The c10d store alone: PyTorch's TCPStore for clients of any release from 1.9 on.", "ddp_store");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--port", options.port, "Port to listen on; 0: a free one");
+  app.add_option(
+         "--bind", options.addresses,
+         "Numeric addresses to listen on. Whoever reaches them can read and write every key: the protocol has no "
+         "password")
+      ->type_name("ADDR");
+  app.add_option("--max-memory", options.max_mib, "Limit of keys and values, and of what unfinished requests hold")
+      ->type_name("MIB")
+      ->check(CLI::Range(1, 1 << 20).description(""));
+  app.add_flag("--json", options.json, "Statistics on SIGUSR1 and at the end as one JSON object a line");
+  try {
+    app.parse(argc, argv);
+    serve(options);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddp_store: %s\n", error.what());
+    return 1;
+  }
+}
