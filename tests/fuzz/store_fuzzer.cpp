@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libFuzzer against Decoder and StoreCore together. An input is a script (store_script.hpp) of what four connections
 // send, in which pieces, in which order, and when they leave. What is held true:
-//   * every answer, to whomever, equals the one of store_model.hpp, byte for byte, so there is exactly one per answering
+//   * every answer, to whomever, equals the one of store_model.hpp, byte for byte, so there is exactly one per
+//   answering
 //     request, in order, and one byte per WAIT at most
 //   * however a stream was cut, its requests are those of the same bytes in one piece; a Modern stream is its requests
 //     encoded again, plus a request that is not complete yet
@@ -30,10 +31,10 @@ template <typename Tag, auto Member>
 struct Reveal {
   friend constexpr auto reveal(Tag) { return Member; }
 };
-#define REVEAL(Tag, member)                \
-  struct Tag {                             \
-    friend constexpr auto reveal(Tag);     \
-  };                                       \
+#define REVEAL(Tag, member)            \
+  struct Tag {                         \
+    friend constexpr auto reveal(Tag); \
+  };                                   \
   template struct Reveal<Tag, &StoreCore::member>
 REVEAL(Queues, queues_);
 REVEAL(Lines, lines_);
@@ -64,12 +65,12 @@ class Script {
 struct Connection {
   ConnectionId id = 0;
   Decoder decoder;
-  std::string stream;               // all it sent
-  std::string requests;             // what came of it, each as append_record() writes it
-  std::size_t settled = 0;          // at this byte of the stream; a connection settles once
+  std::string stream;       // all it sent
+  std::string requests;     // what came of it, each as append_record() writes it
+  std::size_t settled = 0;  // at this byte of the stream; a connection settles once
   bool has_settled = false;
-  std::string malformed;            // why, if it was
-  bool gone = false;                // the server closed it; what it still sends is not read
+  std::string malformed;  // why, if it was
+  bool gone = false;      // the server closed it; what it still sends is not read
 };
 
 void append_record(std::string& out, const Request& request) {

@@ -88,8 +88,8 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
     case Op::DeleteKey: {
       const std::string before = value_or_empty(request.key());
       const bool removed = values_.erase(request.key()) > 0;
-      number(removed ? 1 : 0);
       if (removed) tell_watchers(request.key(), Answer::KeyDeleted, before, "", out);
+      number(removed ? 1 : 0);  // the push first, as PyTorch 1.13's deleteHandler
       break;
     }
     case Op::Ping:
