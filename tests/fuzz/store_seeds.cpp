@@ -16,8 +16,8 @@
 namespace ddp::rendezvous::fuzz {
 namespace {
 
-constexpr std::size_t kCallsASeed = 6;
-constexpr std::size_t kMaxSeedBytes = 1024;
+constexpr std::size_t kSeedBytes = 500;    // at most; scripts/fuzz allows inputs of 512
+constexpr std::size_t kPiecesBetween = 4;  // the beginnings of two seeds
 
 struct Piece {  // of one client's bytes
   std::uint64_t connection;
@@ -58,24 +58,24 @@ int write_seeds(const std::filesystem::path& captures, const std::filesystem::pa
     if (entry.path().extension() != ".txt") continue;
     std::ifstream lines(entry.path());
     bool modern = false;
-    std::vector<std::vector<Piece>> calls(1);
+    std::vector<Piece> all;
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
       std::string kind, hex;
       std::uint64_t connection = 0;
-      if (line.starts_with("=")) calls.emplace_back();
       if (words >> kind >> connection >> hex, kind != ">") continue;
-      if (calls.back().size() >= kCallsASeed) calls.emplace_back();
-      calls.back().push_back({connection, from_hex(hex)});
+      all.push_back({connection, from_hex(hex)});
       modern = modern || hex.starts_with("00cef7853c");
     }
-    for (std::size_t first = 0; first < calls.size(); first += kCallsASeed / 2) {
-      std::vector<Piece> pieces;
-      for (std::size_t i = first; i < std::min(first + kCallsASeed, calls.size()); ++i) {
-        pieces.insert(pieces.end(), calls[i].begin(), calls[i].end());
+    for (std::size_t first = 0; first < all.size(); first += kPiecesBetween) {
+      std::string script;
+      for (std::size_t end = first + 1; end <= all.size(); ++end) {
+        std::string longer = script_of(
+            {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end)}, modern);
+        if (longer.size() > kSeedBytes) break;
+        script = std::move(longer);
       }
-      const std::string script = script_of(pieces, modern);
-      if (script.empty() || script.size() > kMaxSeedBytes) continue;
+      if (script.empty()) continue;
       std::ofstream(corpus / ("seed-" + std::to_string(seeds++)), std::ios::binary) << script;
     }
   }
