@@ -9,7 +9,7 @@ What a line says:
   < N hex      what PyTorch's server then answered
   ~ N name     that answer is not ours; ours stands in the same call as "+ N hex", if there is one at all, and
                captures_test.cpp says under this name why
-  x N          PyTorch's server closed the connection
+  x N          the connection was closed by the server
   - N          the client closed it
 Answers of one call on one connection count as one. Polling that the recording collapsed is written once.
 """
@@ -17,13 +17,7 @@ import json
 import os
 import sys
 
-
-def u64(number):
-    return (number % 2**64).to_bytes(8, "little").hex()
-
-
-def text(string):
-    return u64(len(string)) + string.encode().hex()
+from raw_server import answers_of, conversation, text, u64
 
 
 class Encoder:
@@ -159,18 +153,25 @@ def jobs(records):
     return ["= the whole job", *(line for _, _, line in sorted(events))]
 
 
+def recorded(folder, file):
+    with open(os.path.join(folder, file), encoding="utf-8") as recording:
+        return [json.loads(line) for line in recording]
+
+
 def main(folder):
     here = os.path.dirname(os.path.abspath(__file__))
+    libuv = {record["test"]: answers_of(record) for record in recorded(folder, "raw_server_2.15.0_libuv.jsonl")
+             if not isinstance(record["result"], bool)}
     for file in sorted(os.listdir(folder)):
-        name = file.removesuffix(".jsonl")
-        if not file.endswith(".jsonl") or name.startswith("raw_server"):
+        if not file.endswith(".jsonl"):
             continue
-        with open(os.path.join(folder, file), encoding="utf-8") as recording:
-            records = [json.loads(line) for line in recording]
-        lines = calls(name, records) if "frames" in records[0] else jobs(records)
+        name, records = file.removesuffix(".jsonl"), recorded(folder, file)
+        if "test" in records[0]:
+            lines = conversation(records, libuv)
+        else:
+            lines = calls(name, records) if "frames" in records[0] else jobs(records)
         with open(os.path.join(here, f"torch-{name}.txt"), "w", encoding="utf-8") as out:
-            out.write(f"# {file}, recorded between PyTorch {name.split('.')[0]}.{name.split('.')[1]}.{name.split('.')[2]}"
-                      " clients and their server; from_jsonl.py says what the lines mean.\n")
+            out.write(f"# From {file}; from_jsonl.py says what the lines mean.\n")
             out.write("\n".join(lines) + "\n")
 
 
