@@ -78,6 +78,7 @@ const std::vector<Recording>& recordings() {
     for (const auto& entry : std::filesystem::directory_iterator(CAPTURES_DIR)) {
       if (entry.path().extension() == ".txt") found.push_back(read(entry.path()));
     }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.file < b.file; });
     return found;
   }();
   return all;
