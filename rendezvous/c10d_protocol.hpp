@@ -72,6 +72,8 @@ struct Request {
   std::int64_t number = 0;            // Add: delta; Barrier: world size; Ping: nonce
   Generation generation = Generation::Modern;
 
+  const std::string& key() const { return keys.front(); }
+  const std::string& value() const { return values.front(); }
   bool operator==(const Request&) const = default;
 };
 

@@ -73,7 +73,7 @@ std::string quoted(const std::vector<std::string>& keys) {
 }
 
 std::string what_for(const Request& request) {
-  const std::string key = request.keys.empty() ? "" : " key \"" + request.keys.front().substr(1) + "\"";
+  const std::string key = request.keys.empty() ? "" : " key \"" + request.key().substr(1) + "\"";
   switch (request.op) {
     case Op::Ping:
       return "greeting it";

@@ -31,6 +31,9 @@ names = [None] * world
 dist.all_gather_object(names, f"worker {rank}")
 assert names == [f"worker {r}" for r in range(world)], names
 dist.barrier()
+# PyTorch up to 2.2 (seen with 2.0.1, under torchrun as well, and 2.2.2) may hang: destroying a group joins Gloo's threads
+# with the GIL held, and one that is just freeing a collective's tensors wants it. A moment later it has done so.
+time.sleep(0.3)
 dist.destroy_process_group()
 print(f"rank {rank} of {world} done after {restart} restarts", flush=True)
 # torch 2.15's Gloo sometimes aborts at interpreter exit ("terminate called without an active exception"), also without

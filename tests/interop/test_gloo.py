@@ -21,7 +21,8 @@ def run(*arguments):
 
 def expect(job, workers, restarts):
     done = [f"rank {rank} of {workers} done after {restarts} restarts" for rank in range(workers)]
-    if job.returncode != 0 or sorted(job.stdout.splitlines()) != done:
+    said = sorted(line for line in job.stdout.splitlines() if line.startswith("rank "))  # Gloo of 2.8 and 2.10 talks too
+    if job.returncode != 0 or said != done:
         sys.exit(f"exit code {job.returncode}\nstdout:\n{job.stdout}\nstderr:\n{job.stderr}")
 
 

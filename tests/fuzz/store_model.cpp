@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/fuzz/store_model.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+namespace ddp::rendezvous::fuzz {
+
+StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request) {
+  Outcome out;
+  const auto answer = [&](auto&& append, const auto&... what) { append(out.to(from), what...); };
+  const auto number = [&](std::size_t n) { answer(append_i64, static_cast<std::int64_t>(n)); };
+  if (request.generation != Generation::Modern) leave(from);
+  switch (request.op) {
+    case Op::Set:
+      put(request.key(), request.value(), out);
+      break;
+    case Op::MultiSet:
+      for (std::size_t i = 0; i < request.keys.size(); ++i) put(request.keys[i], request.values[i], out);
+      break;
+    case Op::Append:
+      values_[request.key()] += request.value();
+      wake(request.key(), false, out);
+      break;
+    case Op::CompareSet: {
+      const bool present = values_.count(request.key()) > 0;
+      const std::string current = value_or_empty(request.key());
+      const bool equal = current == request.values[0];
+      answer(append_bytes, equal ? request.values[1] : present ? current : request.values[0]);
+      if (equal) put(request.key(), request.values[1], out);
+      if (!equal && present) wake(request.key(), false, out);
+      break;
+    }
+    case Op::Get:
+      answer(append_bytes, value_or_empty(request.key()));
+      break;
+    case Op::MultiGet:
+      for (const std::string& key : request.keys) answer(append_bytes, value_or_empty(key));
+      break;
+    case Op::Add:
+    case Op::Barrier: {
+      const bool is_barrier = request.op == Op::Barrier;
+      std::int64_t before = 0;
+      if (!parse(request.key(), before)) {
+        out.closes = true;
+        break;
+      }
+      const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
+                                                 (is_barrier ? 1U : static_cast<std::uint64_t>(request.number)));
+      if (is_barrier) leave(from);
+      if (is_barrier && sum < request.number) {
+        values_[request.key()] = std::to_string(sum);
+        park(from, {request.key()});
+        break;
+      }
+      if (is_barrier) answer(append_answer, Answer::StopWaiting);
+      if (!is_barrier) answer(append_i64, sum);
+      put(request.key(), std::to_string(sum), out);
+      break;
+    }
+    case Op::Check: {
+      const bool all = std::all_of(request.keys.begin(), request.keys.end(), [&](auto& key) { return exists(key); });
+      answer(append_answer, all ? Answer::Ready : Answer::NotReady);
+      break;
+    }
+    case Op::Wait: {
+      leave(from);
+      std::vector<std::string> missing;
+      for (const std::string& key : request.keys) {
+        if (!exists(key)) missing.push_back(key);
+      }
+      if (missing.empty()) {
+        answer(append_answer, Answer::StopWaiting);
+      } else {
+        park(from, std::move(missing));
+      }
+      break;
+    }
+    case Op::CancelWait:
+      leave(from);
+      answer(append_answer, Answer::WaitCanceled);
+      break;
+    case Op::GetNumKeys:
+      number(values_.size());
+      break;
+    case Op::DeleteKey: {
+      const std::string before = value_or_empty(request.key());
+      const bool removed = values_.erase(request.key()) > 0;
+      if (removed) tell_watchers(request.key(), Answer::KeyDeleted, before, "", out);
+      number(removed ? 1 : 0);  // the push first, as PyTorch 1.13's deleteHandler
+      break;
+    }
+    case Op::Ping:
+      answer(append_u32, static_cast<std::uint32_t>(request.number));
+      break;
+    case Op::QueuePush:
+      queues_[request.key()].push_back(request.value());
+      wake(request.key(), true, out);
+      break;
+    case Op::QueuePop: {
+      const auto queue = queues_.find(request.key());
+      number(queue == queues_.end() ? 0 : queue->second.size());
+      if (queue == queues_.end()) break;
+      answer(append_bytes, queue->second.front());
+      queue->second.pop_front();
+      if (queue->second.empty()) queues_.erase(queue);
+      break;
+    }
+    case Op::QueueLen:
+      number(queues_.count(request.key()) > 0 ? queues_[request.key()].size() : 0);
+      break;
+    case Op::ListKeys:
+      number(values_.size());
+      for (const auto& [key, value] : values_) answer(append_bytes, key);
+      break;
+    case Op::WatchKey:
+      watchers_[request.key()].insert(from);
+      answer(append_answer, Answer::CallbackRegistered);
+      break;
+  }
+  return out;
+}
+
+void StoreModel::disconnected(ConnectionId connection) {
+  leave(connection);
+  for (auto& [key, who] : watchers_) who.erase(connection);
+}
+
+void StoreModel::leave(ConnectionId who) {
+  std::erase_if(parked_, [&](const Parked& parked) { return parked.who == who; });
+}
+
+void StoreModel::wake(const std::string& key, bool only_one, Outcome& out) {
+  for (auto parked = parked_.begin(); parked != parked_.end();) {
+    std::erase(parked->missing, key);
+    if (!parked->missing.empty()) {
+      ++parked;
+      continue;
+    }
+    append_answer(out.to(parked->who), Answer::StopWaiting);
+    parked = parked_.erase(parked);
+    if (only_one) return;
+  }
+}
+
+void StoreModel::put(const std::string& key, const std::string& value, Outcome& out) {
+  const Answer change = values_.count(key) > 0 ? Answer::KeyUpdated : Answer::KeyCreated;
+  const std::string before = std::exchange(values_[key], value);
+  wake(key, false, out);
+  tell_watchers(key, change, before, value, out);
+}
+
+void StoreModel::tell_watchers(const std::string& key, Answer change, const std::string& before,
+                               const std::string& after, Outcome& out) {
+  if (watchers_.count(key) == 0) return;
+  for (const ConnectionId who : watchers_.at(key)) {
+    append_answer(out.to(who), change);
+    for (const std::string& text : {key, before, after}) append_bytes(out.to(who), text);
+  }
+}
+
+// As stoll: blanks, a sign, digits, whatever; a missing key is 0. False: no number of 64 bits.
+bool StoreModel::parse(const std::string& key, std::int64_t& number) const {
+  number = 0;
+  if (values_.count(key) == 0) return true;
+  const char* text = values_.at(key).c_str();  // as stoll, up to the first NUL
+  while (*text != 0 && std::strchr(" \t\n\v\f\r", *text) != nullptr) ++text;
+  if (*text == '+') {
+    ++text;
+    if (*text == '-') return false;
+  }
+  return std::from_chars(text, text + std::strlen(text), number).ec == std::errc();
+}
+
+}  // namespace ddp::rendezvous::fuzz

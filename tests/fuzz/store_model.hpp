@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The store as one would explain it: plain maps, a list of who waits, every request a look through all of it. What
+// StoreCore answers must equal, byte for byte, what this one does. Slow where StoreCore is fast, and nothing shared.
+// Ids of connections that live at the same time must differ modulo kConnections.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/store_core.hpp"
+#include "tests/fuzz/store_script.hpp"
+
+namespace ddp::rendezvous::fuzz {
+
+class StoreModel {
+ public:
+  // What a request brings: bytes for some connections; the one that asked may have to go.
+  struct Outcome {
+    std::array<std::string, kConnections> sent;
+    bool closes = false;
+
+    std::string& to(ConnectionId connection) { return sent[connection % kConnections]; }
+  };
+
+  Outcome apply(ConnectionId from, const Request& request);
+  void disconnected(ConnectionId connection);
+  void reset() { *this = {}; }
+
+  std::size_t waiting() const { return parked_.size(); }
+
+ private:
+  struct Parked {
+    ConnectionId who;
+    std::vector<std::string> missing;
+  };
+
+  bool exists(const std::string& key) const { return values_.count(key) > 0 || queues_.count(key) > 0; }
+  std::string value_or_empty(const std::string& key) const { return values_.count(key) > 0 ? values_.at(key) : ""; }
+  bool parse(const std::string& key, std::int64_t& number) const;
+  void park(ConnectionId who, std::vector<std::string> missing) { parked_.push_back({who, std::move(missing)}); }
+  void leave(ConnectionId who);
+  void wake(const std::string& key, bool only_one, Outcome& out);
+  void put(const std::string& key, const std::string& value, Outcome& out);
+  void tell_watchers(const std::string& key, Answer change, const std::string& before, const std::string& after,
+                     Outcome& out);
+
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::deque<std::string>> queues_;
+  std::vector<Parked> parked_;  // in order of arrival
+  std::map<std::string, std::set<ConnectionId>> watchers_;
+};
+
+}  // namespace ddp::rendezvous::fuzz

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a fuzzer's input means: a script of what up to four connections do to one store. store_fuzzer.cpp runs scripts,
+// store_seeds.cpp writes them from recorded conversations.
+//
+// A step is a byte and what belongs to it: bits 0-1 say which connection, bits 2-4 what, bits 5-7 a small number n.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::rendezvous::fuzz {
+
+inline constexpr std::size_t kConnections = 4;
+
+enum class Step : std::uint8_t {
+  Bytes,       // followed by a length and so many bytes, which arrive in one piece
+  FewBytes,    // followed by n + 1 bytes
+  Number,      // followed by a byte, which arrives as a u64
+  Key,         // one of eight short keys, behind its length
+  Hello,       // a Modern client's VALIDATE
+  Disconnect,  // the next step of this connection is a new client's first
+  Settle,      // silence for longer than kUndecidedGrace
+  Reset,       // a new round, if n is 7: everybody is disconnected
+};
+
+constexpr std::uint8_t step_byte(std::size_t connection, Step step, unsigned n = 0) {
+  return static_cast<std::uint8_t>(connection | static_cast<unsigned>(step) << 2 | n << 5);
+}
+
+}  // namespace ddp::rendezvous::fuzz
