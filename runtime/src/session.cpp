@@ -11,7 +11,7 @@
 
 #include "collectives/backend_loader.hpp"
 #include "rendezvous/error.hpp"
-#include "rendezvous/store_client.hpp"
+#include "rendezvous/tcp_store.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/src/interface_address.hpp"
@@ -60,7 +60,7 @@ std::vector<std::string> store_addresses(const std::string& master_address) {
 
 // The store as the backend sees it, prefixed.
 struct PrefixedStore {
-  rendezvous::StoreClient& client;
+  rendezvous::TcpStore& client;
   std::string prefix;
 };
 
@@ -140,7 +140,7 @@ void Session::join_store() {
   if (!info_.agent_hosts_store && info_.rank == 0) {
     hosted_store_ = std::make_unique<rendezvous::StoreServer>(store_addresses(info_.master_address), info_.master_port);
   }
-  store_ = std::make_unique<rendezvous::StoreClient>(info_.master_address, info_.master_port, time_left());
+  store_ = std::make_unique<rendezvous::TcpStore>(info_.master_address, info_.master_port, time_left());
   store_->set(key("joined/" + std::to_string(info_.rank)), "");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // This process's membership in a job: finds the other ranks through the store, owns the groups and the two threads
-// they share. Joining and leaving are the user thread's; in between the store client is used for one question only.
+// they share. Joining and leaving are the user thread's; in between the store is asked one question only.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 #include "runtime/src/worker_info.hpp"
 
 namespace ddp::rendezvous {
-class StoreClient;
+class TcpStore;
 class StoreServer;
 }  // namespace ddp::rendezvous
 
@@ -53,7 +53,7 @@ class Session {
   std::chrono::steady_clock::time_point init_deadline_;
   std::string key_prefix_;
   std::unique_ptr<rendezvous::StoreServer> hosted_store_;  // on rank 0, where the launcher hosts none
-  std::unique_ptr<rendezvous::StoreClient> store_;         // null in a world of one
+  std::unique_ptr<rendezvous::TcpStore> store_;         // null in a world of one
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<DeadlineWatch> deadlines_;
   std::unique_ptr<ProcessGroup> world_;
