@@ -3,12 +3,12 @@
 #include "rendezvous/tcp_store.hpp"
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <future>
-#include <thread>
+#include <string>
+#include <utility>
 
-#include "rendezvous/error.hpp"
 #include "rendezvous/store_server.hpp"
+#include "tests/rendezvous/failure_of.hpp"
 #include "tests/rendezvous/hex.hpp"
 #include "tests/rendezvous/raw_connection.hpp"
 
@@ -16,22 +16,8 @@ namespace ddp::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPatience = 30s;  // never reached when all is well
+constexpr auto kPatience = 30s;         // never reached when all is well
 constexpr std::size_t kHelloBytes = 6;  // VALIDATE, GETNUMKEYS
-
-struct Failure {
-  ErrorCode code = ErrorCode::Corrupt;
-  std::string message = "no error";
-};
-
-Failure failure_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {};
-}
 
 // A socket bound to a free port of this machine: refuses connections until it listens.
 class Port {
@@ -111,8 +97,7 @@ TEST_CASE("tcp store: names a host that cannot be resolved", "[rendezvous][integ
   CHECK_THAT(failure.message, Catch::Contains("store no-such-host.invalid:1: ") && Catch::Contains("cannot resolve"));
 }
 
-TEST_CASE("tcp store: a key that never comes is named, and the connection stays usable",
-          "[rendezvous][integration]") {
+TEST_CASE("tcp store: a key that never comes is named, and the connection stays usable", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore store("127.0.0.1", server.port(), kPatience);
   const Failure one = failure_of([&] { store.get("absent", 20ms); });
@@ -195,6 +180,90 @@ TEST_CASE("tcp store: what the server would hang up on is refused before it is s
 TEST_CASE("tcp store: tells which of this machine's addresses reaches the store", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   CHECK(TcpStore("localhost", server.port(), kPatience).local_address() == "127.0.0.1");
+}
+
+TEST_CASE("tcp store: at a deadline a call that waits for another thread's gives up too", "[rendezvous][integration]") {
+  Port port;
+  port.listen();
+  auto connecting =
+      std::async(std::launch::async, [&] { return std::make_unique<TcpStore>("127.0.0.1", port.number, kPatience); });
+  RawConnection client = port.accept_and_greet();
+  const auto store = connecting.get();
+  auto waiting = std::async(std::launch::async, [&] { store->wait({"k"}, kPatience); });
+  client.receive(19);  // its WAIT has come: the connection is taken
+  store->set_timeout(20ms);
+  const Failure failure = failure_of([&] { store->num_keys(); });
+  CHECK(failure.code == ErrorCode::Timeout);
+  CHECK(failure.message ==
+        at(port.number) + "counting its keys: another thread's call kept the connection busy for 20 ms");
+  client.send(from_hex("00"));
+  CHECK_NOTHROW(waiting.get());
+}
+
+TEST_CASE("tcp store: a server without queues is told apart from a broken one", "[rendezvous][integration]") {
+  Port port;
+  port.listen();
+  auto pushing = std::async(std::launch::async, [&] {
+    TcpStore store("127.0.0.1", port.number, kPatience);
+    return failure_of([&] { store.queue_push("q", "v"); });
+  });
+  {
+    RawConnection client = port.accept_and_greet();
+    client.receive(11);
+  }
+  CHECK(pushing.get().message ==
+        at(port.number) +
+            "using queue \"q\": the store closed the connection (PyTorch's server has queues from 2.8 on, "
+            "and never with use_libuv=False)");
+}
+
+TEST_CASE("tcp store: a counter that holds no number is the likely cause when adding ends the connection",
+          "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  store.set("n", "abc");
+  CHECK(failure_of([&] { store.add("n", 1); }).message ==
+        at(server.port()) +
+            "adding to key \"n\": the store closed the connection (is its value a number? did the job "
+            "end or restart?)");
+}
+
+TEST_CASE("tcp store: two poppers of one queue get an element each", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  const auto pop = [&] { return TcpStore("127.0.0.1", server.port(), kPatience).queue_pop("q", kPatience); };
+  auto first = std::async(std::launch::async, pop);
+  auto second = std::async(std::launch::async, pop);
+  store.queue_push("q", "a");
+  store.queue_push("q", "b");
+  const std::string popped = first.get() + second.get();
+  CHECK((popped == "ab" || popped == "ba"));
+}
+
+TEST_CASE("tcp store: a key of a queue's name does not end the wait for an element", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  store.set("q", "a key");
+  const Failure failure = failure_of([&] { store.queue_pop("q", 50ms); });
+  CHECK(failure.message ==
+        at(server.port()) + "queue \"q\" still empty after 50 ms (is the worker that pushes to it running?)");
+}
+
+TEST_CASE("tcp store: a barrier that not all reach names itself and how long it waited", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  const Failure failure = failure_of([&] { store.barrier("b", 2, 20ms); });
+  CHECK(failure.code == ErrorCode::Timeout);
+  CHECK(failure.message ==
+        at(server.port()) + "barrier \"b\" of 2 not complete within 20 ms (are all workers running?)");
+}
+
+TEST_CASE("tcp store: is counted in where PyTorch's servers wait for their workers", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  store.count_in();
+  CHECK(store.num_keys() == 1);
+  CHECK(store.list_keys().empty());
 }
 
 }  // namespace
