@@ -1,4 +1,5 @@
-# The store half: c10d codec, store core and server, the stores clients use. Linked into ddprun and into libddp: no log, no JSON.
+# The store half: c10d codec, store core and server, the stores that clients use. Linked into ddprun and into libddp: no log,
+# no JSON.
 add_library(ddprun_store STATIC
   c10d_protocol.cpp
   file_store.cpp

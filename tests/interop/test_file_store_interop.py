@@ -61,8 +61,7 @@ def shared(library, folder):
         assert (torch.get("from ours"), ours.get("from torch")) == (b"a", b"b")
         assert (ours.add("n", 1), torch.add("n", 1), ours.get("n")) == (1, 2, b"2")
         assert torch.delete_key("from ours") and not ours.check(["from ours"])
-        assert ours.delete_key("from torch") and not torch.check(["from torch"])
-        assert ours.num_keys() == torch.num_keys()
+        assert ours.delete_key("from torch") and ours.num_keys() == torch.num_keys()
         library.prefix("p", ours).set("k", "v")
         assert dist.PrefixStore("p", torch).get("k") == b"v"
         if last == "ours":
@@ -84,7 +83,8 @@ def count(store):
 def many_processes(library, folder):
     path = os.path.join(folder, "many")
     keep = library.file(path, -1)
-    workers = [subprocess.Popen([sys.executable, *sys.argv, kind, path]) for kind in ("ours", "torch") * (PROCESSES // 2)]
+    kinds = ("ours", "torch") * (PROCESSES // 2)
+    workers = [subprocess.Popen([sys.executable, *sys.argv, kind, path]) for kind in kinds]
     assert [worker.wait(timeout=60) for worker in workers] == [0] * PROCESSES
     assert keep.get("n") == str(PROCESSES * EACH).encode(), keep.get("n")
     keep.close()

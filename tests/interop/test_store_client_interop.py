@@ -28,8 +28,8 @@ class Check:
 
     def __init__(self, library, kind, **options):
         self.library, self.kind, self.options = library, kind, options
-        self.servers = {who: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=LONG, **options)
-                        for who in ("torch", "ours")}
+        server = dict(is_master=True, wait_for_workers=False, timeout=LONG, **options)
+        self.servers = {who: dist.TCPStore("127.0.0.1", 0, **server) for who in ("torch", "ours")}
         self.failures = 0
 
     def client(self, who):
