@@ -1,11 +1,16 @@
-# The store half: c10d codec, store core, server and client. Linked into ddprun and into libddp: no log, no JSON.
+# The store half: c10d codec, store core and server, the stores that clients use. Linked into ddprun and into libddp: no log,
+# no JSON.
 add_library(ddprun_store STATIC
   c10d_protocol.cpp
+  file_store.cpp
+  hash_store.cpp
   net/asio.cpp
   net/listen.cpp
-  store_client.cpp
+  prefix_store.cpp
+  store.cpp
   store_core.cpp
-  store_server.cpp)
+  store_server.cpp
+  tcp_store.cpp)
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_target(ddprun_store)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)

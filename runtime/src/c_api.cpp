@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions. Each one is guarded: no exception crosses them; its text waits in ddp_last_error().
+// libddp's exported functions, but for those on stores (store_api.cpp).
 #include <chrono>
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "ddp/ddp.h"
 #include "rendezvous/error.hpp"
+#include "runtime/src/c_guard.hpp"
 #include "runtime/src/error_file.hpp"
 #include "runtime/src/model.hpp"
 #include "runtime/src/operation.hpp"
@@ -20,12 +19,12 @@ namespace {
 using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
 using ddp::runtime::Checkpoint;
+using ddp::runtime::guard;
 using ddp::runtime::Model;
+using ddp::runtime::not_null;
 using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
-
-thread_local std::string last_error;
 
 // Handles are the objects themselves under a C name.
 Session* of(ddp_session* handle) { return reinterpret_cast<Session*>(handle); }
@@ -36,57 +35,6 @@ Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
 const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
 Checkpoint* of(ddp_checkpoint* handle) { return reinterpret_cast<Checkpoint*>(handle); }
 const Checkpoint* of(const ddp_checkpoint* handle) { return reinterpret_cast<const Checkpoint*>(handle); }
-
-ddp_status status_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::InvalidArgument:
-      return DDP_INVALID_ARGUMENT;
-    case ErrorCode::Timeout:
-      return DDP_TIMEOUT;
-    case ErrorCode::PeerLost:
-      return DDP_PEER_LOST;
-    case ErrorCode::Aborted:
-      return DDP_ABORTED;
-    case ErrorCode::Mismatch:
-      return DDP_MISMATCH;
-    case ErrorCode::System:
-      return DDP_SYSTEM;
-    case ErrorCode::Corrupt:
-      return DDP_CORRUPT;
-  }
-  return DDP_SYSTEM;
-}
-
-ddp_status remember(ddp_status status, const char* what) noexcept {
-  try {
-    last_error = what;
-  } catch (...) {
-    last_error.clear();
-  }
-  return status;
-}
-
-template <typename Body>
-ddp_status guard(Body&& body) noexcept {
-  try {
-    body();
-    return DDP_OK;
-  } catch (const Error& e) {
-    return remember(status_of(e.code()), e.what());
-  } catch (const std::bad_alloc&) {
-    return remember(DDP_SYSTEM, "out of memory");
-  } catch (const std::exception& e) {
-    return remember(DDP_SYSTEM, e.what());
-  } catch (...) {
-    return remember(DDP_SYSTEM, "an error of an unknown kind");
-  }
-}
-
-template <typename T>
-T& not_null(T* pointer, const char* what) {
-  if (pointer == nullptr) throw Error(ErrorCode::InvalidArgument, std::string(what) + " is null");
-  return *pointer;
-}
 
 ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
   ddp::runtime::SessionOptions options;
@@ -117,7 +65,6 @@ ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, aut
 
 }  // namespace
 
-const char* ddp_last_error(void) { return last_error.c_str(); }
 const char* ddp_version(void) { return DDP_VERSION; }
 size_t ddp_dtype_size(int32_t dtype) { return ddp::runtime::dtype_size(dtype); }
 
@@ -135,6 +82,13 @@ void ddp_session_destroy(ddp_session* session) {
 }
 
 ddp_group* ddp_session_world(ddp_session* session) { return reinterpret_cast<ddp_group*>(&of(session)->world()); }
+ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
+  return guard([&] {
+    not_null(out, "the store to fill in") = nullptr;
+    *out = reinterpret_cast<ddp_store*>(&not_null(of(session), "the session").store());
+  });
+}
+
 int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
 int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }

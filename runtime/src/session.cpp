@@ -11,8 +11,10 @@
 
 #include "collectives/backend_loader.hpp"
 #include "rendezvous/error.hpp"
-#include "rendezvous/store_client.hpp"
+#include "rendezvous/hash_store.hpp"
+#include "rendezvous/prefix_store.hpp"
 #include "rendezvous/store_server.hpp"
+#include "rendezvous/tcp_store.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/src/interface_address.hpp"
 #include "runtime/src/service_thread.hpp"
@@ -23,10 +25,12 @@ namespace {
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::Store;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kWorld[] = "world";
+constexpr char kUser[] = "user";
 // How long rank 0 keeps the store it hosts for ranks that have not left yet.
 constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
 constexpr milliseconds kLeaveAfterFailure{500};
@@ -58,12 +62,6 @@ std::vector<std::string> store_addresses(const std::string& master_address) {
   return {master_address};
 }
 
-// The store as the backend sees it, prefixed.
-struct PrefixedStore {
-  rendezvous::StoreClient& client;
-  std::string prefix;
-};
-
 int report(ddp_backend_error* error, const char* what) {
   std::snprintf(error->text, sizeof(error->text), "%s", what);
   return 1;
@@ -71,8 +69,7 @@ int report(ddp_backend_error* error, const char* what) {
 
 int backend_set(void* context, const char* key, const void* value, std::size_t size, ddp_backend_error* error) {
   try {
-    auto& store = *static_cast<PrefixedStore*>(context);
-    store.client.set(store.prefix + key, std::string_view(static_cast<const char*>(value), size));
+    static_cast<Store*>(context)->set(key, std::string_view(static_cast<const char*>(value), size));
     return 0;
   } catch (const std::exception& e) {
     return report(error, e.what());
@@ -82,8 +79,7 @@ int backend_set(void* context, const char* key, const void* value, std::size_t s
 int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
                 void (*deliver)(void* sink, const void* value, std::size_t size), ddp_backend_error* error) {
   try {
-    auto& store = *static_cast<PrefixedStore*>(context);
-    const std::string value = store.client.get(store.prefix + key, milliseconds(timeout_ms));
+    const std::string value = static_cast<Store*>(context)->get(key, milliseconds(timeout_ms));
     deliver(sink, value.data(), value.size());
     return 0;
   } catch (const Error& e) {
@@ -140,8 +136,24 @@ void Session::join_store() {
   if (!info_.agent_hosts_store && info_.rank == 0) {
     hosted_store_ = std::make_unique<rendezvous::StoreServer>(store_addresses(info_.master_address), info_.master_port);
   }
-  store_ = std::make_unique<rendezvous::StoreClient>(info_.master_address, info_.master_port, time_left());
+  store_ = std::make_unique<rendezvous::TcpStore>(info_.master_address, info_.master_port, time_left());
   store_->set(key("joined/" + std::to_string(info_.rank)), "");
+}
+
+Store& Session::store() {
+  std::call_once(user_store_once_, [this] { open_user_store(); });
+  return *user_store_;
+}
+
+void Session::open_user_store() {
+  if (info_.world_size > 1) {
+    user_store_base_ =
+        std::make_unique<rendezvous::TcpStore>(info_.master_address, info_.master_port, options_.init_timeout);
+    user_store_base_->set_timeout(options_.timeout);
+  } else {
+    user_store_base_ = std::make_unique<rendezvous::HashStore>(options_.timeout);
+  }
+  user_store_ = std::make_unique<rendezvous::PrefixStore>(key(kUser), *user_store_base_);
 }
 
 void Session::agree_on_world_size() {
@@ -172,13 +184,13 @@ ddp_backend_group* Session::connect(const ddp_backend_table& backend, const Envi
     const std::optional<std::string> interface = environment(name);
     if (interface && !interface->empty()) address = interface_address(*interface, store_->local_address());
   }
-  PrefixedStore store{*store_, key(options_.backend + "/")};
+  rendezvous::PrefixStore store(key(options_.backend), *store_);
   ddp_backend_group_config config = {};
   config.rank = info_.rank;
   config.size = info_.world_size;
   config.local_address = address.c_str();
   config.init_timeout_ms = time_left().count();
-  config.store = {&store, &backend_set, &backend_get};
+  config.store = {static_cast<Store*>(&store), &backend_set, &backend_get};
   ddp_backend_group* connection = nullptr;
   ddp_backend_error error = {};
   ddp_backend_status status = DDP_BACKEND_OK;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // This process's membership in a job: finds the other ranks through the store, owns the groups and the two threads
-// they share. Joining and leaving are the user thread's; in between the store client is used for one question only.
+// they share. Joining and leaving are the user thread's; in between the store is asked one question only.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "collectives/backend.h"
@@ -14,8 +15,9 @@
 #include "runtime/src/worker_info.hpp"
 
 namespace ddp::rendezvous {
-class StoreClient;
+class Store;
 class StoreServer;
+class TcpStore;
 }  // namespace ddp::rendezvous
 
 namespace ddp::runtime {
@@ -36,9 +38,13 @@ class Session {
 
   const WorkerInfo& info() const { return info_; }
   ProcessGroup& world() { return *world_; }
+  // For the user's keys, which are apart from libddp's and from those of other sessions and restarts. Connects when
+  // first asked for: a connection of its own, so that a user's call that waits delays none of ours.
+  rendezvous::Store& store();
 
  private:
   void join_store();
+  void open_user_store();
   void agree_on_world_size();
   ddp_backend_group* connect(const ddp_backend_table& backend, const Environment& environment);
   std::string who_is_missing();
@@ -53,7 +59,10 @@ class Session {
   std::chrono::steady_clock::time_point init_deadline_;
   std::string key_prefix_;
   std::unique_ptr<rendezvous::StoreServer> hosted_store_;  // on rank 0, where the launcher hosts none
-  std::unique_ptr<rendezvous::StoreClient> store_;         // null in a world of one
+  std::unique_ptr<rendezvous::TcpStore> store_;            // null in a world of one
+  std::once_flag user_store_once_;
+  std::unique_ptr<rendezvous::Store> user_store_base_;
+  std::unique_ptr<rendezvous::Store> user_store_;
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<DeadlineWatch> deadlines_;
   std::unique_ptr<ProcessGroup> world_;

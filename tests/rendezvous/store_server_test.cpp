@@ -14,7 +14,7 @@
 
 #include "rendezvous/error.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/store_client.hpp"
+#include "rendezvous/tcp_store.hpp"
 #include "tests/rendezvous/hex.hpp"
 #include "tests/rendezvous/raw_connection.hpp"
 
@@ -27,7 +27,7 @@ constexpr auto kPatience = 30s;  // never reached when all is well
 const std::string kHello = from_hex("00 cef7853c 0d 34120000");
 const std::string kHelloAnswer = from_hex("34120000");
 
-StoreClient client(const StoreServer& server) { return {"127.0.0.1", server.port(), kPatience}; }
+TcpStore client(const StoreServer& server) { return {"127.0.0.1", server.port(), kPatience}; }
 
 RawConnection greeted(const StoreServer& server) {
   RawConnection raw = RawConnection::to(server.port());
@@ -57,8 +57,8 @@ std::vector<std::string> names_in(const std::string& directory) {
 
 TEST_CASE("store server: what one client sets another gets", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient a = client(server);
-  StoreClient b = client(server);
+  TcpStore a = client(server);
+  TcpStore b = client(server);
   const std::string binary("\0\xff\n", 3);
   a.set("k", binary);
   CHECK(b.get("k") == binary);
@@ -81,7 +81,7 @@ TEST_CASE("store server: a client waits until another sets the key", "[rendezvou
 
 TEST_CASE("store server: its owner sets keys too", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient waiting = client(server);
+  TcpStore waiting = client(server);
   server.set("/ddprun/failure", "rank 5 on node b was killed by SIGKILL");
   CHECK(waiting.get("ddprun/failure") == "rank 5 on node b was killed by SIGKILL");
 }
@@ -93,7 +93,7 @@ TEST_CASE("store server: many clients at once lose nothing", "[rendezvous][integ
   std::vector<std::future<std::string>> running;
   for (int rank = 0; rank < kClients; ++rank) {
     running.push_back(std::async(std::launch::async, [&server, rank] {
-      StoreClient store = client(server);
+      TcpStore store = client(server);
       for (int i = 0; i < kAdds; ++i) store.add("count", 1);
       store.set("rank" + std::to_string(rank), std::to_string(rank));
       return store.get("rank" + std::to_string((rank + 1) % kClients));
@@ -107,7 +107,7 @@ TEST_CASE("store server: many clients at once lose nothing", "[rendezvous][integ
 
 TEST_CASE("store server: a reset closes every connection and empties the store", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient old = client(server);
+  TcpStore old = client(server);
   old.set("k", "v");
   RawConnection waiting = greeted(server);
   REQUIRE(waiting.send(from_hex("06 0100000000000000 0200000000000000 2f78")));
@@ -118,7 +118,7 @@ TEST_CASE("store server: a reset closes every connection and empties the store",
   CHECK(waiting.ended());
   CHECK(silent.ended());
   CHECK_THAT(message_of([&] { old.check({"k"}); }), Catch::Contains("the store closed the connection"));
-  StoreClient fresh = client(server);
+  TcpStore fresh = client(server);
   CHECK_FALSE(fresh.check({"k"}));
   fresh.set("x", "1");
   CHECK(fresh.get("x") == "1");
@@ -138,7 +138,7 @@ TEST_CASE("store server: half a request disturbs nobody else", "[rendezvous][int
   StoreServer server({"127.0.0.1"}, 0);
   RawConnection half = greeted(server);
   REQUIRE(half.send(from_hex("01 0200000000000000 2f")));
-  StoreClient other = client(server);
+  TcpStore other = client(server);
   other.set("other", "v");
   CHECK(other.get("other") == "v");
   REQUIRE(half.send(from_hex("6b 0100000000000000 76")));
@@ -147,7 +147,7 @@ TEST_CASE("store server: half a request disturbs nobody else", "[rendezvous][int
 
 TEST_CASE("store server: nonsense costs its sender the connection, and only him", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient other = client(server);
+  TcpStore other = client(server);
   RawConnection web = RawConnection::to(server.port());
   REQUIRE(web.send("GET / HTTP/1.1\r\n\r\n"));
   CHECK(web.ended());
@@ -172,7 +172,7 @@ TEST_CASE("store server: what came before the nonsense is answered", "[rendezvou
 TEST_CASE("store server: a client that does not read holds nobody up, and gets every answer",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient other = client(server);
+  TcpStore other = client(server);
   const std::string value(1024 * 1024, 'v');
   other.set("large", value);
   REQUIRE(other.check({"large"}));  // answered: so it is there
@@ -224,8 +224,8 @@ TEST_CASE("store server: PyTorch 1.9 deletes a key, and its silent second connec
 
 TEST_CASE("store server: listens on every address at one port", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1", "127.0.0.2", "::1"}, 0);  // ::1 is left out where there is no IPv6
-  StoreClient("127.0.0.1", server.port(), kPatience).set("k", "v");
-  StoreClient second("127.0.0.2", server.port(), kPatience);
+  TcpStore("127.0.0.1", server.port(), kPatience).set("k", "v");
+  TcpStore second("127.0.0.2", server.port(), kPatience);
   CHECK(second.get("k") == "v");
   CHECK(second.local_address() == "127.0.0.1");
 }
@@ -288,7 +288,7 @@ TEST_CASE("store server: its thread takes no signals", "[rendezvous][integration
 TEST_CASE("store server: without file descriptors it serves on, and takes new clients when there are some",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  StoreClient connected = client(server);
+  TcpStore connected = client(server);
   RawConnection late = RawConnection::unconnected();
 
   rlimit before{};

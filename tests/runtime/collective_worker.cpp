@@ -363,6 +363,26 @@ void join_twice(ddp::Session& session) {
   session.world().all_reduce(ones);
   second.world().all_reduce(ones);
   expect(ones[0] == session.world_size() * session.world_size(), "both sessions work");
+  session.store().set("k", "the first session's");
+  session.world().barrier();
+  expect(!second.store().check({"k"}), "each session's store is its own");
+}
+
+// Every rank tells every other its number; a key of libddp's own is not in the way.
+void share_a_store(ddp::Session& session) {
+  const ddp::Store store = session.store();
+  store.set("world_size", "not libddp's");
+  store.set("rank " + std::to_string(session.rank()), std::to_string(session.rank()));
+  std::vector<std::string> keys;
+  for (int r = 0; r < session.world_size(); ++r) keys.push_back("rank " + std::to_string(r));
+  const std::vector<std::string> values = store.multi_get(keys);
+  for (int r = 0; r < session.world_size(); ++r) {
+    expect(values[static_cast<std::size_t>(r)] == std::to_string(r), "what rank " + std::to_string(r) + " said");
+  }
+  store.barrier("all", session.world_size());
+  expect(store.add("count", 1) <= session.world_size(), "a counter of this session's");
+  session.world().barrier();
+  expect(store.get("count") == std::to_string(session.world_size()), "every rank counted once");
 }
 
 void say_who(ddp::Session& session) {
@@ -392,6 +412,7 @@ int main(int argc, char** argv) {
       {"destroy in step", destroy_in_step},
       {"leave early", leave_early},
       {"join twice", join_twice},
+      {"store", share_a_store},
       {"who", say_who},
   };
   const auto chosen = scenarios.find(scenario);

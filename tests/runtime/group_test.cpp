@@ -140,6 +140,11 @@ TEST_CASE("collectives: a rank that leaves fails the ones that wait for it", "[r
   CHECK_THAT(outputs[1], Contains("barrier failed: 3 world: barrier #1: another rank died or left"));
 }
 
+TEST_CASE("session: its store is shared by all ranks, and by nobody else", "[runtime][integration]") {
+  const int size = GENERATE(1, 4);
+  run(size, "store");
+}
+
 TEST_CASE("session: rank 0 hosts the store where the launcher does not, until all have left",
           "[runtime][integration]") {
   const std::uint16_t port = free_port();

@@ -7,7 +7,13 @@
 #endif
 
 int takes_a_step(ddp_model* model);
+ddp_status publishes(ddp_store* store, const char* address, size_t size);
 
 int takes_a_step(ddp_model* model) {
   return ddp_model_mark_ready(model, 0) == DDP_OK && ddp_model_synchronize(model) == DDP_OK;
+}
+
+ddp_status publishes(ddp_store* store, const char* address, size_t size) {
+  const ddp_bytes value = {address, size};
+  return ddp_store_set(store, "address", value);
 }

@@ -58,6 +58,7 @@ typedef struct ddp_session ddp_session;
 typedef struct ddp_group ddp_group;
 typedef struct ddp_model ddp_model;
 typedef struct ddp_checkpoint ddp_checkpoint;
+typedef struct ddp_store ddp_store;
 
 /* One operation: the group it runs in and its sequence number there. A plain value; dropping it neither waits nor
  * cancels. */
@@ -90,6 +91,10 @@ DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_s
 DDP_API void ddp_session_destroy(ddp_session* session);
 /* The group of all ranks; owned by the session. */
 DDP_API ddp_group* ddp_session_world(ddp_session* session);
+/* A key-value store that all ranks of the job share (in a world of one: of this process), below a prefix of this
+ * session and restart: keys collide with nobody's. Connects when first asked for, within init_timeout; calls without a
+ * timeout of their own have the session's. Owned by the session: do not destroy it. */
+DDP_API ddp_status ddp_session_store(ddp_session* session, ddp_store** out);
 DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
 DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
 /* How often the job was restarted before this process was started. */
@@ -198,6 +203,87 @@ DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, co
  * there is no such tensor. shape has rank entries. */
 DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
                                        const int64_t* shape, size_t rank);
+
+/* ---- Stores: keys and values that ranks share, as torch.distributed has them; with its protocol and file format, so
+ * that ranks in Python can share them too ----
+ *
+ * Every call ends. timeout_ms: how long to wait; 0 means the store's timeout, which is also that of calls without one.
+ * A deadline that passes is DDP_TIMEOUT, its text names store, key and how long, and the store remains usable. Any
+ * thread may call. */
+
+/* size arbitrary bytes. Never owns. */
+typedef struct ddp_bytes {
+  const void* data; /* may be NULL if size is 0 */
+  size_t size;
+} ddp_bytes;
+
+/* Where a call puts what it read: deliver(context, value) is called before it returns, once for each value; the bytes
+ * are gone afterwards. Not called when the call fails. */
+typedef struct ddp_sink {
+  void* context;
+  void (*deliver)(void* context, ddp_bytes value);
+} ddp_sink;
+
+/* A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying with
+ * growing pauses until timeout_ms have passed (0 means 5 minutes; also the store's timeout). count_in: 1 to be one of
+ * the workers that a dist.TCPStore(world_size=...) waits for. Keys up to 8191 bytes, values up to 8 MiB, 131072 keys a
+ * call: beyond that DDP_INVALID_ARGUMENT. A lost connection is DDP_SYSTEM, then and ever after. Calls are served one
+ * after the other: give each thread that waits its own. */
+DDP_API ddp_status ddp_store_create_tcp(const char* host, int32_t port, int64_t timeout_ms, int32_t count_in,
+                                        ddp_store** out);
+/* A file that all ranks can open, in the format of torch's FileStore. Created if it is not there; its folder must be.
+ * The last of world_size to destroy its store removes the file; with a negative world_size nobody does, nor if a
+ * process was killed: give each run a file of its own. Has no queues. DDP_CORRUPT if the file holds something else. */
+DDP_API ddp_status ddp_store_create_file(const char* path, int64_t world_size, int64_t timeout_ms, ddp_store** out);
+/* A store inside this process. */
+DDP_API ddp_status ddp_store_create_hash(int64_t timeout_ms, ddp_store** out);
+/* base, every key with prefix and "/" before it. base must outlive it, and has its timeout. */
+DDP_API ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_store** out);
+/* NULL is allowed. */
+DDP_API void ddp_store_destroy(ddp_store* store);
+DDP_API ddp_status ddp_store_set_timeout(ddp_store* store, int64_t timeout_ms);
+
+DDP_API ddp_status ddp_store_set(ddp_store* store, const char* key, ddp_bytes value);
+/* Waits until the key exists. */
+DDP_API ddp_status ddp_store_get(ddp_store* store, const char* key, int64_t timeout_ms, ddp_sink sink);
+/* *sum: the decimal number there plus delta, which becomes the value; a missing key counts as 0. Where there is no
+ * number: DDP_INVALID_ARGUMENT, but a TCP store loses its connection (DDP_SYSTEM), as PyTorch's does. */
+DDP_API ddp_status ddp_store_add(ddp_store* store, const char* key, int64_t delta, int64_t* sum);
+/* *all: 1 if all exist now. A queue that is not empty counts as its key. */
+DDP_API ddp_status ddp_store_check(ddp_store* store, const char* const* keys, size_t count, int32_t* all);
+/* Until ddp_store_check would say 1. */
+DDP_API ddp_status ddp_store_wait(ddp_store* store, const char* const* keys, size_t count, int64_t timeout_ms);
+/* Sets desired if the value is expected; a missing key counts as one with an empty value. Delivers the value after
+ * that, but expected if the key is missing and expected is not empty (as every PyTorch answers). */
+DDP_API ddp_status ddp_store_compare_set(ddp_store* store, const char* key, ddp_bytes expected, ddp_bytes desired,
+                                         ddp_sink sink);
+/* Puts value behind what is there; a missing key is created. */
+DDP_API ddp_status ddp_store_append(ddp_store* store, const char* key, ddp_bytes value);
+/* *deleted: 1 if it was there. Queues cannot be deleted. */
+DDP_API ddp_status ddp_store_delete_key(ddp_store* store, const char* key, int32_t* deleted);
+/* Of the whole store, whatever the prefix, its own counters among them. */
+DDP_API ddp_status ddp_store_num_keys(ddp_store* store, int64_t* count);
+/* In no order; with a prefix those that have it, without it. */
+DDP_API ddp_status ddp_store_list_keys(ddp_store* store, ddp_sink sink);
+/* Waits until all exist; delivers in the order of the keys. */
+DDP_API ddp_status ddp_store_multi_get(ddp_store* store, const char* const* keys, size_t count, int64_t timeout_ms,
+                                       ddp_sink sink);
+/* count keys, count values. */
+DDP_API ddp_status ddp_store_multi_set(ddp_store* store, const char* const* keys, const ddp_bytes* values,
+                                       size_t count);
+
+/* Queues: first in, first out; their names are apart from keys. DDP_INVALID_ARGUMENT on a file; DDP_SYSTEM, and the
+ * connection is lost, with a PyTorch server before 2.8 or with use_libuv=False. */
+DDP_API ddp_status ddp_store_queue_push(ddp_store* store, const char* key, ddp_bytes value);
+/* The oldest element; waits for one. */
+DDP_API ddp_status ddp_store_queue_pop(ddp_store* store, const char* key, int64_t timeout_ms, ddp_sink sink);
+/* *popped: 1 if there was an element, which is delivered. */
+DDP_API ddp_status ddp_store_queue_try_pop(ddp_store* store, const char* key, int32_t* popped, ddp_sink sink);
+DDP_API ddp_status ddp_store_queue_len(ddp_store* store, const char* key, int64_t* length);
+
+/* Returns once world_size (at least 1) calls with this key were made. For one use: afterwards the key stays open, and a
+ * call that ran out of time has counted all the same. */
+DDP_API ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t world_size, int64_t timeout_ms);
 
 /* ---- What a worker tells its launcher ---- */
 

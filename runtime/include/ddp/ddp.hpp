@@ -18,40 +18,24 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ddp/ddp.h"
+#include "ddp/error.hpp"
+#include "ddp/store.hpp"
 
 namespace ddp {
 
-// What went wrong and, in what(), on which group and operation and which rank is to blame.
-class Error : public std::runtime_error {
- public:
-  Error(ddp_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
-  ddp_status status() const noexcept { return status_; }
-
- private:
-  ddp_status status_;
-};
-
 namespace detail {
-inline void check(ddp_status status) {
-  if (status != DDP_OK) throw Error(status, ddp_last_error());
-}
 struct Deleter {
   void operator()(ddp_session* p) const { ddp_session_destroy(p); }
   void operator()(ddp_model* p) const { ddp_model_destroy(p); }
   void operator()(ddp_checkpoint* p) const { ddp_checkpoint_close(p); }
 };
 }  // namespace detail
-
-using Milliseconds = std::chrono::milliseconds;
-// As a timeout argument: the session's own (30 minutes unless set otherwise).
-inline constexpr Milliseconds kDefaultTimeout{0};
 
 enum class DType : std::int32_t {
   Float32 = DDP_FLOAT32,
@@ -179,6 +163,13 @@ class Session {
  public:
   explicit Session(ddp_session* session) : session_(session) {}
   ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
+  // A store that all ranks of the job share, for keys of your own: they collide with nobody's, nor with those of an
+  // earlier restart. Connects when first asked for. A view; the session's timeout is its timeout.
+  Store store() const {
+    ddp_store* store = nullptr;
+    detail::check(ddp_session_store(session_.get(), &store));
+    return Store(store);
+  }
   int rank() const { return world().rank(); }
   int world_size() const { return world().size(); }
   int local_rank() const { return ddp_session_local_rank(session_.get()); }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How every part of libddp for C++ reports a failure, and how it takes a timeout. Included by the others.
+#pragma once
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+
+#include "ddp/ddp.h"
+
+namespace ddp {
+
+// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame.
+class Error : public std::runtime_error {
+ public:
+  Error(ddp_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  ddp_status status() const noexcept { return status_; }
+
+ private:
+  ddp_status status_;
+};
+
+namespace detail {
+inline void check(ddp_status status) {
+  if (status != DDP_OK) throw Error(status, ddp_last_error());
+}
+}  // namespace detail
+
+using Milliseconds = std::chrono::milliseconds;
+// As a timeout argument: the session's own (30 minutes unless set otherwise), or the store's (5 minutes).
+inline constexpr Milliseconds kDefaultTimeout{0};
+
+}  // namespace ddp
