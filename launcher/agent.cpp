@@ -2,6 +2,7 @@
 #include "launcher/agent.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,16 @@ std::string host_name() {
   return name;
 }
 
+// The store has a connection for every worker of the job, and the usual limit of 1,024 is for programs that use
+// select(). Returns the limit as it was, which is the workers'.
+rlimit raise_limit_of_open_files() {
+  rlimit inherited = {};
+  getrlimit(RLIMIT_NOFILE, &inherited);
+  const rlimit raised = {inherited.rlim_max, inherited.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return inherited;
+}
+
 ExitStatus status_of(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return {.code = info.si_status, .signal = 0};
   return {.code = 0, .signal = info.si_status};
@@ -68,7 +79,8 @@ class Agent {
                .workers = config.workers,
                .shutdown_timeout = config.shutdown_timeout}),
         coordinator_({.job = config.run_id, .nodes = 1, .max_restarts = config.max_restarts}, config.store_addresses,
-                     config.master_port, config.master_addr),
+                     config.master_port, config.master_addr,
+                     {.say = [this](const std::string& line) { log_.warning(line); }}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd) {
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
@@ -262,6 +274,7 @@ class Agent {
         command.stdin_fd = reads ? STDIN_FILENO : -1;
         command.stdout_fd = ends.stdout_fd;
         command.stderr_fd = ends.stderr_fd;
+        command.open_files = inherited_files_;
         commands.push_back(std::move(command));
       }
       spawned_.emplace(spawn(commands));
@@ -347,6 +360,7 @@ class Agent {
   }
 
   const LaunchConfig& config_;
+  const rlimit inherited_files_ = raise_limit_of_open_files();
   Output output_;
   Log log_;
   AttemptFolder attempts_;

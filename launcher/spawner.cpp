@@ -94,6 +94,7 @@ void close_on_exec_from(unsigned first) {
     got = read(gate.read_end, &go, 1);
   } while (got < 0 && errno == EINTR);
   if (got != 1) _exit(kNeverRan);
+  if (command.open_files) setrlimit(RLIMIT_NOFILE, &*command.open_files);
   reset_signals();
   execve(command.path.c_str(), argv, envp);
   const ExecFailure failure = {index, errno};

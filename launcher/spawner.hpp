@@ -10,6 +10,7 @@
 // only, so other threads of the agent do no harm.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -20,11 +21,12 @@ namespace ddp::launcher {
 
 struct WorkerCommand {
   std::string path;
-  std::vector<std::string> arguments;    // argv
-  std::vector<std::string> environment;  // "NAME=value"
-  int stdin_fd = -1;                     // becomes 0; -1: /dev/null
-  int stdout_fd = -1;                    // becomes 1
-  int stderr_fd = -1;                    // becomes 2
+  std::vector<std::string> arguments;     // argv
+  std::vector<std::string> environment;   // "NAME=value"
+  int stdin_fd = -1;                      // becomes 0; -1: /dev/null
+  int stdout_fd = -1;                     // becomes 1
+  int stderr_fd = -1;                     // becomes 2
+  std::optional<rlimit> open_files = {};  // the limit to have, if not this process's
 };
 
 // exec failed in worker `index`.

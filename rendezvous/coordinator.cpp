@@ -12,9 +12,9 @@
 namespace ddp::rendezvous {
 
 Coordinator::Coordinator(CoordinatorConfig config, const std::vector<std::string>& store_addresses,
-                         std::uint16_t store_port, std::string master_addr)
+                         std::uint16_t store_port, std::string master_addr, StoreServer::Options store_options)
     : core_(std::move(config)),
-      store_(store_addresses, store_port),
+      store_(store_addresses, store_port, std::move(store_options)),
       master_addr_(std::move(master_addr)),
       thread_([this] {
         sigset_t all;

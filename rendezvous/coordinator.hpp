@@ -21,7 +21,7 @@ class Coordinator {
   // store_addresses: numeric, where the store listens (first round's port: store_port, 0 = any free one).
   // master_addr: what workers are told to connect to. Throws Error if the port cannot be had.
   Coordinator(CoordinatorConfig config, const std::vector<std::string>& store_addresses, std::uint16_t store_port,
-              std::string master_addr);
+              std::string master_addr, StoreServer::Options store_options = {});
   // Ends the thread; links are cut, the store is closed.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;

@@ -366,7 +366,7 @@ void StoreServer::Loop::set_deadlines(Session& session) {
     deadlines_.emplace(Clock::now() + kUndecidedGrace, session.id);
   } else if (!session.timed && session.decoder.generation() == Generation::Unknown) {
     session.timed = true;
-    deadlines_.emplace(Clock::now() + kPrefaceLimit, session.id);
+    deadlines_.emplace(Clock::now() + options_.preface_limit, session.id);
   }
 }
 

@@ -47,6 +47,7 @@ class StoreServer {
  public:
   struct Options {
     std::size_t max_bytes = kMaxStoreBytes;  // of content; as much again for what is held
+    std::chrono::milliseconds preface_limit = kPrefaceLimit;
     // Told why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.
     std::function<void(const std::string& line)> say = {};

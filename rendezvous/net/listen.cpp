@@ -97,11 +97,11 @@ bool family_is_missing(const Address& address, int error) {
     case EADDRINUSE: {
       const std::string owner = port == 0 ? "" : port_owner(port);
       message += "port " + std::to_string(port) + " is taken" + (owner.empty() ? "" : " by " + owner) +
-                 "; choose another --master_port, or leave it out to get a free one";
+                 "; choose another port, or 0 for a free one";
       break;
     }
     case EACCES:
-      message += "not allowed (ports below 1024 are the system's); choose another --master_port";
+      message += "not allowed (ports below 1024 are the system's); choose another port";
       break;
     case EADDRNOTAVAIL:
       message += "this machine does not have that address; choose one of its own";

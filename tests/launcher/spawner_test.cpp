@@ -43,6 +43,15 @@ TEST_CASE("spawner: each worker leads its own session", "[launcher][integration]
   CHECK(ddp::testing::read_file(folder / "stat") == id + " " + id + " " + id + "\n");
 }
 
+TEST_CASE("spawner: a worker has the limit of open files it was given", "[launcher][integration]") {
+  WorkerCommand command = shell("test $(ulimit -Sn) = 123");
+  rlimit files = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  files.rlim_cur = 123;
+  command.open_files = files;
+  CHECK(wait_for(spawn({command}).pids()[0]) == 0);
+}
+
 TEST_CASE("spawner: a program that the kernel refuses is told with the reason", "[launcher][integration]") {
   WorkerCommand missing = shell("");
   missing.path = "/no/such/program";

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -59,6 +60,11 @@ class RawConnection {
   bool ended() {  // nothing more to read, and there never will be
     char byte;
     return readable() && ::recv(fd_, &byte, 1, 0) <= 0;
+  }
+  bool has_ended() {  // now, with nothing read before
+    char byte;
+    const auto got = ::recv(fd_, &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN);
   }
   int fd() const { return fd_; }
 

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "rendezvous/error.hpp"
@@ -159,6 +160,96 @@ TEST_CASE("store server: nonsense costs its sender the connection, and only him"
   CHECK(other.get("text") == "abc");
 }
 
+TEST_CASE("store server: half of a first request's first bytes is not waited for, silence is",
+          "[rendezvous][integration]") {
+  StoreServer::Options impatient;
+  impatient.preface_limit = std::chrono::milliseconds(20);
+  StoreServer server({"127.0.0.1"}, 0, impatient);
+  RawConnection silent = RawConnection::to(server.port());
+  RawConnection half = RawConnection::to(server.port());
+  REQUIRE(half.send(from_hex("00 ce f7")));
+  CHECK(half.ended());
+  CHECK(server.statistics().dropped == 1);
+  REQUIRE(silent.send(kHello));
+  CHECK(to_hex(silent.receive(4)) == "34120000");
+}
+
+TEST_CASE("store server: why a client was closed is said once a second, and counted", "[rendezvous][integration]") {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  StoreServer::Options talkative;
+  talkative.say = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  StoreServer server({"127.0.0.1"}, 0, talkative);
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) {
+    RawConnection raw = RawConnection::to(server.port());
+    REQUIRE(raw.send("GET / HTTP/1.1\r\n\r\n"));
+    CHECK(raw.ended());
+  }
+  CHECK(server.statistics().dropped == 50);
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - begun).count();
+  const std::lock_guard lock(mutex);
+  REQUIRE_FALSE(lines.empty());
+  CHECK(lines.size() <= static_cast<std::size_t>(seconds));
+  CHECK_THAT(lines.front(), Catch::StartsWith("store: closed 127.0.0.1:"));
+  CHECK_THAT(lines.front(), Catch::EndsWith(": unknown operation 71"));
+}
+
+TEST_CASE("store server: who would fill it loses the connection, everyone else keeps what is there",
+          "[rendezvous][integration]") {
+  StoreServer::Options small;
+  small.max_bytes = 1 << 20;
+  StoreServer server({"127.0.0.1"}, 0, small);
+  TcpStore other = client(server);
+  other.set("k", "v");
+  REQUIRE(other.check({"k"}));
+
+  RawConnection greedy = greeted(server);
+  std::string set;
+  append_request(set, {.op = Op::Set, .keys = {"/large"}, .values = {std::string(1 << 20, 'v')}});
+  greedy.send(set);
+  CHECK(greedy.ended());
+  CHECK(server.statistics().size.bytes < small.max_bytes);
+  CHECK(other.get("k") == "v");
+
+  // Halves of requests are bounded too, all together.
+  std::vector<RawConnection> halves;
+  for (int i = 0; i < 8; ++i) {
+    halves.push_back(greeted(server));
+    halves.back().send(std::string_view(set).substr(0, set.size() / 4));
+  }
+  std::size_t ended = 0;
+  while (ended == 0) {
+    for (RawConnection& half : halves) ended += half.has_ended();
+  }
+  CHECK(server.statistics().held_bytes <= small.max_bytes);
+  CHECK(other.get("k") == "v");
+}
+
+TEST_CASE("store server: counts what it does", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  {
+    TcpStore store = client(server);
+    store.set("k", "value");
+    CHECK(store.add("n", 2) == 2);
+    const StoreStatistics during = server.statistics();
+    CHECK(during.open == 1);
+    CHECK(during.requests[static_cast<std::size_t>(Op::Set)] == 1);
+    CHECK(during.requests[static_cast<std::size_t>(Op::Add)] == 1);
+    CHECK(during.size.keys == 2);
+    CHECK(during.size.bytes >= 2 + 5 + 2 + 1);
+    CHECK(during.bytes_in > 0);
+    CHECK(during.bytes_out >= 8);
+  }
+  while (server.statistics().open > 0) {
+  }
+  CHECK(server.statistics().accepted == 1);
+  CHECK(server.statistics().dropped == 0);
+}
+
 TEST_CASE("store server: what came before the nonsense is answered", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   RawConnection raw = RawConnection::to(server.port());
@@ -236,7 +327,7 @@ TEST_CASE("store server: a taken port is named, with who has it and what to do",
   const std::string message = message_of([&] { StoreServer second({"127.0.0.1"}, server.port()); });
   CHECK_THAT(message, Catch::StartsWith("cannot listen on 127.0.0.1:" + port + ": port " + port + " is taken by pid " +
                                         std::to_string(::getpid())));
-  CHECK_THAT(message, Catch::EndsWith("choose another --master_port, or leave it out to get a free one"));
+  CHECK_THAT(message, Catch::EndsWith("choose another port, or 0 for a free one"));
 }
 
 TEST_CASE("store server: an address that is not ours, or not numeric, is refused by name",
