@@ -25,6 +25,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -39,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64 * 1024;     // at most, from one connection in one turn
 constexpr std::size_t kWriteBytes = 1024 * 1024;  // likewise
-constexpr std::size_t kKeepBytes = 256 * 1024;    // of a buffer that was larger once
+constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;      // of the answer under way, if one was larger once
 constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
@@ -128,13 +129,13 @@ class StoreServer::Loop {
  private:
   void run();
   void carry_out_commands();
-  void watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
+  [[nodiscard]] bool watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
   Session* find(ConnectionId id) const;
 
   void accept(int listener);
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
-  void welcome(int fd);
+  bool welcome(int fd);
 
   void read(Session& session);
   void feed(Session& session, std::string_view input);
@@ -182,11 +183,11 @@ StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
   ::getrlimit(RLIMIT_NOFILE, &files);
   max_connections_ = files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles);
 
-  watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands);
+  if (!watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands)) fail("watch a pipe");
   for (const int listener : listeners_) {
     const int on = 1;  // the connections it accepts inherit it
     ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    watch(EPOLL_CTL_ADD, listener, EPOLLIN, make_id(kListener, listener));
+    if (!watch(EPOLL_CTL_ADD, listener, EPOLLIN, make_id(kListener, listener))) fail("watch a socket");
   }
   const SignalsBlocked signals_blocked;
   thread_ = std::thread([this] {
@@ -228,11 +229,14 @@ void StoreServer::Loop::run() {
   }
 }
 
-void StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const {
+// False: the kernel has no memory, or no more watches for this user. Only for what is new.
+bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const {
   epoll_event event = {};
   event.events = events;
   event.data.u64 = who;
-  if (::epoll_ctl(epoll_, operation, fd, &event) != 0) fail("watch a socket");
+  const bool done = ::epoll_ctl(epoll_, operation, fd, &event) == 0;
+  DDP_CHECK(done || operation == EPOLL_CTL_ADD, operation, fd, errno);
+  return done;
 }
 
 Session* StoreServer::Loop::find(ConnectionId id) const {
@@ -292,18 +296,16 @@ void StoreServer::Loop::accept(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     if (statistics_.open >= max_connections_) return pause_accepting();
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0) {
-      welcome(fd);
-    } else if (errno == EAGAIN) {
-      return;
-    } else if (errno != EINTR && errno != ECONNABORTED) {  // EMFILE, ENFILE, ENOMEM: it will pass
-      return pause_accepting();
-    }
+    if (fd >= 0 ? welcome(fd) : errno == EINTR || errno == ECONNABORTED) continue;
+    if (fd < 0 && errno == EAGAIN) return;
+    return pause_accepting();  // EMFILE, ENFILE, ENOMEM: it will pass
   }
 }
 
 void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
-  for (const int listener : listeners_) watch(EPOLL_CTL_MOD, listener, events, make_id(kListener, listener));
+  for (const int listener : listeners_) {
+    std::ignore = watch(EPOLL_CTL_MOD, listener, events, make_id(kListener, listener));
+  }
 }
 
 void StoreServer::Loop::pause_accepting() {
@@ -311,15 +313,20 @@ void StoreServer::Loop::pause_accepting() {
   watch_listeners(0);
 }
 
-void StoreServer::Loop::welcome(int fd) {
+bool StoreServer::Loop::welcome(int fd) {
+  last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
+  const ConnectionId id = make_id(last_serial_, fd);
+  if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, id)) {
+    ::close(fd);
+    return false;
+  }
   const auto place = static_cast<std::size_t>(fd);
   if (place >= sessions_.size()) sessions_.resize(place + 1);
-  last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
   sessions_[place] = std::make_unique<Session>();
-  sessions_[place]->id = make_id(last_serial_, fd);
-  watch(EPOLL_CTL_ADD, fd, EPOLLIN, sessions_[place]->id);
+  sessions_[place]->id = id;
   ++statistics_.accepted;
   ++statistics_.open;
+  return true;
 }
 
 // ---- Input ----
@@ -464,7 +471,9 @@ void StoreServer::Loop::settle(Session& session) {
 
   const bool may_read = !session.has_unparsed() && session.unsent() <= kUnsentLimit;
   const std::uint32_t events = (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
-  if (std::exchange(session.events, events) != events) watch(EPOLL_CTL_MOD, fd_of(session.id), events, session.id);
+  if (std::exchange(session.events, events) != events) {
+    std::ignore = watch(EPOLL_CTL_MOD, fd_of(session.id), events, session.id);
+  }
 }
 
 // ---- Ends ----

@@ -27,6 +27,19 @@ if rank < 2:
     value = torch.tensor([rank + 1.0])
     dist.all_reduce(value, group=pair)
     assert value.item() == 3, value
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+model(torch.full((4, 8), float(rank))).sum().backward()
+grad = next(model.parameters()).grad
+assert torch.allclose(grad, torch.full_like(grad, 4 * (world - 1) / 2)), grad  # the average over all ranks
+
+store = dist.distributed_c10d._get_default_store()
+store.set(f"from {rank}", str(rank))
+assert store.get(f"from {(rank + 1) % world}") == str((rank + 1) % world).encode()
+store.add("arrived", 1)
+dist.barrier()
+assert store.add("arrived", 0) == world
+store.wait([f"from {r}" for r in range(world)])
+
 names = [None] * world
 dist.all_gather_object(names, f"worker {rank}")
 assert names == [f"worker {r}" for r in range(world)], names
