@@ -126,7 +126,7 @@ bool Decoder::scan(std::string_view bytes, Scan& scan) {
       if (scan.need > 0) return false;
       generation_ = Generation::C;
     }
-    if (scan.size > kMaxRequestBytes - scan.at) reject("a request of more than 256 MiB");
+    if (scan.at + scan.size > kMaxRequestBytes) reject("a request of more than 256 MiB");
     if (malformed_) return false;
     if (bytes.size() - scan.at < scan.size) {
       scan.need = scan.size - (bytes.size() - scan.at);
@@ -134,12 +134,13 @@ bool Decoder::scan(std::string_view bytes, Scan& scan) {
     }
     const std::string_view piece = bytes.substr(scan.at, scan.size);
     scan.at += scan.size;
-    look_at(piece, scan);
+    look_at(piece, bytes.substr(scan.at), scan);
   }
   return true;
 }
 
-void Decoder::look_at(std::string_view piece, Scan& scan) {
+// rest: what has come behind the piece.
+void Decoder::look_at(std::string_view piece, std::string_view rest, Scan& scan) {
   switch (scan.piece) {
     case Piece::Operation:
       if (generation_ == Generation::Unknown && piece.front() == 0) {
@@ -179,11 +180,13 @@ void Decoder::look_at(std::string_view piece, Scan& scan) {
       }
       scan.piece = Piece::Text;
       scan.size = static_cast<std::size_t>(length);
-      return;
+      if (rest.size() < scan.size) return;
+      scan.at += scan.size;  // it is there already: no need for another round
+      return go_to(scan, scan.field + 1U);
     }
     case Piece::Number:
     case Piece::Text:
-      return go_to(scan, scan.field + 1);
+      return go_to(scan, scan.field + 1U);
     case Piece::End:
     case Piece::EndOfValidate:
       break;

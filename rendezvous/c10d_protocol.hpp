@@ -136,7 +136,7 @@ class Decoder {
   };
 
   bool scan(std::string_view bytes, Scan& scan);  // false: it needs more
-  void look_at(std::string_view piece, Scan& scan);
+  void look_at(std::string_view piece, std::string_view rest, Scan& scan);
   void begin(std::uint8_t byte, Scan& scan);
   void go_to(Scan& scan, std::size_t field);
   bool is_undecided(const Scan& scan) const;
