@@ -78,8 +78,11 @@ TEST_CASE("store: keys and values are as torch.distributed's stores have them", 
   CHECK(store.compare_set("cs", "first", "second") == "second");
   CHECK(other.get("cs") == "second");
 
+  // An append has no answer; what the same client asks next has one, and by then the append is done.
   store.append("log", "one");
+  CHECK(store.check({"log"}));
   other.append("log", "+two");
+  CHECK(other.check({"log"}));
   CHECK(store.get("log") == "one+two");
 
   CHECK(store.delete_key("k"));
