@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddp_store and ddp_bench as their users run them.
+#include <sys/resource.h>
 #include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
@@ -78,6 +80,10 @@ TEST_CASE("ddp_store: a port that is taken and an option that is none are told a
 }
 
 TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody waiting", "[apps][integration]") {
+  rlimit files = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  files.rlim_cur = files.rlim_max;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
   StoreProcess store;
   TcpStore client("127.0.0.1", store.port, kDeadline);
   client.set("large", std::string(1 << 20, 'v'));
