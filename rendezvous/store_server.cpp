@@ -38,9 +38,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kReadBytes = 64 * 1024;     // at most, from one connection in one turn
-constexpr std::size_t kWriteBytes = 1024 * 1024;  // likewise
-constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;      // of the answer under way, if one was larger once
+constexpr std::size_t kReadBytes = 64 * 1024;        // at most, from one connection in one turn
+constexpr std::size_t kWriteBytes = 1024 * 1024;     // likewise
+constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the answer under way, if one was larger once
 constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
