@@ -44,6 +44,7 @@ constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the answer under way,
 constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
+constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
 constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
@@ -250,13 +251,13 @@ Session* StoreServer::Loop::find(ConnectionId id) const {
 // Pointers through a pipe: no lock, and they keep their order.
 void StoreServer::Loop::post(std::function<void(Loop&)> f) {
   auto* command = new std::function<void(Loop&)>(std::move(f));
-  while (::write(commands_[1], &command, sizeof command) < 0) DDP_CHECK(errno == EINTR, errno);
+  while (::write(commands_[1], &command, kCommandBytes) < 0) DDP_CHECK(errno == EINTR, errno);
 }
 
 void StoreServer::Loop::carry_out_commands() {
   std::array<std::function<void(Loop&)>*, 64> commands = {};
-  const auto size = ::read(commands_[0], commands.data(), sizeof commands);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(size, ssize_t{0})) / sizeof commands[0]; ++i) {
+  const auto size = ::read(commands_[0], commands.data(), commands.size() * kCommandBytes);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(size, ssize_t{0})) / kCommandBytes; ++i) {
     const std::unique_ptr<std::function<void(Loop&)>> command(commands[i]);
     (*command)(*this);
   }
