@@ -116,8 +116,12 @@ TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody 
   CHECK(client.get("large").size() == 1 << 20);
   const std::size_t after = store.resident();
   CAPTURE(before, after);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  WARN("skipped: the bound on resident memory; a sanitizer's own is many times ours");
+#else
   // Each that never reads may cost the answer of one batch; the others next to nothing.
   CHECK(after < before + 8 * 3 * (std::size_t{1} << 20) + 1000 * 2048);
+#endif
 }
 
 TEST_CASE("ddp_bench: each load ends and measures something", "[apps][integration]") {
