@@ -5,6 +5,7 @@
 usage: test_torchrun.py COLLECTIVE_WORKER
 """
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -27,8 +28,15 @@ def left_over(mark):
 
 def torchrun(*arguments):
     mark = uuid.uuid4().hex
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--no-python", *arguments]
-    job = subprocess.run(command, env={**os.environ, MARK: mark}, capture_output=True, text=True, timeout=200)
+    # --local-addr: else workers are told the machine's name, which not every container can resolve.
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--local-addr", "127.0.0.1",
+               "--no-python", *arguments]
+    try:
+        job = subprocess.run(command, env={**os.environ, MARK: mark}, capture_output=True, text=True, timeout=200)
+    except subprocess.TimeoutExpired:
+        for pid in left_over(mark):
+            os.kill(pid, signal.SIGKILL)
+        raise
     said = f"exit code {job.returncode}\nstdout:\n{job.stdout}\nstderr:\n{job.stderr}"
     assert job.returncode == 0, said
     assert not left_over(mark), said
