@@ -2,7 +2,6 @@
 #include "launcher/agent.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +25,7 @@
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/error.hpp"
+#include "rendezvous/file_limit.hpp"
 #include "rendezvous/link_stream.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -47,16 +47,6 @@ std::string host_name() {
   char name[256] = "localhost";
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-// The store has a connection for every worker of the job, and the usual limit of 1,024 is for programs that use
-// select(). Returns the limit as it was, which is the workers'.
-rlimit raise_limit_of_open_files() {
-  rlimit inherited = {};
-  getrlimit(RLIMIT_NOFILE, &inherited);
-  const rlimit raised = {inherited.rlim_max, inherited.rlim_max};
-  setrlimit(RLIMIT_NOFILE, &raised);
-  return inherited;
 }
 
 ExitStatus status_of(const siginfo_t& info) {
@@ -360,7 +350,7 @@ class Agent {
   }
 
   const LaunchConfig& config_;
-  const rlimit inherited_files_ = raise_limit_of_open_files();
+  const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
   Output output_;
   Log log_;
   AttemptFolder attempts_;

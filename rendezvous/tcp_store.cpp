@@ -25,6 +25,7 @@
 
 #include "rendezvous/c10d_protocol.hpp"
 #include "rendezvous/error.hpp"
+#include "rendezvous/net/listen.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -457,9 +458,7 @@ void TcpStore::Connection::fail(int error, const Request& request, Milliseconds 
   throw lost(request);
 }
 
-std::string TcpStore::Connection::name() const {
-  return "store " + (host_.find(':') == std::string::npos ? host_ : "[" + host_ + "]") + ":" + std::to_string(port_);
-}
+std::string TcpStore::Connection::name() const { return "store " + endpoint(host_, port_); }
 
 void TcpStore::Connection::close() {
   if (fd_ >= 0) ::close(fd_);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddp_bench: puts load on what we measure and prints one JSON object a line. Today: `store`, any c10d store on this
 // machine; scripts/bench_store starts the servers and prints the table.
-#include <sys/resource.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "apps/ddp_bench/store_load.hpp"
+#include "rendezvous/file_limit.hpp"
 
 namespace {
 
@@ -66,10 +65,7 @@ void print(const Measured& m) {
 }
 
 void bench_store(const StoreOptions& options) {
-  rlimit files = {};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
+  ddp::rendezvous::raise_file_limit();
   for (const std::string& name : options.scenarios) {
     for (const Measured& measured : scenarios().at(name)(options)) print(measured);
   }

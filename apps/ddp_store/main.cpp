@@ -4,7 +4,6 @@
 //
 // Prints its endpoint when it is ready and serves until SIGINT or SIGTERM. Then, and on SIGUSR1, prints what it has
 // done. Exit codes: 0, 1 cannot listen, 2 wrong usage.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,8 @@
 #include <vector>
 
 #include "rendezvous/error.hpp"
+#include "rendezvous/file_limit.hpp"
+#include "rendezvous/net/listen.hpp"
 #include "rendezvous/store_server.hpp"
 
 namespace {
@@ -75,31 +76,19 @@ void print(const StoreStatistics& s, bool json) {
   std::fflush(stdout);
 }
 
-// A connection is a file, and the usual limit of 1,024 is for programs that use select().
-void allow_many_files() {
-  rlimit files = {};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-}
-
-std::string endpoint(const std::string& address, std::uint16_t port) {
-  return (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":" + std::to_string(port);
-}
-
 void serve(const Options& options) {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  allow_many_files();
+  ddp::rendezvous::raise_file_limit();
 
   StoreServer::Options limits;
   limits.max_bytes = options.max_mib << 20;
   limits.say = [](const std::string& line) { std::fprintf(stderr, "ddp_store: %s\n", line.c_str()); };
   const StoreServer server(options.addresses, options.port, limits);
   std::string where;
-  for (const std::string& address : options.addresses) where += " " + endpoint(address, server.port());
+  for (const std::string& address : options.addresses) where += " " + ddp::rendezvous::endpoint(address, server.port());
   std::printf("listening on%s\n", where.c_str());
   std::fflush(stdout);
 

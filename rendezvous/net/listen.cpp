@@ -40,10 +40,6 @@ struct Address {
     const in6_addr& bytes = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
     return IN6_IS_ADDR_LOOPBACK(&bytes) || IN6_IS_ADDR_UNSPECIFIED(&bytes);
   }
-  // As people write it: [::1]:29500
-  std::string at(std::uint16_t number) const {
-    return (is_v6() ? "[" + text + "]" : text) + ":" + std::to_string(number);
-  }
 };
 
 Address parse(const std::string& text) {
@@ -92,7 +88,7 @@ bool family_is_missing(const Address& address, int error) {
 }
 
 [[noreturn]] void refuse(const Address& address, std::uint16_t port, int error) {
-  std::string message = "cannot listen on " + address.at(port) + ": ";
+  std::string message = "cannot listen on " + endpoint(address.text, port) + ": ";
   switch (error) {
     case EADDRINUSE: {
       const std::string owner = port == 0 ? "" : port_owner(port);
@@ -177,6 +173,10 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
   }
 }
 
+std::string endpoint(const std::string& host, std::uint16_t port) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+}
+
 std::string peer_of(int socket) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
@@ -186,7 +186,7 @@ std::string peer_of(int socket) {
       ::getnameinfo(address, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "a client";
   }
-  return (storage.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : std::string(host)) + ":" + port;
+  return endpoint(host, static_cast<std::uint16_t>(std::stoi(port)));
 }
 
 std::string port_owner(std::uint16_t port) {

@@ -19,6 +19,9 @@ struct Listeners {
 // (if that can be seen), what to do. Error{InvalidArgument}: not a numeric address.
 Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port);
 
+// A numeric host and a port as people write them: `10.0.0.7:4711`, `[::1]:4711`.
+std::string endpoint(const std::string& host, std::uint16_t port);
+
 // Whose connection this socket is: `10.0.0.7:4711`; "a client" if that cannot be told any more.
 std::string peer_of(int socket);
 
