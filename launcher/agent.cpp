@@ -62,7 +62,7 @@ class Agent {
         attempts_(config.log_dir, config.run_id),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
-        core_({.job = config.run_id,
+        core_({.job = {.id = config.run_id, .max_restarts = config.max_restarts},
                .incarnation = random_id(),
                .host = host_name(),
                .node_rank = 0,
@@ -135,9 +135,13 @@ class Agent {
   void connect() {
     rendezvous::LinkStream<rendezvous::Directive>::Socket socket(io_, asio::generic::stream_protocol(AF_UNIX, 0),
                                                                  coordinator_.connect_agent());
-    link_ = std::make_shared<rendezvous::LinkStream<rendezvous::Directive>>(
-        std::move(socket), [this](rendezvous::Directive directive) { handle(DirectiveArrived{std::move(directive)}); },
-        [this](const std::string& why) { handle(CoordinatorGone{why}); });
+    using Link = rendezvous::LinkStream<rendezvous::Directive>;
+    link_ = std::make_shared<Link>(
+        std::move(socket),
+        Link::Callbacks{
+            .on_message = [this](rendezvous::Directive directive) { handle(DirectiveArrived{std::move(directive)}); },
+            .on_heartbeat = {},
+            .on_closed = [this](const std::string& why) { handle(CoordinatorGone{why}); }});
     link_->start();
     link_->send(core_.state());
   }

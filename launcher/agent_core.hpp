@@ -25,7 +25,7 @@ namespace ddp::launcher {
 using TimePoint = std::chrono::steady_clock::time_point;
 
 struct AgentConfig {
-  std::string job;
+  rendezvous::JobShape job;
   std::string incarnation;
   std::string host;
   int node_rank = 0;

@@ -39,15 +39,17 @@ int Coordinator::connect_agent() {
   asio::post(io_, [this, end = ends[0]] {
     const AgentId id = next_agent_++;
     AgentLink::Socket socket(io_, asio::generic::stream_protocol(AF_UNIX, 0), end);
-    auto link = std::make_shared<AgentLink>(
-        std::move(socket),
-        [this, id](AgentState state) {
-          handle(AgentReported{id, std::move(state)});
-        },
-        [this, id](const std::string&) {
-          links_.erase(id);
-          handle(AgentGone{id});
-        });
+    auto link = std::make_shared<AgentLink>(std::move(socket),
+                                            AgentLink::Callbacks{.on_message =
+                                                                     [this, id](AgentState state) {
+                                                                       handle(AgentReported{id, std::move(state)});
+                                                                     },
+                                                                 .on_heartbeat = {},
+                                                                 .on_closed =
+                                                                     [this, id](const std::string&) {
+                                                                       links_.erase(id);
+                                                                       handle(AgentGone{id});
+                                                                     }});
     links_[id] = link;
     link->start();
   });

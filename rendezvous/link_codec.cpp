@@ -43,16 +43,20 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("message").get_to(f.message);
   j.at("stderr_tail").get_to(f.stderr_tail);
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, incarnation, host, node_rank, slots, round, phase, succeeded,
-                                   failures, stop_signal, unkillable)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, slots, round, phase,
+                                   succeeded, failures, stopped_because, stop_signal, unkillable, left)
 
 static void to_json(json& j, const Directive& d) {
-  j = {{"kind", d.kind},           {"round", d.round},   {"assignment", d.assignment}, {"stop_signal", d.stop_signal},
-       {"exit_code", d.exit_code}, {"reason", d.reason}, {"failures", d.failures}};
+  j = {{"kind", d.kind},           {"epoch", d.epoch},           {"lost_after_ms", d.lost_after.count()},
+       {"round", d.round},         {"assignment", d.assignment}, {"stop_signal", d.stop_signal},
+       {"exit_code", d.exit_code}, {"reason", d.reason},         {"failures", d.failures}};
   if (d.cause) j["cause"] = *d.cause;
 }
 static void from_json(const json& j, Directive& d) {
   j.at("kind").get_to(d.kind);
+  j.at("epoch").get_to(d.epoch);
+  d.lost_after = std::chrono::milliseconds(j.at("lost_after_ms").get<std::int64_t>());
   j.at("round").get_to(d.round);
   j.at("assignment").get_to(d.assignment);
   j.at("stop_signal").get_to(d.stop_signal);
@@ -90,12 +94,17 @@ json parse(std::string_view body) {
 
 std::string encode(const AgentState& state) { return frame(state, kAgentState); }
 std::string encode(const Directive& directive) { return frame(directive, kDirective); }
+std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 
-std::variant<NeedMoreBytes, AgentState, Directive, MalformedFrame> FrameDecoder::next() {
+std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame> FrameDecoder::next() {
   if (buffer_.size() < kLengthBytes) return NeedMoreBytes{};
   std::size_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) length = length << 8 | static_cast<unsigned char>(buffer_[i]);
   if (length > kMaxFrameBytes) return MalformedFrame{"a frame of " + std::to_string(length) + " bytes"};
+  if (length == 0) {
+    buffer_.erase(0, kLengthBytes);
+    return Heartbeat{};
+  }
   if (buffer_.size() < kLengthBytes + length) return NeedMoreBytes{};
   try {
     const json message = parse(std::string_view(buffer_).substr(kLengthBytes, length));

@@ -3,6 +3,7 @@
 // kMaxDepth deep; text that is not UTF-8 is mended before it is sent. JSON is seen in link_codec.cpp only.
 //
 //     00 00 00 3c  {"type":"directive","kind":"wait","round":0,...}
+//     00 00 00 00  a heartbeat
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@ inline constexpr int kMaxDepth = 16;
 
 std::string encode(const AgentState& state);
 std::string encode(const Directive& directive);
+std::string encode(const Heartbeat&);  // an empty frame: nothing to parse, thousands come each second
 
 struct NeedMoreBytes {};
 struct MalformedFrame {
@@ -30,7 +32,7 @@ struct MalformedFrame {
 class FrameDecoder {
  public:
   void feed(std::string_view bytes) { buffer_.append(bytes); }
-  std::variant<NeedMoreBytes, AgentState, Directive, MalformedFrame> next();
+  std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame> next();
 
  private:
   std::string buffer_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an agent and the coordinator say to each other: two messages, each the sender's whole state.
+// What an agent and the coordinator say to each other: two messages, each the sender's whole state, and heartbeats.
 //
 //     agent ── AgentState ──▶ coordinator      what I am, what my workers are doing, what I want
 //     agent ◀── Directive ── coordinator      what this node shall do now
+//     agent ◀─ Heartbeat ─▶ coordinator       I am there; the coordinator answers each with one
 //
 // The link is level-triggered: each side sends its state when it changes and again after every connect, so a lost,
 // repeated or late message needs no special code. A message about an older round is ignored.
@@ -16,6 +17,7 @@
 
 namespace ddp::rendezvous {
 
+using TimePoint = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
 
 // How a process ended.
@@ -55,18 +57,32 @@ enum class WorkersPhase {
   Stopping,  // workers of `round` were told to end
 };
 
+// What every host of a job must have been told alike.
+struct JobShape {
+  std::string id;  // --rdzv-id
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+  bool node_ranks_given = false;  // static: by --node-rank; else the coordinator gives them
+  bool operator==(const JobShape&) const = default;
+};
+
 struct AgentState {
-  std::string job;          // run id; both sides must agree on it
+  JobShape job;
+  std::string epoch;        // of the coordinator that this agent serves; empty: of none yet
   std::string incarnation;  // names this agent process
   std::string host;
-  int node_rank = 0;
-  int slots = 0;  // workers this node runs
-  int round = 0;  // the newest round this node ran; 0: none yet
+  std::vector<std::string> addresses;  // numeric, this node's own but for loopback: its workers come from there
+  int node_rank = 0;                   // as the user gave it, if job.node_ranks_given
+  int slots = 0;                       // workers this node runs
+  int round = 0;                       // the newest round this node was told of; 0: none yet
   WorkersPhase phase = WorkersPhase::Idle;
   bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
   std::vector<WorkerFailure> failures;  // of `round`, in the order they were noticed
-  int stop_signal = 0;                  // the user told this agent to end the job with this signal, else 0
+  std::string stopped_because;          // why this node ended `round` by itself; empty: it did not
+  int stop_signal = 0;                  // the user told this agent to stop with this signal, else 0
   std::vector<int> unkillable;          // pids that outlived SIGKILL
+  bool left = false;                    // its last word: nothing runs here any more, and this agent goes
   bool operator==(const AgentState&) const = default;
 };
 
@@ -78,19 +94,21 @@ struct Assignment {
   int world_size = 0;
   int restart_count = 0;
   int max_restarts = 0;
-  std::string master_addr;
+  std::string master_addr;  // empty: the address by which this agent reached the coordinator
   std::uint16_t master_port = 0;
   bool operator==(const Assignment&) const = default;
 };
 
 struct Directive {
   enum class Kind {
-    Wait,  // nothing to do yet
+    Wait,  // nothing to do yet; `reason` says for what or whom
     Run,   // run the workers of `round` as `assignment` says
     Stop,  // end the workers of `round` with `stop_signal`, then report Idle
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;
+  std::string epoch;                        // of the coordinator
+  std::chrono::milliseconds lost_after{0};  // a node that is silent for so long counts as lost; 0: never
   int round = 0;
   Assignment assignment;                // Run
   int stop_signal = 0;                  // Stop
@@ -100,5 +118,7 @@ struct Directive {
   std::vector<WorkerFailure> failures;  // Exit: all failures of the last round, the cause among them
   bool operator==(const Directive&) const = default;
 };
+
+struct Heartbeat {};
 
 }  // namespace ddp::rendezvous

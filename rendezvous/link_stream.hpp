@@ -20,11 +20,13 @@ template <typename Message>
 class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
  public:
   using Socket = asio::generic::stream_protocol::socket;
-  using OnMessage = std::function<void(Message)>;
-  using OnClosed = std::function<void(const std::string& why)>;
+  struct Callbacks {
+    std::function<void(Message)> on_message;
+    std::function<void()> on_heartbeat;
+    std::function<void(const std::string& why)> on_closed;
+  };
 
-  LinkStream(Socket socket, OnMessage on_message, OnClosed on_closed)
-      : socket_(std::move(socket)), on_message_(std::move(on_message)), on_closed_(std::move(on_closed)) {}
+  LinkStream(Socket socket, Callbacks callbacks) : socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
 
   void start() { read(); }
 
@@ -37,8 +39,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
 
   // Silent: on_closed is not called.
   void stop() {
-    on_message_ = nullptr;
-    on_closed_ = nullptr;
+    callbacks_ = {};
     boost::system::error_code ignored;
     socket_.close(ignored);
   }
@@ -59,7 +60,12 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
       if (std::holds_alternative<NeedMoreBytes>(next)) return true;
       if (auto* message = std::get_if<Message>(&next)) {
         // A copy: the callback may stop() this stream, which drops the original.
-        if (const OnMessage on_message = on_message_) on_message(std::move(*message));
+        if (const auto on_message = callbacks_.on_message) on_message(std::move(*message));
+        if (!socket_.is_open()) return false;
+        continue;
+      }
+      if (std::holds_alternative<Heartbeat>(next)) {
+        if (const auto on_heartbeat = callbacks_.on_heartbeat) on_heartbeat();
         if (!socket_.is_open()) return false;
         continue;
       }
@@ -80,14 +86,13 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   }
 
   void fail(const std::string& why) {
-    const OnClosed on_closed = std::move(on_closed_);
+    const auto on_closed = std::move(callbacks_.on_closed);
     stop();
     if (on_closed) on_closed(why);
   }
 
   Socket socket_;
-  OnMessage on_message_;
-  OnClosed on_closed_;
+  Callbacks callbacks_;
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
   std::deque<std::string> outgoing_;

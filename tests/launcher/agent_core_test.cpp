@@ -16,7 +16,7 @@ namespace {
 
 // An agent of two workers with 5 s of grace, and the actions of its last step.
 struct Fixture {
-  AgentCore core{{.job = "j", .incarnation = "i", .host = "a", .workers = 2, .shutdown_timeout = seconds(5)}};
+  AgentCore core{{.job = {.id = "j"}, .incarnation = "i", .host = "a", .workers = 2, .shutdown_timeout = seconds(5)}};
   TimePoint now{};
   std::vector<AgentAction> actions;
 

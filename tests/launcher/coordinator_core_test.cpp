@@ -11,7 +11,7 @@ namespace {
 
 AgentState agent_on(const std::string& host, int node_rank, int slots) {
   AgentState state;
-  state.job = "j";
+  state.job.id = "j";
   state.incarnation = host;
   state.host = host;
   state.node_rank = node_rank;

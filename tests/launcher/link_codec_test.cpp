@@ -9,7 +9,10 @@ namespace {
 
 AgentState some_state() {
   AgentState state;
-  state.job = "job7";
+  state.job = {.id = "job7", .min_nodes = 1, .max_nodes = 4, .max_restarts = 3, .node_ranks_given = true};
+  state.epoch = "e";
+  state.addresses = {"10.0.0.2", "fd00::2"};
+  state.stopped_because = "no word for 10 s";
   state.incarnation = "0123456789abcdef";
   state.host = "node-b";
   state.slots = 8;
@@ -32,6 +35,8 @@ AgentState some_state() {
 Directive some_directive() {
   Directive directive;
   directive.kind = Directive::Kind::Run;
+  directive.epoch = "e";
+  directive.lost_after = std::chrono::seconds(15);
   directive.round = 4;
   directive.assignment = {0, 1, 0, 8, 1, 3, "127.0.0.1", 29500};
   directive.reason = "restart 1 of 3";
@@ -43,22 +48,24 @@ Directive some_directive() {
 }  // namespace
 
 TEST_CASE("link codec: what is sent is what arrives, however the bytes are split", "[rendezvous][unit]") {
-  const std::string bytes = encode(some_state()) + encode(some_directive());
+  const std::string bytes = encode(some_state()) + encode(Heartbeat{}) + encode(some_directive());
   for (std::size_t piece = 1; piece < bytes.size(); piece += 37) {
     FrameDecoder decoder;
-    int states = 0, directives = 0;
+    int states = 0, directives = 0, heartbeats = 0;
     for (std::size_t at = 0; at < bytes.size(); at += piece) {
       decoder.feed(std::string_view(bytes).substr(at, piece));
       while (true) {
         auto next = decoder.next();
         if (std::holds_alternative<NeedMoreBytes>(next)) break;
         if (auto* state = std::get_if<AgentState>(&next)) states += *state == some_state();
+        heartbeats += std::holds_alternative<Heartbeat>(next);
         if (auto* directive = std::get_if<Directive>(&next)) directives += *directive == some_directive();
         REQUIRE_FALSE(std::holds_alternative<MalformedFrame>(next));
       }
     }
     CHECK(states == 1);
     CHECK(directives == 1);
+    CHECK(heartbeats == 1);
   }
 }
 
