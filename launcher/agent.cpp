@@ -63,13 +63,15 @@ class Agent {
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
         core_({.job = {.id = config.run_id, .max_restarts = config.max_restarts},
-               .incarnation = random_id(),
+               .incarnation = incarnation_,
                .host = host_name(),
                .node_rank = 0,
                .workers = config.workers,
                .shutdown_timeout = config.shutdown_timeout}),
-        coordinator_({.job = config.run_id, .nodes = 1, .max_restarts = config.max_restarts}, config.store_addresses,
-                     config.master_port, config.master_addr,
+        coordinator_({.job = {.id = config.run_id, .max_restarts = config.max_restarts},
+                      .epoch = random_id(),
+                      .own_incarnation = incarnation_},
+                     config.store_addresses, config.master_port, config.master_addr,
                      {.say = [this](const std::string& line) { log_.warning(line); }}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd) {
@@ -141,9 +143,9 @@ class Agent {
         Link::Callbacks{
             .on_message = [this](rendezvous::Directive directive) { handle(DirectiveArrived{std::move(directive)}); },
             .on_heartbeat = {},
-            .on_closed = [this](const std::string& why) { handle(CoordinatorGone{why}); }});
+            .on_closed = [this](const std::string& why) { handle(LinkDown{why}); }});
     link_->start();
-    link_->send(core_.state());
+    handle(LinkUp{});
   }
 
   // Whoever has died: workers, and what dead workers left behind.
@@ -329,6 +331,10 @@ class Agent {
 
   void carry_out(const Report& action) { link_->send(action.state); }
 
+  void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
+
+  void carry_out(const Reconnect&) {}
+
   void carry_out(const Say& action) { log_.warning(action.text); }
 
   void carry_out(const Leave& action) {
@@ -358,6 +364,7 @@ class Agent {
   Output output_;
   Log log_;
   AttemptFolder attempts_;
+  std::string incarnation_ = random_id();
   Environment inherited_;
   std::optional<std::string> visible_gpus_;
   AgentCore core_;

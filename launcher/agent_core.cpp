@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
+#include <utility>
 
 #include "rendezvous/check.hpp"
 
@@ -11,11 +13,25 @@ namespace ddp::launcher {
 using rendezvous::Directive;
 using rendezvous::WorkerFailure;
 using rendezvous::WorkersPhase;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr int kBeatsPerLife = 15;  // of lost_after; one a second by default
+constexpr std::chrono::seconds kFirstNews{2};
+constexpr std::chrono::seconds kBetweenNews{5};
+
+std::string in_seconds(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+}  // namespace
 
 AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.job = config_.job;
   state_.incarnation = config_.incarnation;
   state_.host = config_.host;
+  state_.addresses = config_.addresses;
   state_.node_rank = config_.node_rank;
   state_.slots = config_.workers;
 }
@@ -24,29 +40,142 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
   if (phase_ == Phase::Left) return;  // whatever still comes in, the job is over
   now_ = now;
   actions_ = &actions;
+  if (!started_) {
+    started_ = heard_ = now;
+    next_news_ = now + kFirstNews;
+  }
   std::visit([this](const auto& e) { on(e); }, event);
   actions_ = nullptr;
 }
 
+// ---- The link ----
+
+void AgentCore::on(const LinkUp&) {
+  linked_ = true;
+  heard_ = now_;
+  if (cut_) act(Say{"the link to the coordinator is back"});
+  cut_.reset();
+  if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+  report();
+}
+
+void AgentCore::on(const LinkDown& event) {
+  linked_ = false;
+  why_not_linked_ = event.why;
+  next_beat_.reset();
+  if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
+  if (!joined()) return;  // not one word came over it
+  cut_ = now_;
+  act(Say{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
+}
+
+void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
+
+void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
+
+void AgentCore::on(const BeatArrived&) { heard_ = now_; }
+
+// The lease of this node's workers; see the head of agent_core.hpp.
+std::optional<TimePoint> AgentCore::kill_at() const {
+  if (!joined() || lost_after_.count() == 0 || !has_running_workers()) return std::nullopt;
+  const TimePoint silent = heard_ + lost_after_ * 2 / 3;
+  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;
+}
+
+void AgentCore::watch_link() {
+  if (!joined()) {
+    if (now_ >= *started_ + config_.join_timeout) {
+      return end(1, "no coordinator at " + config_.coordinator + " within " + in_seconds(config_.join_timeout) +
+                        " (--rdzv-conf join_timeout): " + why_not_linked_);
+    }
+    if (!linked_ && now_ >= *next_news_) {
+      next_news_ = now_ + kBetweenNews;
+      act(Say{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
+              in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
+    }
+    return;
+  }
+  if (lost_after_.count() == 0) return;
+  const auto silence = now_ - heard_;
+  if (const auto lease = kill_at(); lease && now_ >= *lease) {
+    state_.stopped_because =
+        "it had lost the coordinator (" + (cut_ ? why_not_linked_ : "no word for " + in_seconds(silence)) + ")";
+    act(Say{"killing the workers of this node: " + state_.stopped_because});
+    kill();
+  }
+  if (silence >= lost_after_) {
+    return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
+                      in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
+  }
+  if (!linked_) return;
+  if (silence >= lost_after_ / 3 && now_ - reconnected_ >= lost_after_ / 3) {
+    reconnected_ = now_;
+    return act(Reconnect{"no word for " + in_seconds(silence)});
+  }
+  if (!next_beat_ || now_ >= *next_beat_) {
+    next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+    act(SendBeat{});
+  }
+}
+
+std::optional<TimePoint> AgentCore::wake_at() const {
+  std::optional<TimePoint> soonest;
+  const auto consider = [&](std::optional<TimePoint> time) {
+    if (time && (!soonest || *time < *soonest)) soonest = time;
+  };
+  consider(deadline_);
+  consider(decision_until_);
+  if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
+  if (!joined()) {
+    consider(*started_ + config_.join_timeout);
+    if (!linked_) consider(next_news_);
+  } else if (lost_after_.count() > 0 && !exit_) {
+    consider(kill_at());
+    consider(heard_ + lost_after_);
+    if (linked_) consider(next_beat_);
+  }
+  return soonest;
+}
+
+// ---- Directives ----
+
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
+  if (joined() && directive.epoch != state_.epoch) {
+    return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
+  }
+  state_.epoch = directive.epoch;
+  heard_ = now_;
+  lost_after_ = directive.lost_after;
+  if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   if (directive.round < state_.round) return;  // about a round that is past
   switch (directive.kind) {
     case Directive::Kind::Wait:
+      if (!directive.reason.empty()) act(Say{directive.reason});
       break;
     case Directive::Kind::Run:
       if (directive.round > state_.round) run(directive);  // else a repetition
       break;
     case Directive::Kind::Stop:
+      decision_until_.reset();
       if (directive.round > state_.round) {  // a round this node never started
         state_.round = directive.round;
         state_.failures.clear();
         state_.succeeded = false;
+        state_.stopped_because.clear();
         if (phase_ == Phase::Idle) report();
       }
-      if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(directive.stop_signal);
+      next_.reset();
+      if (directive.stop_signal == SIGKILL) {
+        if (has_running_workers()) kill();
+      } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
+        if (config_.job.max_nodes > 1) act(Say{"stopping: " + directive.reason});
+        workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
+        stop(directive.stop_signal);
+      }
       break;
     case Directive::Kind::Exit:
+      decision_until_.reset();
       if (phase_ == Phase::Idle) return leave(directive);
       exit_ = directive;  // workers first
       if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
@@ -54,8 +183,14 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
 }
 
+// ---- Workers ----
+
 void AgentCore::run(const Directive& directive) {
-  DDP_CHECK(phase_ == Phase::Idle, static_cast<int>(phase_), directive.round);
+  if (phase_ != Phase::Idle) {  // the coordinator thought so: it is told when it is true
+    next_ = directive;
+    if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+    return;
+  }
   if (!directive.reason.empty()) act(Say{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
@@ -64,6 +199,7 @@ void AgentCore::run(const Directive& directive) {
   state_.phase = WorkersPhase::Running;
   state_.succeeded = false;
   state_.failures.clear();
+  state_.stopped_because.clear();
   state_.unkillable.clear();
   phase_ = Phase::Starting;
   act(StartWorkers{assignment_});
@@ -73,6 +209,9 @@ void AgentCore::on(const WorkersStarted& event) {
   DDP_CHECK(event.pids.size() == workers_.size(), event.pids.size(), workers_.size());
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = event.pids[i];
   if (phase_ == Phase::Starting) phase_ = Phase::Running;
+  // A stop that came meanwhile met nobody.
+  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});
+  if (phase_ == Phase::Killing) act(KillDescendants{});
   report();
 }
 
@@ -103,9 +242,9 @@ void AgentCore::on(const WorkerExited& event) {
     failure.time = event.time;
     failure.message = event.message;
     // In a round that is being stopped a death is our doing, unless it was under way before.
-    failure.already_exiting = first || workers_exiting_.count(event.local_rank) != 0;
+    failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(event.local_rank) != 0;
     failure.stopped_by_ddprun = told_to_stop_ && !failure.already_exiting;
-    if (first) workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
+    if (first && !told_to_stop_) workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
     state_.failures.push_back(std::move(failure));
   }
   if (!workers_live()) {
@@ -135,43 +274,55 @@ void AgentCore::become_idle() {
   state_.phase = WorkersPhase::Idle;
   state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
   report();
-  if (exit_) leave(*exit_);
+  if (exit_) return leave(*exit_);
+  if (next_) run(*std::exchange(next_, std::nullopt));
 }
 
+// ---- The end ----
+
 void AgentCore::on(const StopSignal& event) {
-  if (state_.stop_signal != 0) {
-    if (phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping) {
-      act(Say{"second signal: killing the workers"});
-      kill();
-    }
-    return;
+  if (state_.stop_signal == 0) {
+    users_signal_ = state_.stop_signal = event.signal;
+    if (!linked_) return decide_alone();
+    decision_until_ = now_ + kDecisionWithin;
+    return report();
   }
-  state_.stop_signal = event.signal;
+  if (has_running_workers()) {
+    act(Say{"second signal: killing the workers"});
+    kill();
+  }
+  state_.stop_signal = SIGKILL;
   report();
+  if (!config_.coordinator.empty()) decide_alone();  // else its coordinator has to tell the others
+}
+
+void AgentCore::decide_alone() {
+  decision_until_.reset();
+  const int signal = users_signal_;
+  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
+  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");
 }
 
 void AgentCore::on(const GuardianGone&) {
-  Directive killed;
-  killed.kind = Directive::Kind::Exit;
-  killed.exit_code = 128 + SIGKILL;
-  killed.reason = "ddprun's guardian process was killed";
-  exit_ = killed;
-  if (phase_ == Phase::Idle) return leave(killed);
-  if (phase_ != Phase::Clearing) kill();
+  state_.stopped_because = "ddprun's guardian process was killed";
+  if (has_running_workers()) kill();
+  end(128 + SIGKILL, state_.stopped_because);
 }
 
-void AgentCore::on(const CoordinatorGone& event) {
-  Directive lost;
-  lost.kind = Directive::Kind::Exit;
-  lost.exit_code = 1;
-  lost.reason = "the link to the coordinator broke: " + event.why;
-  exit_ = lost;
-  if (phase_ == Phase::Idle) return leave(lost);
+// This agent leaves, whatever the coordinator says; workers first.
+void AgentCore::end(int exit_code, std::string reason) {
+  Directive exit;
+  exit.kind = Directive::Kind::Exit;
+  exit.exit_code = exit_code;
+  exit.reason = std::move(reason);
+  if (phase_ == Phase::Idle) return leave(exit);
+  if (!exit_) exit_ = exit;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
 }
 
 void AgentCore::stop(int signal) {
   phase_ = Phase::Stopping;
+  stop_signal_ = signal;
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
@@ -186,12 +337,16 @@ void AgentCore::kill() {
 }
 
 void AgentCore::on(const Tick&) {
-  if (!deadline_ || now_ < *deadline_) return;
+  if (deadline_ && now_ >= *deadline_) escalate();
+  if (decision_until_ && now_ >= *decision_until_) decide_alone();
+  if (!config_.coordinator.empty() && phase_ != Phase::Left && !exit_) watch_link();
+}
+
+void AgentCore::escalate() {
   switch (phase_) {
     case Phase::Stopping:
-      act(Say{"the workers did not end within " +
-              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(config_.shutdown_timeout).count()) +
-              " s (--shutdown-timeout): killing them"});
+      act(Say{"the workers did not end within " + in_seconds(config_.shutdown_timeout) +
+              " (--shutdown-timeout): killing them"});
       kill();
       break;
     case Phase::Killing:
@@ -215,8 +370,15 @@ void AgentCore::on(const Tick&) {
 void AgentCore::leave(Directive directive) {
   phase_ = Phase::Left;
   deadline_.reset();
+  decision_until_.reset();
+  state_.left = true;
+  report();
   const int exit_code = directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;
   act(Leave{exit_code, std::move(directive), state_.unkillable});
+}
+
+bool AgentCore::has_running_workers() const {
+  return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping;
 }
 
 bool AgentCore::workers_live() const {

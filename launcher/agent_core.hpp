@@ -9,6 +9,10 @@
 // Invariants: workers act only in the newest round this node was told of; Idle is reported only when every process of
 // the round, descendants too, is reaped or was found to be unkillable; a worker that dies after this node told it to
 // end is never reported as a cause.
+//
+// The coordinator counts a node as lost after lost_after without a word (its Directives say how long), or when a link
+// that broke does not come back within kReconnectWindow; then the job goes on without it. So that no worker of this
+// node is left by then, they are killed after two thirds of either; after all of lost_after this agent leaves.
 #pragma once
 
 #include <chrono>
@@ -22,23 +26,40 @@
 
 namespace ddp::launcher {
 
-using TimePoint = std::chrono::steady_clock::time_point;
+using rendezvous::TimePoint;
 
 struct AgentConfig {
   rendezvous::JobShape job;
   std::string incarnation;
   std::string host;
+  std::vector<std::string> addresses = {};  // this node's, numeric
   int node_rank = 0;
   int workers = 1;
+  std::string coordinator = {};  // where it is looked for, in words: `10.0.0.1:29500`; empty: in this process
+  std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // stop signal to SIGKILL
 };
 
 // From SIGKILL until a process counts as unkillable (stuck in the kernel).
 inline constexpr std::chrono::seconds kUnkillableAfter{10};
+// The coordinator's answer to a stop signal; then this node acts alone.
+inline constexpr std::chrono::seconds kDecisionWithin{2};
 
 // ---- events ----
+struct LinkUp {};
+struct LinkDown {  // the link broke; the driver is at it to get another one
+  std::string why;
+};
+struct LinkFailed {  // a try to get one
+  std::string why;
+};
+struct LinkRefused {  // for good
+  std::string why;
+};
+struct BeatArrived {};
 struct DirectiveArrived {
   rendezvous::Directive directive;
+  std::vector<int> exiting = {};  // Stop: local ranks of workers that are already on their way out
 };
 struct WorkersStarted {  // all of them, and the gate is open
   std::vector<int> pids;
@@ -64,12 +85,9 @@ struct StopSignal {  // the user wants the job to end; again: at once
   int signal = 0;
 };
 struct GuardianGone {};
-struct CoordinatorGone {
-  std::string why;
-};
 struct Tick {};
-using AgentEvent = std::variant<DirectiveArrived, WorkersStarted, SpawnFailed, WorkerExited, AllGone, StopSignal,
-                                GuardianGone, CoordinatorGone, Tick>;
+using AgentEvent = std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived,
+                                WorkersStarted, SpawnFailed, WorkerExited, AllGone, StopSignal, GuardianGone, Tick>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -80,8 +98,12 @@ struct SignalWorkers {  // the process group of each live worker
 };
 struct KillDescendants {};   // SIGKILL for everything below this agent
 struct ClearDescendants {};  // all workers have exited: kill what they left, reap it, answer AllGone
-struct Report {
+struct Report {              // if there is a link
   rendezvous::AgentState state;
+};
+struct SendBeat {};
+struct Reconnect {  // the link says nothing any more: drop it, try another one
+  std::string why;
 };
 struct Say {
   std::string text;
@@ -91,7 +113,8 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, ClearDescendants, Report, Say, Leave>;
+using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, ClearDescendants, Report, SendBeat,
+                                 Reconnect, Say, Leave>;
 
 class AgentCore {
  public:
@@ -99,13 +122,17 @@ class AgentCore {
 
   void step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions);
   // When to send a Tick; early and extra ones are harmless.
-  std::optional<TimePoint> wake_at() const { return deadline_; }
-  // What the coordinator is told on connecting.
+  std::optional<TimePoint> wake_at() const;
   const rendezvous::AgentState& state() const { return state_; }
 
  private:
   enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
 
+  void on(const LinkUp& event);
+  void on(const LinkDown& event);
+  void on(const LinkFailed& event);
+  void on(const LinkRefused& event);
+  void on(const BeatArrived& event);
   void on(const DirectiveArrived& event);
   void on(const WorkersStarted& event);
   void on(const SpawnFailed& event);
@@ -113,15 +140,23 @@ class AgentCore {
   void on(const AllGone& event);
   void on(const StopSignal& event);
   void on(const GuardianGone& event);
-  void on(const CoordinatorGone& event);
   void on(const Tick& event);
 
   void run(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
   void become_idle();
+  void end(int exit_code, std::string reason);
   void leave(rendezvous::Directive directive);
-  void report() { act(Report{state_}); }
+  void escalate();
+  void decide_alone();
+  void watch_link();
+  bool joined() const { return !state_.epoch.empty(); }
+  bool has_running_workers() const;
+  std::optional<TimePoint> kill_at() const;
+  void report() {
+    if (linked_) act(Report{state_});  // else on the next LinkUp
+  }
   template <typename Action>
   void act(Action action) {
     actions_->push_back(std::move(action));
@@ -141,8 +176,22 @@ class AgentCore {
   std::vector<Worker> workers_;                // by local rank
   std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure
   bool told_to_stop_ = false;                  // this round's workers were
+  std::optional<rendezvous::Directive> next_;  // a round to run once idle
   std::optional<rendezvous::Directive> exit_;  // leave with it once idle
-  std::optional<TimePoint> deadline_;
+  int stop_signal_ = 0;                        // of the stop under way
+  std::optional<TimePoint> deadline_;          // likewise
+  int users_signal_ = 0;                       // the first one
+  std::optional<TimePoint> decision_until_;    // after a stop signal
+
+  // The link.
+  bool linked_ = false;
+  std::string why_not_linked_ = "not tried yet";
+  std::optional<TimePoint> started_;  // the first step
+  TimePoint heard_;                   // the coordinator's newest word
+  std::optional<TimePoint> cut_;      // since when a link that was there is broken
+  std::chrono::milliseconds lost_after_{0};
+  std::optional<TimePoint> next_beat_, next_news_;
+  TimePoint reconnected_;  // for its silence
   TimePoint now_;
   std::vector<AgentAction>* actions_ = nullptr;
 };

@@ -46,9 +46,9 @@ int Coordinator::connect_agent() {
                                                                      },
                                                                  .on_heartbeat = {},
                                                                  .on_closed =
-                                                                     [this, id](const std::string&) {
+                                                                     [this, id](const std::string& why) {
                                                                        links_.erase(id);
-                                                                       handle(AgentGone{id});
+                                                                       handle(AgentGone{id, why});
                                                                      }});
     links_[id] = link;
     link->start();
@@ -58,7 +58,7 @@ int Coordinator::connect_agent() {
 
 void Coordinator::handle(const CoordinatorEvent& event) {
   std::vector<CoordinatorAction> actions;
-  core_.step(event, actions);
+  core_.step(std::chrono::steady_clock::now(), event, actions);
   for (const CoordinatorAction& action : actions) {
     std::visit([this](const auto& a) { carry_out(a); }, action);
   }
@@ -68,6 +68,10 @@ void Coordinator::carry_out(const SendDirective& action) {
   const auto link = links_.find(action.agent);
   if (link != links_.end()) link->second->send(action.directive);
 }
+
+void Coordinator::carry_out(const SendBeat&) {}
+void Coordinator::carry_out(const CloseLink&) {}
+void Coordinator::carry_out(const CoordinatorSays&) {}
 
 void Coordinator::carry_out(const OpenStore& action) {
   // The first round finds the store as it was made; later ones get an empty one on the same port, which is safe since

@@ -34,8 +34,11 @@ class Coordinator {
   using AgentLink = LinkStream<AgentState>;
   void handle(const CoordinatorEvent& event);
   void carry_out(const SendDirective& action);
+  void carry_out(const SendBeat& action);
+  void carry_out(const CloseLink& action);
   void carry_out(const OpenStore& action);
   void carry_out(const PublishFailure& action);
+  void carry_out(const CoordinatorSays& action);
 
   CoordinatorCore core_;
   StoreServer store_;

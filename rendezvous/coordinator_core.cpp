@@ -5,185 +5,704 @@
 #include <csignal>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 namespace ddp::rendezvous {
 
 namespace {
 
-bool is_idle(const AgentState& state, int round) { return state.phase == WorkersPhase::Idle && state.round == round; }
-bool has_succeeded(const AgentState& state, int round) { return is_idle(state, round) && state.succeeded; }
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenLooks{500};     // at who has fallen silent
+constexpr milliseconds kOverslept{2000};       // between two steps: this process was stopped, not the others
+constexpr std::chrono::seconds kFirstNews{2};  // most jobs are complete before
+constexpr int kMaxSlots = 65536;
+constexpr std::size_t kNamesInNews = 8;
+constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
 
 std::string signal_name(int signal) { return std::string("SIG") + sigabbrev_np(signal); }
+
+std::string in_seconds(milliseconds time) {
+  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
+  return std::to_string(time.count()) + " ms";
+}
+
+std::string nnodes(const JobShape& job) {
+  const std::string max = std::to_string(job.max_nodes);
+  return job.min_nodes == job.max_nodes ? max : std::to_string(job.min_nodes) + ":" + max;
+}
 
 }  // namespace
 
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   if (failures.empty()) return nullptr;
-  const auto earliest =
-      std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
-  const auto order = [&](const WorkerFailure& f) {
-    const bool at_once = f.already_exiting && f.host == earliest->host;
-    return std::tuple(f.stopped_by_ddprun, !(at_once && f.status.signal != 0), f.time);
+  const WorkerFailure& first = failures.front();
+  const auto crashed = [&](const WorkerFailure& f) {
+    // Of another node an abort tells nothing: it is how PyTorch's workers end when they lose a peer.
+    return f.already_exiting && f.status.signal != 0 && (f.host == first.host || f.status.signal != SIGABRT);
   };
-  return &*std::min_element(failures.begin(), failures.end(),
-                            [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {
+    return std::tuple(a.stopped_by_ddprun, !crashed(a)) < std::tuple(b.stopped_by_ddprun, !crashed(b));
+  });
 }
 
-void CoordinatorCore::step(const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
+void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
+  now_ = now;
   actions_ = &actions;
+  forgive_own_sleep();
+  last_step_ = now;
   std::visit([this](const auto& e) { on(e); }, event);
   actions_ = nullptr;
 }
 
-void CoordinatorCore::on(const AgentReported& event) {
-  const bool is_new = agents_.insert_or_assign(event.agent, event.state).second;
-  if (is_new) send(event.agent, Directive{});  // a level-triggered link answers every connect
+std::optional<TimePoint> CoordinatorCore::wake_at() const {
+  std::optional<TimePoint> soonest;
+  for (const auto& time : {gather_wake_, next_look_, next_news_, farewell_until_}) {
+    if (time && (!soonest || *time < *soonest)) soonest = time;
+  }
+  return soonest;
+}
+
+void CoordinatorCore::on(const CoordinatorTick&) {
+  if (next_look_ && now_ >= *next_look_) {
+    next_look_ = now_ + kBetweenLooks;
+    look_for_lost();
+  }
+  if (next_news_ && now_ >= *next_news_) tell_news();
+  if (farewell_until_ && now_ >= *farewell_until_) farewell();
   advance();
 }
 
+// ---- Nodes come and go ----
+
+void CoordinatorCore::on(const AgentReported& event) {
+  const auto known = nodes_.find(event.state.incarnation);
+  if (known == nodes_.end()) {
+    if (!event.state.left) welcome(event);
+    return;
+  }
+  Node& node = known->second;
+  if (event.agent < node.link) return;  // on a link that has been replaced
+  const bool is_new_link = event.agent > node.link;
+  if (is_new_link) {
+    if (!node.cut) actions_->push_back(CloseLink{node.link});
+    if (node.cut) --cut_;
+    links_.erase(node.link);
+    links_[event.agent] = event.state.incarnation;
+    node.link = event.agent;
+    node.cut.reset();
+    node.address = event.address;
+  }
+  node.state = event.state;
+  count(node);
+  word_from(node);
+  if (node.state.left) {
+    const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
+    return lose(event.state.incarnation, now_, "node " + named(node) + " left the job" + why);
+  }
+  if (is_new_link) send(node, node.directive);  // the link is level-triggered
+  look_at(event.state.incarnation);
+}
+
+void CoordinatorCore::welcome(const AgentReported& event) {
+  const AgentState& state = event.state;
+  if (const std::string reason = why_not(state); !reason.empty()) return refuse(event.agent, reason);
+  if (over()) {
+    actions_->push_back(SendDirective{event.agent, *exit_});
+    return;
+  }
+  Node& node = nodes_[state.incarnation];
+  links_[event.agent] = state.incarnation;
+  node.state = state;
+  node.address = event.address;
+  node.link = event.agent;
+  node.arrival = ++arrivals_;
+  node.heard = now_;
+  if (config_.job.node_ranks_given) {
+    claim_rank(node);
+    if (!nodes_.contains(state.incarnation)) return;
+  }
+  count(node);
+  if (!is_own(node) && !next_look_) next_look_ = now_ + kBetweenLooks;
+  if (state.phase == WorkersPhase::Idle) {
+    const bool is_spare = job_.phase != Phase::Gathering && present_ >= config_.job.max_nodes;
+    send(node, make(Directive::Kind::Wait, is_spare ? kSpare : ""));
+  } else {  // was lost, and comes back with the workers of a round that is over
+    Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
+    stop.stop_signal = SIGTERM;
+    send(node, stop);
+  }
+  look_at(event.state.incarnation);
+}
+
+std::string CoordinatorCore::why_not(const AgentState& state) const {
+  const JobShape& theirs = state.job;
+  const JobShape& ours = config_.job;
+  const auto differ = [](const std::string& what, const std::string& there, const std::string& here) {
+    return what + " is " + there + " on this host and " + here + " at the coordinator: give all hosts the same";
+  };
+  if (theirs.id != ours.id) return differ("--rdzv-id", "'" + theirs.id + "'", "'" + ours.id + "'");
+  if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));
+  if (theirs.max_restarts != ours.max_restarts) {
+    return differ("--max-restarts", std::to_string(theirs.max_restarts), std::to_string(ours.max_restarts));
+  }
+  if (theirs.node_ranks_given != ours.node_ranks_given) {
+    const auto backend = [](const JobShape& job) { return job.node_ranks_given ? "static" : "c10d"; };
+    return differ("--rdzv-backend", backend(theirs), backend(ours));
+  }
+  if (!state.epoch.empty() && state.epoch != config_.epoch) {
+    return "the coordinator that this node served is gone, and another one has taken its place";
+  }
+  if (ours.node_ranks_given && (state.node_rank < 0 || state.node_rank >= ours.max_nodes)) {
+    return "--node-rank " + std::to_string(state.node_rank) + " with --nnodes " + nnodes(ours) + ": give 0 to " +
+           std::to_string(ours.max_nodes - 1);
+  }
+  if (state.slots < 1 || state.slots > kMaxSlots) {
+    return std::to_string(state.slots) + " workers on one node: give 1 to " + std::to_string(kMaxSlots);
+  }
+  return "";
+}
+
+void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
+  Directive exit = make(Directive::Kind::Exit, reason);
+  exit.exit_code = 1;
+  exit.lost_after = config_.lost_after;
+  actions_->push_back(SendDirective{agent, std::move(exit)});
+}
+
+// A rank that is held may be claimed by a mistake, or by the replacement of a node whose death has not been noticed
+// yet: the claim is refused as soon as the holder says a word.
+void CoordinatorCore::claim_rank(Node& node) {
+  const auto [holder, is_free] = holders_.emplace(node.state.node_rank, node.state.incarnation);
+  if (is_free) return;
+  node.holder = holder->second;
+  ++challengers_;
+  Node& held_by = nodes_.at(holder->second);
+  if (is_own(held_by)) word_from(held_by);
+}
+
+void CoordinatorCore::word_from(Node& node) {
+  node.heard = now_;
+  if (challengers_ == 0 || !node.holder.empty()) return;
+  for (auto challenger = nodes_.begin(); challenger != nodes_.end();) {
+    const Node& other = (challenger++)->second;
+    if (other.holder != node.state.incarnation) continue;
+    refuse(other.link, "node rank " + std::to_string(node.state.node_rank) + " is held by node " + named(node) +
+                           " and claimed by node " + named(other) + ": give each host a --node-rank of its own");
+    forget(Incarnation(other.state.incarnation));
+  }
+}
+
+void CoordinatorCore::on(const AgentBeat& event) {
+  const auto link = links_.find(event.agent);
+  if (link == links_.end()) return;  // refused, lost, or on its way out
+  word_from(nodes_.at(link->second));
+  actions_->push_back(SendBeat{event.agent});
+}
+
 void CoordinatorCore::on(const AgentGone& event) {
-  const auto gone = agents_.find(event.agent);
-  if (gone == agents_.end()) return;  // it never said who it was
-  const std::string host = gone->second.host;
-  agents_.erase(gone);
-  directives_.erase(event.agent);
-  if (phase_ == Phase::Opening || phase_ == Phase::Running) {
-    stop_round(SIGTERM, {.restart = false, .exit_code = 1, .reason = "the agent on node " + host + " is gone"},
-               "the agent on node " + host + " is gone");
+  const auto link = links_.find(event.agent);
+  if (link == links_.end()) return;  // it never said who it was, or has a newer link
+  Node& node = nodes_.at(link->second);
+  links_.erase(link);
+  node.cut = now_;
+  node.why_cut = event.why;
+  ++cut_;
+  count(node);
+  if (is_own(node))
+    return lose(Incarnation(node.state.incarnation), now_, "the agent on node " + named(node) + " is gone");
+  if (!over()) {
+    actions_->push_back(CoordinatorSays{"the link to node " + named(node) + " broke (" + event.why + "); waiting " +
+                                        in_seconds(kReconnectWindow) + " for it to come back"});
+  }
+}
+
+void CoordinatorCore::look_for_lost() {
+  std::vector<std::tuple<Incarnation, TimePoint, std::string>> lost;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (is_own(node)) continue;
+    if (node.cut && now_ >= *node.cut + kReconnectWindow) {
+      lost.emplace_back(incarnation, *node.cut,
+                        "node " + named(node) + " was lost: its link broke (" + node.why_cut +
+                            ") and did not come back within " + in_seconds(kReconnectWindow));
+    } else if (!node.cut && now_ >= node.heard + config_.lost_after) {
+      lost.emplace_back(incarnation, node.heard,
+                        "node " + named(node) + " was lost: no word from it for " + in_seconds(config_.lost_after));
+    }
+  }
+  for (const auto& [incarnation, noticed, text] : lost) {
+    if (nodes_.contains(incarnation)) lose(incarnation, noticed, text);  // what one loss brings about may let others go
+  }
+}
+
+void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, const std::string& text) {
+  const Node node = nodes_.at(incarnation);
+  if (!node.cut) actions_->push_back(CloseLink{node.link});
+  forget(incarnation);
+  if (over()) return farewell();
+  actions_->push_back(CoordinatorSays{text});
+  // Whose workers have all succeeded is not needed any more, unless the round has to be repeated.
+  if (node.seat >= 0 && !node.done && !node.leaving) {
+    losses_.push_back({noticed, text});
+    if (job_.phase == Phase::Opening || job_.phase == Phase::Running) stop_round(SIGTERM, {Trigger::Loss, text});
   }
   advance();
 }
 
-void CoordinatorCore::on(const StoreOpened& event) {
-  if (phase_ != Phase::Opening || event.round != round_) return;  // the job was stopped meanwhile
-  phase_ = Phase::Running;
-  int world_size = 0;
-  for (const auto& [id, state] : agents_) world_size += state.slots;
-  // Node ranks as the agents gave them; agents_ is ordered by arrival, so sort.
-  std::vector<std::pair<int, AgentId>> order;
-  for (const auto& [id, state] : agents_) order.emplace_back(state.node_rank, id);
-  std::sort(order.begin(), order.end());
-  int base_rank = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    Directive run;
-    run.kind = Directive::Kind::Run;
-    run.round = round_;
-    run.assignment = {.node_rank = static_cast<int>(i),
-                      .node_count = static_cast<int>(order.size()),
-                      .base_rank = base_rank,
-                      .world_size = world_size,
-                      .restart_count = restarts_,
-                      .max_restarts = config_.max_restarts,
-                      .master_addr = event.address,
-                      .master_port = event.port};
-    if (restarts_ > 0) {
-      run.cause = cause_;
-      run.reason = "restart " + std::to_string(restarts_) + " of " + std::to_string(config_.max_restarts) + ": " +
-                   in_words(*cause_);
+void CoordinatorCore::forget(const Incarnation& incarnation) {
+  Node& node = nodes_.at(incarnation);
+  if (node.cut) --cut_;
+  links_.erase(node.link);
+  if (node.seat >= 0) {
+    job_.seats[static_cast<std::size_t>(node.seat)].clear();
+    --present_;
+  }
+  ready_ -= node.ready;
+  spares_ -= node.spare;
+  idle_ -= node.idle;
+  succeeded_ -= node.done;
+  if (!node.holder.empty()) --challengers_;
+  const auto held = holders_.find(node.state.node_rank);
+  const bool was_holder = held != holders_.end() && held->second == incarnation;
+  nodes_.erase(incarnation);
+  if (!was_holder) return;
+  holders_.erase(held);
+  std::vector<Node*> claims;
+  for (auto& [other, claimant] : nodes_) {
+    if (claimant.holder == incarnation) claims.push_back(&claimant);
+  }
+  std::sort(claims.begin(), claims.end(), [](const Node* a, const Node* b) { return a->arrival < b->arrival; });
+  for (Node* claimant : claims) {
+    claimant->holder.clear();
+    --challengers_;
+    claim_rank(*claimant);
+    count(*claimant);
+  }
+}
+
+// A node that was told to stop while the others go on.
+void CoordinatorCore::let_go(Node& node) {
+  Directive exit =
+      make(Directive::Kind::Exit, signal_name(node.state.stop_signal) + " received: this node leaves the job");
+  exit.exit_code = 128 + node.state.stop_signal;
+  send(node, exit);
+  forget(Incarnation(node.state.incarnation));
+}
+
+// While this process was stopped (a debugger, a suspended machine), what the nodes said lay unread.
+void CoordinatorCore::forgive_own_sleep() {
+  if (!last_step_ || !next_look_ || now_ - *last_step_ < kOverslept) return;
+  const auto slept = now_ - *last_step_;
+  for (auto& [incarnation, node] : nodes_) {
+    node.heard += slept;
+    if (node.cut) *node.cut += slept;
+  }
+}
+
+void CoordinatorCore::count(Node& node) {
+  const auto flip = [](bool& flag, int& counter, bool now) {
+    counter += static_cast<int>(now) - static_cast<int>(flag);
+    flag = now;
+  };
+  const AgentState& state = node.state;
+  const bool is_idle = state.phase == WorkersPhase::Idle;
+  const bool idle_here = is_idle && node.seat >= 0 && state.round == job_.round;
+  flip(node.ready, ready_, is_idle && !node.cut && !node.leaving && node.holder.empty());
+  flip(node.spare, spares_, node.ready && node.seat < 0);
+  flip(node.idle, idle_, idle_here);
+  flip(node.done, succeeded_, idle_here && state.succeeded);
+}
+
+// ---- What a report means for the job ----
+
+void CoordinatorCore::look_at(const Incarnation& incarnation) {
+  if (nodes_.at(incarnation).state.stop_signal != 0) on_stop_signal(nodes_.at(incarnation));
+  if (const auto node = nodes_.find(incarnation); node != nodes_.end()) on_round_report(node->second);
+  advance();
+}
+
+void CoordinatorCore::on_stop_signal(Node& node) {
+  const int signal = node.state.stop_signal;
+  if (over() || node.leaving) return;
+  if (job_.phase == Phase::Stopping && stop_.trigger == Trigger::Final) {
+    if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);
+    return;
+  }
+  const int others = (node.seat >= 0 ? present_ - 1 : present_) + spares_ - static_cast<int>(node.spare);
+  const bool may_leave = elastic() && !is_own(node) && (node.seat < 0 || others >= config_.job.min_nodes);
+  const bool has_workers = node.seat >= 0 && (job_.phase != Phase::Gathering);
+  if (!may_leave) {
+    const std::string reason = signal_name(signal) + " received on node " + named(node);
+    stop_round(signal, {Trigger::Final, reason, 128 + signal});
+  } else if (has_workers) {
+    node.leaving = true;
+    count(node);
+    if (job_.phase == Phase::Stopping) return;  // it may go once that is done
+    stop_round(SIGTERM,
+               {Trigger::Membership, "node " + named(node) + " leaves (" + signal_name(signal) + " received)"});
+  } else {
+    let_go(node);
+  }
+}
+
+void CoordinatorCore::on_round_report(const Node& node) {
+  const AgentState& state = node.state;
+  if (node.seat < 0 || state.round != job_.round) return;
+  note_failures(node);
+  if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
+  const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
+                                         [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
+  if (!by_themselves && !state.stopped_because.empty()) {
+    const std::string text = "node " + named(node) + " stopped its workers: " + state.stopped_because;
+    losses_.push_back({now_, text});
+    stop_round(SIGTERM, {Trigger::Loss, text});
+  } else if (!state.failures.empty()) {
+    std::vector<WorkerFailure> known;
+    for (const KnownFailure& f : failures_) known.push_back(f.failure);
+    stop_round(SIGTERM, {Trigger::Failure, in_words(*cause_of(known))});
+  }
+}
+
+// Reports repeat what is known, and know more each time: the last words of a worker come after its death.
+void CoordinatorCore::note_failures(const Node& node) {
+  for (const WorkerFailure& failure : node.state.failures) {
+    const auto known = std::find_if(failures_.begin(), failures_.end(), [&](const KnownFailure& f) {
+      return f.node == node.state.incarnation && f.failure.local_rank == failure.local_rank;
+    });
+    if (known != failures_.end()) {
+      known->failure = failure;
+    } else {
+      failures_.push_back({node.state.incarnation, now_, failure});
     }
-    send(order[i].second, run);
-    base_rank += agents_.at(order[i].second).slots;
   }
 }
 
 // Looks at where everybody is and takes the next step, if there is one.
 void CoordinatorCore::advance() {
-  const auto wish = std::find_if(agents_.begin(), agents_.end(), [](const auto& a) { return a.second.stop_signal; });
-  if (wish != agents_.end() && phase_ != Phase::Over && !(phase_ == Phase::Stopping && !ending_.restart)) {
-    const int signal = wish->second.stop_signal;
-    const std::string reason = signal_name(signal) + " received on node " + wish->second.host;
-    stop_round(signal, {.restart = false, .exit_code = 128 + signal, .reason = reason}, reason);
-  }
-  switch (phase_) {
-    case Phase::Joining:
-      if (static_cast<int>(agents_.size()) == config_.nodes) open_next_round();
-      break;
+  switch (job_.phase) {
+    case Phase::Gathering:
+      return gather();
     case Phase::Opening:
     case Phase::Over:
-      break;
+      return;
     case Phase::Running:
-      if (!failures().empty()) {
-        stop_for_failure();
-        advance();
-      } else if (all_agents(has_succeeded)) {
-        finish({.kind = Directive::Kind::Exit, .round = round_, .reason = "all workers exited with code 0"});
+      if (present_ == succeeded_ && present_ > 0) {
+        finish(make(Directive::Kind::Exit, "all workers exited with code 0"));
+      } else if (has_newcomer()) {
+        stop_round(SIGTERM, {Trigger::Membership, newcomers_in_words() + " joined"});
       }
-      break;
-    case Phase::Stopping: {
-      if (!all_agents(is_idle)) break;
-      const std::vector<WorkerFailure> all = failures();
-      // Asked again now that all is known: the dying were reaped, their error files and last words read.
-      const WorkerFailure* cause = cause_of(all);
-      if (cause && !cause->stopped_by_ddprun) cause_ = *cause;
-      const bool unkillable =
-          std::any_of(agents_.begin(), agents_.end(), [](const auto& a) { return !a.second.unkillable.empty(); });
-      if (ending_.restart && !unkillable) {
-        ++restarts_;
-        open_next_round();
-        break;
-      }
-      Directive exit{.kind = Directive::Kind::Exit, .round = round_};
-      exit.failures = all;
-      if (ending_.reason.empty()) {
-        exit.cause = cause_;
-        exit.exit_code = cause_->status.shell_code();
-        exit.reason = in_words(*cause_);
-        if (ending_.restart) exit.reason += "; not restarted, since not all processes could be killed";
-      } else {
-        exit.exit_code = ending_.exit_code;
-        exit.reason = ending_.reason;
-      }
-      finish(exit);
-      break;
+      return;
+    case Phase::Stopping:
+      if (present_ == idle_) after_stop();
+      return;
+  }
+}
+
+// A node that came late is taken in at once, unless the job is about to end: workers that have succeeded would have to
+// run again.
+bool CoordinatorCore::has_newcomer() const {
+  return elastic() && spares_ > 0 && succeeded_ == 0 && present_ < config_.job.max_nodes;
+}
+
+// ---- Rounds ----
+
+void CoordinatorCore::gather() {
+  const JobShape& job = config_.job;
+  if (!gather_until_) {  // the first node is here
+    gathering_since_ = now_;
+    gather_until_ = now_ + config_.join_timeout;
+  }
+  if (!next_news_ && job.max_nodes > 1) next_news_ = now_ + kFirstNews;
+  gather_wake_.reset();
+  // Members of the last round whose link is broken are back in a moment, or lost.
+  if (cut_ > 0 && job_.round > 0) return;
+  if (ready_ >= job.max_nodes) return open_round();
+  const bool enough = elastic() && ready_ >= job.min_nodes;
+  if (enough && job_.round > 0) return open_round();  // who comes later starts another round
+  if (!enough) {
+    last_call_until_.reset();
+    if (now_ >= *gather_until_) return give_up_gathering();
+  } else if (!last_call_until_) {
+    last_call_until_ = now_ + config_.last_call;
+  }
+  if (last_call_until_ && now_ >= *last_call_until_) return open_round();
+  gather_wake_ = last_call_until_ ? last_call_until_ : gather_until_;
+}
+
+void CoordinatorCore::give_up_gathering() {
+  Directive exit = make(Directive::Kind::Exit, "");
+  exit.exit_code = 1;
+  const auto waited = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
+  if (job_.round == 0) {
+    exit.reason =
+        "not all nodes came within " + in_seconds(waited) + " (--rdzv-conf join_timeout): " + who_is_missing();
+  } else {
+    exit.reason = losses_.empty() ? job_.why_round : losses_.back().text;
+    if (waited.count() > 0) {
+      exit.reason += "; nobody took its place within " + in_seconds(waited) + " (--rdzv-conf join_timeout)";
     }
   }
+  finish(exit);
 }
 
-void CoordinatorCore::open_next_round() {
-  ++round_;
-  phase_ = Phase::Opening;
-  ending_ = {};
-  actions_->push_back(OpenStore{round_});
-}
-
-void CoordinatorCore::stop_for_failure() {
-  const std::vector<WorkerFailure> known = failures();
-  cause_ = *cause_of(known);
-  actions_->push_back(PublishFailure{in_words(*cause_)});
-  stop_round(SIGTERM, {.restart = restarts_ < config_.max_restarts}, in_words(*cause_));
-}
-
-void CoordinatorCore::stop_round(int signal, Ending ending, std::string reason) {
-  phase_ = Phase::Stopping;
-  ending_ = std::move(ending);
-  send_all({.kind = Directive::Kind::Stop, .round = round_, .stop_signal = signal, .reason = std::move(reason)});
-}
-
-void CoordinatorCore::finish(const Directive& exit) {
-  phase_ = Phase::Over;
-  send_all(exit);
-}
-
-void CoordinatorCore::send_all(const Directive& directive) {
-  for (const auto& [id, state] : agents_) send(id, directive);
-}
-
-void CoordinatorCore::send(AgentId agent, Directive directive) {
-  directives_[agent] = directive;
-  actions_->push_back(SendDirective{agent, std::move(directive)});
-}
-
-std::vector<WorkerFailure> CoordinatorCore::failures() const {
-  std::vector<WorkerFailure> all;
-  for (const auto& [id, state] : agents_) {
-    if (state.round == round_) all.insert(all.end(), state.failures.begin(), state.failures.end());
+// Members keep their node rank. Newcomers take those that have become free, then new ones; what is still free then is
+// closed up. The coordinator's own node has 0.
+std::vector<CoordinatorCore::Incarnation> CoordinatorCore::choose_seats() const {
+  std::vector<const Node*> chosen;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.ready) chosen.push_back(&node);
   }
-  return all;
+  std::sort(chosen.begin(), chosen.end(), [this](const Node* a, const Node* b) {
+    const auto order = [this](const Node& n) {
+      return std::tuple(!is_own(n), n.seat < 0, n.seat < 0 ? n.arrival : n.seat);
+    };
+    return order(*a) < order(*b);
+  });
+  if (chosen.size() > static_cast<std::size_t>(config_.job.max_nodes)) {
+    chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));
+  }
+  std::vector<Incarnation> seats(config_.job.node_ranks_given ? chosen.size() : job_.seats.size());
+  std::vector<Incarnation> newcomers;
+  for (const Node* node : chosen) {
+    if (config_.job.node_ranks_given) {
+      seats[static_cast<std::size_t>(node->state.node_rank)] = node->state.incarnation;
+    } else if (node->seat >= 0) {
+      seats[static_cast<std::size_t>(node->seat)] = node->state.incarnation;
+    } else {
+      newcomers.push_back(node->state.incarnation);
+    }
+  }
+  // A survivor that is not chosen is lost to this round: its seat was left empty above.
+  auto newcomer = newcomers.begin();
+  for (Incarnation& seat : seats) {
+    if (seat.empty() && newcomer != newcomers.end()) seat = *newcomer++;
+  }
+  seats.insert(seats.end(), newcomer, newcomers.end());
+  std::erase(seats, Incarnation());
+  return seats;
 }
 
-bool CoordinatorCore::all_agents(bool (*condition)(const AgentState&, int round)) const {
-  return std::all_of(agents_.begin(), agents_.end(),
-                     [&](const auto& agent) { return condition(agent.second, round_); });
+void CoordinatorCore::open_round() {
+  job_.seats = choose_seats();
+  ++job_.round;
+  job_.phase = Phase::Opening;
+  failures_.clear();
+  losses_.clear();
+  stop_ = {};
+  stop_gathering();
+
+  for (auto& [incarnation, node] : nodes_) node.seat = -1;
+  OpenStore open{job_.round, {}};
+  for (std::size_t i = 0; i < job_.seats.size(); ++i) {
+    Node& node = nodes_.at(job_.seats[i]);
+    node.seat = static_cast<int>(i);
+    if (!node.address.empty()) open.addresses.push_back(node.address);
+    open.addresses.insert(open.addresses.end(), node.state.addresses.begin(), node.state.addresses.end());
+  }
+  present_ = static_cast<int>(job_.seats.size());
+  for (auto& [incarnation, node] : nodes_) count(node);
+  actions_->push_back(std::move(open));
+}
+
+void CoordinatorCore::stop_gathering() {
+  gather_until_.reset();
+  last_call_until_.reset();
+  gather_wake_.reset();
+  next_news_.reset();
+}
+
+void CoordinatorCore::on(const StoreOpened& event) {
+  if (job_.phase != Phase::Opening || event.round != job_.round) return;  // the round was stopped meanwhile
+  job_.phase = Phase::Running;
+  Directive run = make(Directive::Kind::Run, job_.why_round);
+  run.cause = job_.cause;
+  run.assignment = {.node_count = static_cast<int>(job_.seats.size()),
+                    .restart_count = job_.restarts,
+                    .max_restarts = config_.job.max_restarts,
+                    .master_addr = event.address,
+                    .master_port = event.port};
+  for (const Incarnation& seat : job_.seats) run.assignment.world_size += nodes_.at(seat).state.slots;
+  for (const Incarnation& seat : job_.seats) {
+    send(nodes_.at(seat), run);
+    ++run.assignment.node_rank;
+    run.assignment.base_rank += nodes_.at(seat).state.slots;
+  }
+  for (auto& [incarnation, node] : nodes_) {
+    if (node.spare) send(node, make(Directive::Kind::Wait, kSpare));
+  }
+  advance();
+}
+
+void CoordinatorCore::on(const StoreFailed& event) {
+  if (job_.phase != Phase::Opening || event.round != job_.round) return;
+  Directive exit = make(Directive::Kind::Exit, "round " + std::to_string(event.round) + " has no store: " + event.why);
+  exit.exit_code = 1;
+  finish(exit);
+}
+
+void CoordinatorCore::stop_round(int signal, Stop stop) {
+  stop_ = std::move(stop);
+  if (stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss) {
+    actions_->push_back(PublishFailure{stop_.reason});
+  }
+  const bool nothing_runs = job_.phase == Phase::Gathering;
+  if (nothing_runs) stop_gathering();
+  job_.phase = Phase::Stopping;
+  if (nothing_runs) return after_stop();
+  send_stop(signal);
+}
+
+void CoordinatorCore::send_stop(int signal) {
+  Directive directive = make(Directive::Kind::Stop, stop_.reason);
+  directive.stop_signal = signal;
+  for (const Incarnation& seat : job_.seats) {
+    if (!seat.empty()) send(nodes_.at(seat), directive);
+  }
+}
+
+// Every process of the round is reaped, and all is known: error files and last words have been read.
+void CoordinatorCore::after_stop() {
+  Directive exit = make(Directive::Kind::Exit, stop_.reason);
+  exit.exit_code = stop_.exit_code;
+  std::vector<WorkerFailure> failures;
+  for (const KnownFailure& known : failures_) {
+    failures.push_back(known.failure);
+    const bool too_late = known.seen > failures_.front().seen + kCauseWindow;
+    if (too_late) failures.back().already_exiting = false;
+  }
+  exit.failures = failures;
+  const bool unkillable = std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return entry.second.seat >= 0 && !entry.second.state.unkillable.empty();
+  });
+  if (stop_.trigger == Trigger::Final) return finish(exit);
+
+  std::optional<WorkerFailure> cause;
+  if (stop_.trigger == Trigger::Failure) {
+    const auto loss = std::find_if(losses_.begin(), losses_.end(),
+                                   [&](const Loss& l) { return l.noticed <= failures_.front().seen + kCauseWindow; });
+    if (loss == losses_.end()) {
+      cause = *cause_of(failures);
+      exit.reason = in_words(*cause);
+    } else {  // its peers could only fail
+      stop_.trigger = Trigger::Loss;
+      exit.reason = loss->text;
+    }
+  }
+  if (cause) job_.cause = exit.cause = cause;
+  exit.exit_code = cause ? cause->status.shell_code() : 1;
+  const bool spends = stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && !elastic());
+  if (unkillable) {
+    exit.reason += "; not restarted, since not all processes could be killed";
+    return finish(exit);
+  }
+  if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);
+  if (spends) {
+    ++job_.restarts;
+    exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
+                  ": " + exit.reason;
+  }
+  next_round(exit.reason);
+}
+
+void CoordinatorCore::next_round(const std::string& why) {
+  job_.phase = Phase::Gathering;
+  job_.why_round = why;
+  gathering_since_ = now_;
+  gather_until_ = now_ + (config_.job.max_restarts == 0 ? milliseconds(0) : config_.join_timeout);
+  for (auto node = nodes_.begin(); node != nodes_.end();) {
+    Node& leaver = (node++)->second;
+    if (leaver.leaving) let_go(leaver);
+  }
+  gather();
+}
+
+// ---- The end ----
+
+void CoordinatorCore::finish(Directive exit) {
+  job_.phase = Phase::Over;
+  exit_ = std::move(exit);
+  stop_gathering();
+  farewell_until_ = now_ + config_.lost_after;
+  for (auto& [incarnation, node] : nodes_) {
+    if (!is_own(node)) send(node, *exit_);
+  }
+  farewell();
+}
+
+// The coordinator's own agent leaves last: with it goes the store, and whoever has not heard of the end.
+void CoordinatorCore::farewell() {
+  const auto own = nodes_.find(config_.own_incarnation);
+  const bool alone = nodes_.size() == (own == nodes_.end() ? 0U : 1U);
+  if (own_was_told_ || own == nodes_.end() || (!alone && now_ < *farewell_until_)) return;
+  own_was_told_ = true;
+  farewell_until_.reset();
+  next_look_.reset();
+  send(own->second, *exit_);
+}
+
+// ---- Words ----
+
+void CoordinatorCore::tell_news() {
+  next_news_ = now_ + kBetweenNews;
+  const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - gathering_since_);
+  const auto limit = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
+  const std::string how_long =
+      last_call_until_
+          ? "last call: starting in " + in_seconds(std::chrono::ceil<std::chrono::seconds>(*last_call_until_ - now_))
+          : std::to_string(waited.count()) + " s of " + in_seconds(limit);
+  const Directive news = make(Directive::Kind::Wait, "waiting for nodes: " + who_is_missing() + "; " + how_long);
+  for (auto& [incarnation, node] : nodes_) {
+    if (!node.cut) send(node, news);
+  }
+}
+
+// "1 of 3 there (a); missing are node ranks 1, 2"
+std::string CoordinatorCore::who_is_missing() const {
+  const auto list = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (std::size_t i = 0; i < names.size() && i < kNamesInNews; ++i) text += (i > 0 ? ", " : "") + names[i];
+    if (names.size() > kNamesInNews) text += " and " + std::to_string(names.size() - kNamesInNews) + " more";
+    return text;
+  };
+  std::vector<std::string> there, missing;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.ready) there.push_back(named(node));
+  }
+  std::string text = std::to_string(there.size()) + " of " + (elastic() ? "at least " : "") +
+                     std::to_string(config_.job.min_nodes) + " there (" + list(there) + ")";
+  if (!config_.job.node_ranks_given) return text;
+  for (int rank = 0; rank < config_.job.max_nodes; ++rank) {
+    if (!holders_.contains(rank)) missing.push_back(std::to_string(rank));
+  }
+  return text + "; missing: node rank " + list(missing);
+}
+
+std::string CoordinatorCore::newcomers_in_words() const {
+  std::string text;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.spare) text += (text.empty() ? "node " : ", ") + named(node);
+  }
+  return text;
+}
+
+// "b (10.0.0.2)"
+std::string CoordinatorCore::named(const Node& node) const {
+  return node.state.host + (node.address.empty() ? "" : " (" + node.address + ")");
+}
+
+Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const {
+  Directive directive;
+  directive.kind = kind;
+  directive.epoch = config_.epoch;
+  directive.round = job_.round;
+  directive.reason = std::move(reason);
+  return directive;
+}
+
+void CoordinatorCore::send(Node& node, Directive directive) {
+  directive.lost_after = is_own(node) ? milliseconds(0) : config_.lost_after;
+  node.directive = directive;
+  if (!node.cut) actions_->push_back(SendDirective{node.link, std::move(directive)});
 }
 
 }  // namespace ddp::rendezvous

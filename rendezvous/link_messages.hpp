@@ -17,6 +17,10 @@
 
 namespace ddp::rendezvous {
 
+// For a link that broke to come back. Then the coordinator counts the node as lost; its agent has killed the workers
+// after two thirds of it.
+inline constexpr std::chrono::milliseconds kReconnectWindow = std::chrono::seconds(3);
+
 using TimePoint = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
 
@@ -80,7 +84,7 @@ struct AgentState {
   bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
   std::vector<WorkerFailure> failures;  // of `round`, in the order they were noticed
   std::string stopped_because;          // why this node ended `round` by itself; empty: it did not
-  int stop_signal = 0;                  // the user told this agent to stop with this signal, else 0
+  int stop_signal = 0;                  // the user told this agent to stop with this signal; SIGKILL: and then again
   std::vector<int> unkillable;          // pids that outlived SIGKILL
   bool left = false;                    // its last word: nothing runs here any more, and this agent goes
   bool operator==(const AgentState&) const = default;
@@ -103,7 +107,7 @@ struct Directive {
   enum class Kind {
     Wait,  // nothing to do yet; `reason` says for what or whom
     Run,   // run the workers of `round` as `assignment` says
-    Stop,  // end the workers of `round` with `stop_signal`, then report Idle
+    Stop,  // end the workers of `round` with `stop_signal` (SIGKILL: at once), then report Idle
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;

@@ -16,7 +16,18 @@ namespace {
 
 // An agent of two workers with 5 s of grace, and the actions of its last step.
 struct Fixture {
-  AgentCore core{{.job = {.id = "j"}, .incarnation = "i", .host = "a", .workers = 2, .shutdown_timeout = seconds(5)}};
+  explicit Fixture(std::string coordinator = "")
+      : core({.job = {.id = "j"},
+              .incarnation = "i",
+              .host = "a",
+              .workers = 2,
+              .coordinator = std::move(coordinator),
+              .join_timeout = seconds(60),
+              .shutdown_timeout = seconds(5)}) {
+    step(LinkUp{});
+  }
+
+  AgentCore core;
   TimePoint now{};
   std::vector<AgentAction> actions;
 
@@ -129,6 +140,24 @@ TEST_CASE("agent: the first stop signal is reported, the second kills", "[launch
   CHECK(agent.find<KillDescendants>());
 }
 
+TEST_CASE("agent: its coordinator is told of the second signal as well, for the other nodes", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(StopSignal{SIGINT});
+  agent.step(StopSignal{SIGINT});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.stop_signal == SIGKILL);
+  CHECK_FALSE(agent.find<Leave>());
+}
+
+TEST_CASE("agent: told to kill at once, it gives no grace", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.stop(1, SIGKILL);
+  CHECK(agent.find<KillDescendants>());
+}
+
 TEST_CASE("agent: leaves when told, but only after its workers are gone", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
@@ -195,4 +224,139 @@ TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") 
   const auto& failure = agent.core.state().failures.at(0);
   CHECK(failure.message == "error file");
   CHECK(failure.stderr_tail == std::vector<std::string>{"a", "b"});
+}
+
+namespace {
+
+// An agent of a job of several nodes that runs round 1; the coordinator counts it as lost after 15 s without a word.
+struct Linked : Fixture {
+  Linked() : Fixture("10.0.0.1:29500") {
+    step(DirectiveArrived{directive(Directive::Kind::Wait, 0)});
+    step(DirectiveArrived{directive(Directive::Kind::Run, 1)});
+    step(WorkersStarted{{100, 101}});
+  }
+  static Directive directive(Directive::Kind kind, int round) {
+    Directive made;
+    made.kind = kind;
+    made.epoch = "e";
+    made.lost_after = seconds(15);
+    made.round = round;
+    return made;
+  }
+  void tick_after(std::chrono::milliseconds time) {
+    now += time;
+    step(Tick{});
+  }
+  void die() {
+    exit(0, {.signal = SIGKILL});
+    exit(1, {.signal = SIGKILL});
+    step(AllGone{});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("agent: sends a heartbeat each second, and says nothing while it is answered", "[launcher][unit]") {
+  Linked agent;
+  for (int i = 0; i < 60; ++i) {
+    agent.tick_after(seconds(1));
+    REQUIRE(agent.find<SendBeat>());
+    REQUIRE(agent.actions.size() == 1);
+    agent.step(BeatArrived{});
+    REQUIRE(agent.core.wake_at() == agent.now + seconds(1));
+  }
+}
+
+TEST_CASE("agent: a link that broke may come back for two seconds, then the workers are killed", "[launcher][unit]") {
+  Linked agent;
+  agent.step(LinkDown{"connection reset"});
+  agent.tick_after(milliseconds(1999));
+  CHECK_FALSE(agent.find<KillDescendants>());
+  agent.step(LinkUp{});
+  CHECK(agent.find<Report>());  // all of its state, on each new link
+  agent.tick_after(seconds(5));
+  CHECK_FALSE(agent.find<KillDescendants>());
+
+  agent.step(BeatArrived{});
+  agent.step(LinkDown{"connection reset"});
+  CHECK(agent.core.wake_at() == agent.now + seconds(2));
+  agent.tick_after(seconds(2));
+  CHECK(agent.find<KillDescendants>());
+  agent.die();
+  agent.step(LinkUp{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.stopped_because == "it had lost the coordinator (connection reset)");
+  CHECK(agent.find<Report>()->state.failures.at(0).stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a silent link is replaced after 5 s, its workers are killed after 10, it leaves after 15",
+          "[launcher][unit]") {
+  Linked agent;
+  agent.tick_after(seconds(5));
+  CHECK(agent.find<Reconnect>());
+  agent.tick_after(seconds(4));
+  CHECK_FALSE(agent.find<Reconnect>());
+  agent.tick_after(seconds(1));
+  CHECK(agent.find<KillDescendants>());
+  agent.die();
+  agent.tick_after(seconds(5));
+  REQUIRE(agent.find<Leave>());
+  CHECK(agent.find<Leave>()->exit_code == 1);
+  CHECK(agent.find<Leave>()->directive.reason == "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s");
+}
+
+TEST_CASE("agent: waits for its coordinator until the join deadline, with a line every 5 s", "[launcher][unit]") {
+  Fixture agent("10.0.0.1:29500");
+  agent.step(LinkDown{"closed"});
+  agent.step(LinkFailed{"connection refused"});
+  int lines = 0;
+  while (!agent.find<Leave>()) {
+    REQUIRE(agent.core.wake_at());
+    REQUIRE(*agent.core.wake_at() > agent.now);
+    agent.now = *agent.core.wake_at();
+    agent.step(Tick{});
+    if (const Say* line = agent.find<Say>(); line && lines++ == 0) {
+      CHECK(line->text == "waiting for the coordinator at 10.0.0.1:29500: connection refused; 2 s of 60 s");
+    }
+  }
+  CHECK(lines == 12);
+  CHECK(agent.find<Leave>()->directive.reason ==
+        "no coordinator at 10.0.0.1:29500 within 60 s (--rdzv-conf join_timeout): connection refused");
+}
+
+TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s is carried out alone",
+          "[launcher][unit]") {
+  Linked agent;
+  agent.step(StopSignal{SIGTERM});
+  CHECK(agent.find<Report>());
+  CHECK_FALSE(agent.find<SignalWorkers>());
+  agent.tick_after(seconds(2));
+  REQUIRE(agent.find<SignalWorkers>());
+  CHECK(agent.find<SignalWorkers>()->signal == SIGTERM);
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGTERM});
+  agent.step(AllGone{});
+  CHECK(agent.find<Leave>()->exit_code == 128 + SIGTERM);
+  CHECK(agent.core.state().left);
+}
+
+TEST_CASE("agent: another life of the coordinator is not the one it serves", "[launcher][unit]") {
+  Linked agent;
+  Directive stranger = Linked::directive(Directive::Kind::Wait, 0);
+  stranger.epoch = "f";
+  agent.step(DirectiveArrived{stranger});
+  CHECK(agent.find<SignalWorkers>());
+  agent.die();
+  CHECK(agent.find<Leave>()->exit_code == 1);
+}
+
+TEST_CASE("agent: workers killed by a stop that another node caused are not a cause", "[launcher][unit]") {
+  Linked agent;
+  Directive stop = Linked::directive(Directive::Kind::Stop, 1);
+  stop.stop_signal = SIGTERM;
+  agent.step(DirectiveArrived{stop, {1}});
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGSEGV});
+  CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
+  CHECK_FALSE(agent.core.state().failures.at(1).stopped_by_ddprun);  // it was dying before
 }
