@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One end of an agent link: frames over a connected byte stream. Owned through shared_ptr by its pending operations;
-// all calls and callbacks happen on the thread that runs the executor. It is told to stop, or stops when the stream
-// breaks or talks nonsense; then on_closed is called once with the reason and nothing after.
+// all calls and callbacks happen on the thread that runs the executor, and no callback is called from within a call. It
+// is told to stop, or stops when the stream breaks, talks nonsense or is not read by the other side; then on_closed is
+// called once with the reason and nothing after.
+//
+// What is kept for a peer that does not read: kMaxQueuedBytes, one heartbeat among them, and one message.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "rendezvous/link_codec.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {
 
+using LinkSocket = asio::generic::stream_protocol::socket;
+
+// Two messages of the largest size; of usual ones thousands. Who leaves so much unread is cut off, and told everything
+// afresh if he comes back.
+inline constexpr std::size_t kMaxQueuedBytes = 2 * kMaxFrameBytes;
+
 // Message: the type that this end receives (AgentState at the coordinator, Directive at an agent).
 template <typename Message>
 class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
  public:
-  using Socket = asio::generic::stream_protocol::socket;
+  using Socket = LinkSocket;
   struct Callbacks {
     std::function<void(Message)> on_message;
     std::function<void()> on_heartbeat;
@@ -28,13 +39,21 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
 
   LinkStream(Socket socket, Callbacks callbacks) : socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
 
-  void start() { read(); }
+  // first_bytes: of the link, received already.
+  void start(const std::string& first_bytes = {}) {
+    decoder_.feed(first_bytes);
+    asio::post(socket_.get_executor(), [self = this->shared_from_this()] {
+      if (self->socket_.is_open() && self->deliver()) self->read();
+    });
+  }
 
   template <typename Outgoing>
   void send(const Outgoing& message) {
-    if (!socket_.is_open()) return;
-    outgoing_.push_back(encode(message));
-    if (outgoing_.size() == 1) write();
+    queue({encode(message), false});
+  }
+  // Left out while another one waits: thousands may come due while a peer does not read.
+  void send(const Heartbeat& heartbeat) {
+    if (!has_heartbeat_) queue({encode(heartbeat), true});
   }
 
   // Silent: on_closed is not called.
@@ -45,9 +64,14 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   }
 
  private:
+  struct Frame {
+    std::string bytes;
+    bool is_heartbeat = false;
+  };
+
   void read() {
     socket_.async_read_some(asio::buffer(buffer_), [self = this->shared_from_this()](auto error, std::size_t size) {
-      if (error) return self->fail(error.message());
+      if (error) return self->fail(error);
       self->decoder_.feed({self->buffer_.data(), size});
       if (self->deliver()) self->read();
     });
@@ -76,13 +100,38 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     }
   }
 
+  void queue(Frame frame) {
+    if (!socket_.is_open() || failing_) return;
+    if (queued_bytes_ > kMaxQueuedBytes) return fail_soon("the other side does not read what it is sent");
+    has_heartbeat_ |= frame.is_heartbeat;
+    queued_bytes_ += frame.bytes.size();
+    outgoing_.push_back(std::move(frame));
+    if (outgoing_.size() == 1) write();
+  }
+
   void write() {
-    asio::async_write(socket_, asio::buffer(outgoing_.front()),
+    asio::async_write(socket_, asio::buffer(outgoing_.front().bytes),
                       [self = this->shared_from_this()](auto error, std::size_t) {
-                        if (error) return self->fail(error.message());
-                        self->outgoing_.pop_front();
-                        if (!self->outgoing_.empty()) self->write();
+                        if (error) return self->fail(error);
+                        self->written();
                       });
+  }
+
+  void written() {
+    if (outgoing_.front().is_heartbeat) has_heartbeat_ = false;
+    queued_bytes_ -= outgoing_.front().bytes.size();
+    outgoing_.pop_front();
+    if (!outgoing_.empty()) write();
+  }
+
+  // The caller of send() is in the middle of something; it hears of it when it is done.
+  void fail_soon(const std::string& why) {
+    failing_ = true;
+    asio::post(socket_.get_executor(), [self = this->shared_from_this(), why] { self->fail(why); });
+  }
+
+  void fail(const boost::system::error_code& error) {
+    fail(error == asio::error::eof ? "the other side closed the connection" : error.message());
   }
 
   void fail(const std::string& why) {
@@ -95,7 +144,10 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   Callbacks callbacks_;
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
-  std::deque<std::string> outgoing_;
+  std::deque<Frame> outgoing_;  // the first one is being written
+  std::size_t queued_bytes_ = 0;
+  bool has_heartbeat_ = false;  // in outgoing_
+  bool failing_ = false;
 };
 
 }  // namespace ddp::rendezvous
