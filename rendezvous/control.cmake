@@ -2,6 +2,8 @@
 add_library(ddprun_control STATIC
   coordinator.cpp
   coordinator_core.cpp
+  link_acceptor.cpp
+  link_client.cpp
   link_codec.cpp
   link_handshake.cpp
   link_messages.cpp
