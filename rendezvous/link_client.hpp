@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An agent's link to the coordinator, kept up: resolves, connects, shakes hands, and does it again when the link breaks.
-// Everything happens on the thread that runs the io_context, but for name lookups. No callback is called from within a
-// method; a callback may call any method, and destroy the client.
+// An agent's link to the coordinator, kept up: resolves, connects, shakes hands, and does it again when the link
+// breaks. Everything happens on the thread that runs the io_context, but for name lookups. No callback is called from
+// within a method; a callback may call any method, and destroy the client.
 //
 //     start ─▶ trying ──────────────▶ up ─┐ on_up
 //                ▲ └▶ on_unreachable      │ broken, or reconnect(): on_down

@@ -41,7 +41,9 @@ struct HandshakeFailed {
     OtherSecret,   // one side has none, or they differ
   };
   Kind kind = Kind::Stranger;
-  std::string why;  // agent: a whole sentence that names the coordinator; coordinator: "its secret is another one"
+  // About the other side. The agent's of OtherVersion and OtherSecret is a whole sentence with the coordinator's name;
+  // others go behind one: "coordinator node0:29400: " "what answers there is not a ddprun coordinator (…)".
+  std::string why;
 };
 using HandshakeVerdict = std::variant<HandshakeGoesOn, HandshakeDone, HandshakeFailed>;
 
@@ -59,8 +61,6 @@ class AgentHandshake {
 
  private:
   HandshakeVerdict check_preface(std::string& answer);
-  HandshakeVerdict check_proof();
-  HandshakeFailed stranger(const std::string& how) const;
 
   std::string where_;
   std::optional<Secret> secret_;
@@ -80,7 +80,6 @@ class CoordinatorHandshake {
 
  private:
   HandshakeVerdict check_preface(std::string& answer);
-  HandshakeVerdict check_proof(std::string& answer);
 
   std::optional<Secret> secret_;
   Nonce own_;

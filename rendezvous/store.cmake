@@ -6,6 +6,9 @@ add_library(ddprun_store STATIC
   hash_store.cpp
   net/asio.cpp
   net/listen.cpp
+  net/name_lookup.cpp
+  net/numeric_address.cpp
+  net/own_address.cpp
   prefix_store.cpp
   store.cpp
   store_core.cpp

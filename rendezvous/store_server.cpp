@@ -21,8 +21,10 @@
 #include <csignal>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -32,6 +34,7 @@
 #include "rendezvous/check.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -97,7 +100,8 @@ struct Session {
   std::unique_ptr<Backlog> backlog;  // null while everything flows
   std::size_t held = 0;              // its share of Loop::held_
   std::uint32_t events = EPOLLIN;    // what epoll looks for
-  bool timed = false;                // its first bytes have a deadline
+  bool heard = false;                // its first bytes have come, and it may go on
+  bool timed = false;                // they have a deadline
 
   bool is_open() const { return id != kNobody; }
   std::size_t unsent() const { return backlog ? backlog->unsent() : 0; }
@@ -119,12 +123,13 @@ class StoreServer::Loop {
 
   // From any thread: runs f on the loop's, in the order of the calls; ask() waits for what it returns.
   void post(std::function<void(Loop&)> f);
-  template <typename T>
-  T ask(T (Loop::*question)());
+  template <typename Question>
+  auto ask(Question question);
 
   // On the loop's thread.
   void set(const std::string& key, const std::string& value);
-  bool close_everything();
+  void close_everything();
+  void admit_only(const std::vector<std::string>& numeric_addresses);
   StoreStatistics statistics();
 
  private:
@@ -136,7 +141,12 @@ class StoreServer::Loop {
   void accept(int listener);
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
+  bool has_few_descriptors();
   bool welcome(int fd);
+  bool hear(Session& session, std::string_view first_bytes);
+  bool begins_as_agent_link(int fd) const;
+  bool may_come_in(int fd) const;
+  void hand_over(Session& session, std::string_view first_bytes);
 
   void read(Session& session);
   void feed(Session& session, std::string_view input);
@@ -152,13 +162,16 @@ class StoreServer::Loop {
   void settle(Session& session);
   void drop(Session& session, const std::string& reason);
   void close(Session& session);
+  void forget(Session& session);
 
   Options options_;
   std::vector<int> listeners_;
   int epoll_ = -1;
   std::array<int, 2> commands_ = {-1, -1};  // a pipe
-  std::uint64_t max_connections_ = 0;
+  int first_reserved_ = 0;                  // this descriptor and those above are for the rest of the process
+  int highest_accepted_ = 0;
 
+  std::optional<std::set<std::string>> admitted_;   // numeric addresses; nullopt: all
   std::vector<std::unique_ptr<Session>> sessions_;  // by descriptor
   std::vector<std::unique_ptr<Session>> closed_;    // in this turn: somebody may still hold a reference
   std::uint32_t last_serial_ = 0;
@@ -182,7 +195,8 @@ StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
   if (::pipe2(commands_.data(), O_CLOEXEC) != 0) fail("make a pipe");
   rlimit files = {};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  max_connections_ = files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles);
+  first_reserved_ = static_cast<int>(
+      std::min<rlim_t>(files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles), std::numeric_limits<int>::max()));
 
   if (!watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands)) fail("watch a pipe");
   for (const int listener : listeners_) {
@@ -263,11 +277,12 @@ void StoreServer::Loop::carry_out_commands() {
   }
 }
 
-template <typename T>
-T StoreServer::Loop::ask(T (Loop::*question)()) {
-  const auto promise = std::make_shared<std::promise<T>>();
-  auto answer = promise->get_future();
-  post([promise, question](Loop& loop) { promise->set_value((loop.*question)()); });
+template <typename Question>
+auto StoreServer::Loop::ask(Question question) {
+  const auto task =
+      std::make_shared<std::packaged_task<std::invoke_result_t<Question, Loop&>(Loop&)>>(std::move(question));
+  auto answer = task->get_future();
+  post([task](Loop& loop) { (*task)(loop); });
   if (answer.wait_for(kAnswerLimit) != std::future_status::ready) {
     throw Error(ErrorCode::System, "store server: its thread did not answer in 10 s; is this machine out of memory?");
   }
@@ -295,12 +310,21 @@ StoreStatistics StoreServer::Loop::statistics() {
 
 void StoreServer::Loop::accept(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    if (statistics_.open >= max_connections_) return pause_accepting();
+    if (has_few_descriptors()) return pause_accepting();
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0 ? welcome(fd) : errno == EINTR || errno == ECONNABORTED) continue;
     if (fd < 0 && errno == EAGAIN) return;
     return pause_accepting();  // EMFILE, ENFILE, ENOMEM: it will pass
   }
+}
+
+// The lowest free descriptor is given out first, so one above the mark means that all below are taken: by connections,
+// by agents' links, or by whatever else this process has open.
+bool StoreServer::Loop::has_few_descriptors() {
+  if (highest_accepted_ < first_reserved_) return false;
+  const int lowest_free = ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0);
+  if (lowest_free >= 0) ::close(lowest_free);
+  return lowest_free < 0 || lowest_free >= first_reserved_;
 }
 
 void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
@@ -327,7 +351,45 @@ bool StoreServer::Loop::welcome(int fd) {
   sessions_[place]->id = id;
   ++statistics_.accepted;
   ++statistics_.open;
+  highest_accepted_ = std::max(highest_accepted_, fd);
   return true;
+}
+
+// Who is it? False: nobody for this store any more.
+bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
+  if (options_.on_agent_link && first_bytes.front() == kAgentLinkByte) {
+    hand_over(session, first_bytes);
+    return false;
+  }
+  if (!may_come_in(fd_of(session.id))) {
+    const std::string address = peer_address(fd_of(session.id));
+    drop(session, (address.empty() ? "it" : address) + " is not an address of this round's nodes");
+    return false;
+  }
+  session.heard = true;
+  return true;
+}
+
+bool StoreServer::Loop::may_come_in(int fd) const {
+  if (!admitted_) return true;
+  const std::string address = peer_address(fd);
+  if (admitted_->contains(address)) return true;
+  return !address.empty() && admitted_->contains("127.0.0.1") && address == local_address(fd);
+}
+
+void StoreServer::Loop::hand_over(Session& session, std::string_view first_bytes) {
+  const int fd = fd_of(session.id);
+  std::ignore = ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  ++statistics_.agent_links;
+  forget(session);
+  options_.on_agent_link(fd, std::string(first_bytes));
+}
+
+void StoreServer::Loop::admit_only(const std::vector<std::string>& numeric_addresses) {
+  admitted_.emplace();
+  for (const std::string& text : numeric_addresses) {
+    if (std::string address = numeric_address(text); !address.empty()) admitted_->insert(std::move(address));
+  }
 }
 
 // ---- Input ----
@@ -336,7 +398,8 @@ void StoreServer::Loop::read(Session& session) {
   const auto size = ::recv(fd_of(session.id), input_.data(), input_.size(), 0);
   if (size > 0) {
     statistics_.bytes_in += static_cast<std::uint64_t>(size);
-    feed(session, {input_.data(), static_cast<std::size_t>(size)});
+    const std::string_view input(input_.data(), static_cast<std::size_t>(size));
+    if (session.heard || hear(session, input)) feed(session, input);
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
     close(session);
   }
@@ -494,28 +557,49 @@ void StoreServer::Loop::drop(Session& session, const std::string& reason) {
 
 void StoreServer::Loop::close(Session& session) {
   const int fd = fd_of(session.id);
-  core_.disconnected(session.id);
-  held_ -= session.held;
-  session.id = kNobody;
-  --statistics_.open;
+  forget(session);
   ::close(fd);
-  closed_.push_back(std::move(sessions_[static_cast<std::size_t>(fd)]));
 }
 
-bool StoreServer::Loop::close_everything() {
+void StoreServer::Loop::forget(Session& session) {
+  core_.disconnected(session.id);
+  held_ -= session.held;
+  --statistics_.open;
+  auto& place = sessions_[static_cast<std::size_t>(fd_of(std::exchange(session.id, kNobody)))];
+  closed_.push_back(std::move(place));
+}
+
+void StoreServer::Loop::close_everything() {
   core_.reset();
   for (const auto& session : sessions_) {
-    if (session) close(*session);
+    if (!session) continue;
+    if (!session->heard && begins_as_agent_link(fd_of(session->id))) {
+      hand_over(*session, "");
+    } else {
+      close(*session);
+    }
   }
   deadlines_.clear();
   for (const int listener : listeners_) {  // who is not accepted yet belongs to the old round as well
     int fd = 0;
     for (int i = 0; i < kBacklogAtMost && fd >= 0; ++i) {
-      fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd >= 0) ::close(fd);
+      fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd < 0) continue;
+      if (begins_as_agent_link(fd)) {
+        ++statistics_.accepted;
+        ++statistics_.agent_links;
+        options_.on_agent_link(fd, "");
+      } else {
+        ::close(fd);
+      }
     }
   }
-  return true;
+}
+
+// By the byte that is there to be read, if there is one.
+bool StoreServer::Loop::begins_as_agent_link(int fd) const {
+  char first = 0;
+  return options_.on_agent_link && ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == kAgentLinkByte;
 }
 
 // ---- The face ----
@@ -528,10 +612,17 @@ StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std:
 
 StoreServer::~StoreServer() = default;
 
-void StoreServer::reset() { loop_->ask(&Loop::close_everything); }
+void StoreServer::reset() {
+  loop_->ask([](Loop& loop) { loop.close_everything(); });
+}
+void StoreServer::admit_only(const std::vector<std::string>& numeric_addresses) {
+  loop_->ask([numeric_addresses](Loop& loop) { loop.admit_only(numeric_addresses); });
+}
 void StoreServer::set(const std::string& key, const std::string& value) {
   loop_->post([key, value](Loop& loop) { loop.set(key, value); });
 }
-StoreStatistics StoreServer::statistics() const { return loop_->ask(&Loop::statistics); }
+StoreStatistics StoreServer::statistics() const {
+  return loop_->ask([](Loop& loop) { return loop.statistics(); });
+}
 
 }  // namespace ddp::rendezvous

@@ -55,9 +55,9 @@ class StoreServer {
     // Told why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.
     std::function<void(const std::string& line)> say = {};
-    // Takes over a connection whose first byte is kAgentLinkByte: the descriptor (non-blocking, CLOEXEC) and all that it
-    // has sent so far; the server has forgotten it. Called on the server's thread, must not block. None: such a
-    // connection is nonsense.
+    // Takes over a connection whose first byte is kAgentLinkByte: the descriptor (non-blocking, CLOEXEC) and all that
+    // was received on it so far, which is nothing when reset() came first; the server has forgotten it. Called on the
+    // server's thread, must not block. None: such a connection is nonsense.
     std::function<void(int fd, std::string first_bytes)> on_agent_link = {};
   };
 

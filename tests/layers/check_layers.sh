@@ -38,6 +38,7 @@ forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store|ddp_bench)/main\.cpp|rendezvous/link_codec\.cpp|launcher/error_file\.cpp|runtime/src/(safetensors|error_file)\.cpp'
 forbid "$code" 'gloo/'                   'collectives/gloo_[a-z_]*\.[ch]pp'
 forbid "$code" 'nccl|cuda'               "$none"
+forbid "$code" 'sodium'                  'rendezvous/link_secret\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 exit $bad

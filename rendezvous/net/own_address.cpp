@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/net/own_address.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "rendezvous/net/numeric_address.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+bool is_same_name(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
+
+bool is_own_name(const std::string& host) {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  const std::string full = name;
+  return is_same_name(host, "localhost") ||
+         (!full.empty() && (is_same_name(host, full) || is_same_name(host, full.substr(0, full.find('.')))));
+}
+
+// Some failover setups let any address be bound; then a bind says nothing.
+bool is_any_address_bindable(int family) {
+  std::ifstream file(family == AF_INET ? "/proc/sys/net/ipv4/ip_nonlocal_bind" : "/proc/sys/net/ipv6/ip_nonlocal_bind");
+  return file.get() == '1';
+}
+
+bool can_be_bound(const addrinfo& address) {
+  const int fd = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool bound = ::bind(fd, address.ai_addr, address.ai_addrlen) == 0;  // port 0: only the address can be wrong
+  ::close(fd);
+  return bound;
+}
+
+bool is_own(const addrinfo& address) {
+  if (!can_be_bound(address)) return false;
+  if (!is_any_address_bindable(address.ai_family)) return true;
+  const std::string text = numeric_address(address.ai_addr);
+  const std::vector<std::string> own = own_addresses();
+  return is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end();
+}
+
+}  // namespace
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* raw = nullptr;
+  if (::getifaddrs(&raw) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(raw, &::freeifaddrs);
+  for (const ifaddrs* entry = raw; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (entry->ifa_addr->sa_family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) {
+      continue;
+    }
+    // By address, not by interface: routed clusters give a node its one address on lo.
+    const std::string address = numeric_address(entry->ifa_addr);
+    if (address.empty() || is_loopback(address)) continue;
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
+  }
+  return addresses;
+}
+
+bool is_own_host(const std::string& host, const std::string& local_address) {
+  if (host.empty()) return false;
+  if (host == local_address || is_own_name(host)) return true;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* raw = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &raw) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
+  for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
+    if (is_own(*entry)) return true;
+  }
+  return false;
+}
+
+}  // namespace ddp::rendezvous
