@@ -15,6 +15,7 @@
 
 #include "launcher/agent_core.hpp"
 #include "launcher/attempt_folder.hpp"
+#include "launcher/coordination.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
@@ -23,11 +24,10 @@
 #include "launcher/random_id.hpp"
 #include "launcher/spawner.hpp"
 #include "launcher/worker_environment.hpp"
-#include "rendezvous/coordinator.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/file_limit.hpp"
-#include "rendezvous/link_stream.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/own_address.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -59,20 +59,19 @@ class Agent {
   Agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded)
       : config_(config),
         log_(output_, log_level),
-        attempts_(config.log_dir, config.run_id),
+        attempts_(config.log_dir, config.job.id),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
-        core_({.job = {.id = config.run_id, .max_restarts = config.max_restarts},
+        coordination_(config, incarnation_, [this](const std::string& line) { log_.warning(line); }),
+        core_({.job = config.job,
                .incarnation = incarnation_,
                .host = host_name(),
-               .node_rank = 0,
+               .addresses = rendezvous::own_addresses(),
+               .node_rank = config.node_rank,
                .workers = config.workers,
+               .coordinator = coordination_.where(),
+               .join_timeout = config.timeouts.join,
                .shutdown_timeout = config.shutdown_timeout}),
-        coordinator_({.job = {.id = config.run_id, .max_restarts = config.max_restarts},
-                      .epoch = random_id(),
-                      .own_incarnation = incarnation_},
-                     config.store_addresses, config.master_port, config.master_addr,
-                     {.say = [this](const std::string& line) { log_.warning(line); }}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd) {
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
@@ -135,17 +134,31 @@ class Agent {
   }
 
   void connect() {
-    rendezvous::LinkStream<rendezvous::Directive>::Socket socket(io_, asio::generic::stream_protocol(AF_UNIX, 0),
-                                                                 coordinator_.connect_agent());
-    using Link = rendezvous::LinkStream<rendezvous::Directive>;
-    link_ = std::make_shared<Link>(
-        std::move(socket),
-        Link::Callbacks{
-            .on_message = [this](rendezvous::Directive directive) { handle(DirectiveArrived{std::move(directive)}); },
-            .on_heartbeat = {},
-            .on_closed = [this](const std::string& why) { handle(LinkDown{why}); }});
+    rendezvous::LinkClient::Callbacks callbacks;
+    callbacks.on_up = [this](const std::string& coordinator_address) {
+      master_addr_ = coordination_.master_addr(coordinator_address);
+      handle(LinkUp{});
+    };
+    callbacks.on_message = [this](rendezvous::Directive directive) {
+      std::vector<int> exiting;
+      if (directive.kind == rendezvous::Directive::Kind::Stop) exiting = exiting_workers();
+      handle(DirectiveArrived{std::move(directive), std::move(exiting)});
+    };
+    callbacks.on_heartbeat = [this] { handle(BeatArrived{}); };
+    callbacks.on_down = [this](const std::string& why) { handle(LinkDown{why}); };
+    callbacks.on_unreachable = [this](const std::string& why) { handle(LinkFailed{why}); };
+    callbacks.on_refused = [this](const std::string& why) { handle(LinkRefused{why}); };
+    link_ = coordination_.link(io_, std::move(callbacks));
     link_->start();
-    handle(LinkUp{});
+  }
+
+  // Local ranks of those that run no more, though they are not reaped yet.
+  std::vector<int> exiting_workers() const {
+    std::vector<int> exiting;
+    for (const Worker& worker : workers_) {
+      if (!worker.reaped && is_exiting(worker.pid)) exiting.push_back(static_cast<int>(&worker - workers_.data()));
+    }
+    return exiting;
   }
 
   // Whoever has died: workers, and what dead workers left behind.
@@ -177,11 +190,7 @@ class Agent {
       status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
     }
     event.status = status;
-    if (!status.success()) {
-      for (const Worker& other : workers_) {
-        if (!other.reaped && is_exiting(other.pid)) event.exiting.push_back(static_cast<int>(&other - workers_.data()));
-      }
-    }
+    if (!status.success()) event.exiting = exiting_workers();
     log_.info("worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
               in_words(status));
     handle(event);
@@ -232,7 +241,9 @@ class Agent {
 
   void carry_out(const StartWorkers& action) {
     try {
-      start_workers(action.assignment);
+      rendezvous::Assignment assignment = action.assignment;
+      if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
+      start_workers(assignment);
     } catch (const Error& error) {
       workers_.clear();
       output_.end_round(kDrainDeadline);
@@ -255,7 +266,7 @@ class Agent {
       for (int i = 0; i < config_.workers; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
         worker.incarnation = random_id();
-        worker.error_file = attempts_.error_file(assignment.restart_count, i);
+        worker.error_file = attempts_.error_file(core_.state().round - 1, i);
         const auto ends = output_.open_worker(i, config_.workers == 1);
         ends_of_workers.insert(ends_of_workers.end(), {ends.stdout_fd, ends.stderr_fd});
         WorkerCommand command;
@@ -333,7 +344,7 @@ class Agent {
 
   void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
 
-  void carry_out(const Reconnect&) {}
+  void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
 
   void carry_out(const Say& action) { log_.warning(action.text); }
 
@@ -360,15 +371,15 @@ class Agent {
   }
 
   const LaunchConfig& config_;
+  const std::string incarnation_ = random_id();
   const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
   Output output_;
   Log log_;
   AttemptFolder attempts_;
-  std::string incarnation_ = random_id();
   Environment inherited_;
   std::optional<std::string> visible_gpus_;
+  Coordination coordination_;
   AgentCore core_;
-  rendezvous::Coordinator coordinator_;
 
   asio::io_context io_{1};
   asio::posix::stream_descriptor signals_;
@@ -376,7 +387,8 @@ class Agent {
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
   std::optional<TimePoint> timer_set_to_;
-  std::shared_ptr<rendezvous::LinkStream<rendezvous::Directive>> link_;
+  std::unique_ptr<rendezvous::LinkClient> link_;
+  std::string master_addr_;  // of workers, if it is not the same on all nodes
 
   std::vector<Worker> workers_;  // of the current round, by local rank
   std::optional<Spawned> spawned_;

@@ -10,8 +10,16 @@
 #include <vector>
 
 #include "launcher/program.hpp"
+#include "rendezvous/link_messages.hpp"
 
 namespace ddp::launcher {
+
+// --rdzv-conf, under its names.
+struct RendezvousTimeouts {
+  std::chrono::milliseconds join = std::chrono::seconds(600);      // join_timeout
+  std::chrono::milliseconds last_call = std::chrono::seconds(30);  // last_call_timeout
+  std::chrono::milliseconds lost = std::chrono::seconds(15);       // keep_alive_interval * keep_alive_max_attempt
+};
 
 struct LaunchConfig {
   Program program;
@@ -19,13 +27,18 @@ struct LaunchConfig {
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";
-  std::string run_id;  // --rdzv-id, else random
-  int max_restarts = 0;
+  rendezvous::JobShape job;                                               // --rdzv-id, --nnodes, --max-restarts
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
 
-  std::string master_addr = "127.0.0.1";                            // what workers are told
+  // The store and, with several nodes, the coordinator. Static: at --master-addr; else at --rdzv-endpoint.
+  std::string master_addr = "127.0.0.1";
   std::uint16_t master_port = 0;                                    // 0: any free one
-  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; where the store listens
+  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; what a store on this node listens on
+  int node_rank = 0;                                                // static
+  std::optional<bool> is_host;                                      // --rdzv-conf is_host; else it is found out
+  std::string local_addr;                                           // --local-addr; empty: not given
+  RendezvousTimeouts timeouts;
+  std::string secret_file;  // DDPRUN_SECRET_FILE; empty: none
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;

@@ -13,7 +13,7 @@ namespace contract = rendezvous::contract;
 namespace {
 
 // Written by us below in every case, or meaningless inside a new job.
-constexpr const char* kOuterJob[] = {"TORCHELASTIC_TIMER_FILE", contract::kIncarnation};
+constexpr const char* kOuterJob[] = {"TORCHELASTIC_TIMER_FILE", contract::kIncarnation, contract::kSecretFile};
 
 std::string replace_local_rank(const std::string& text, const std::string& local_rank) {
   std::string out;
@@ -71,7 +71,7 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kMasterPort] = std::to_string(assignment.master_port);
   env[contract::kRestartCount] = std::to_string(assignment.restart_count);
   env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
-  env[contract::kRunId] = config.run_id;
+  env[contract::kRunId] = config.job.id;
   env[contract::kUseAgentStore] = "True";
   env[contract::kErrorFile] = place.error_file;
   env[contract::kSignalsToHandle] = config.stop_signal_names;

@@ -31,6 +31,9 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits naming this one process in its slot;
                                                               // inherited by its descendants, which ddprun finds by it
 
+// ---- Environment, read by ddprun and kept from workers ----
+inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // what nodes prove to each other that they know
+
 // ---- Environment, read by libddp only ----
 inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with libddp_gloo.so, before the usual places
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives

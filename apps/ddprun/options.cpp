@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/options.hpp"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -14,9 +12,12 @@
 
 #include "apps/ddprun/arguments.hpp"
 #include "apps/ddprun/help.hpp"
+#include "apps/ddprun/node_options.hpp"
 #include "launcher/gpus.hpp"
 #include "launcher/random_id.hpp"
 #include "rendezvous/error.hpp"
+#include "rendezvous/link_secret.hpp"
+#include "rendezvous/worker_contract.hpp"
 
 namespace ddp::apps {
 
@@ -47,13 +48,7 @@ const NotYet kNotYet[] = {
 // The values as CLI11 fills them, before they are checked against each other.
 struct Raw {
   std::string nproc_per_node = "1";
-  std::string nnodes = "1:1";
-  int node_rank = 0;
-  std::string rdzv_backend = "static";
-  std::string rdzv_endpoint;
-  std::string rdzv_id;
-  std::string rdzv_conf;
-  bool standalone = false;
+  NodeOptions nodes;
   int max_restarts = 0;
   double monitor_interval = 0.1;
   std::string start_method = "spawn";
@@ -61,9 +56,7 @@ struct Raw {
   bool module = false;
   bool no_python = false;
   std::string log_dir;
-  std::string master_addr = "127.0.0.1";
-  int master_port = 0;
-  std::string local_addr;
+  std::string make_secret;
   std::string signals = kDefaultSignals;
   int shutdown_timeout = 30;
   bool virtual_local_rank = false;
@@ -151,18 +144,33 @@ std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
           "Signals to ddprun that end the job: forwarded once, then the grace period; a second one kills at once.");
 
   d.group("Nodes and rendezvous");
-  d.value("nnodes", raw.nnodes, "N|MIN:MAX", "Number of nodes; more than 1 is not there yet.");
-  d.value("node-rank", raw.node_rank, "N", "Rank of this node.")->check(kCount);
-  d.value("master-addr", raw.master_addr, "ADDRESS", "Address of this node that workers are told (MASTER_ADDR).");
-  d.value("master-port", raw.master_port, "PORT",
-          "Port of the job's store (MASTER_PORT). Default: any free one, so that jobs do not collide.")
+  d.value("nnodes", raw.nodes.nnodes, "N|MIN:MAX",
+          "Number of nodes. MIN:MAX, with c10d: elastic, the job runs with as many as there are. Default: 1.");
+  d.value("node-rank", raw.nodes.node_rank, "N", "Static: rank of this node, each exactly once; 0 coordinates.")
+      ->check(kCount);
+  d.value("master-addr", raw.nodes.master_addr, "ADDRESS",
+          "Static: address of node 0, as all nodes can reach it (MASTER_ADDR). Default: 127.0.0.1.");
+  d.value(
+       "master-port", raw.nodes.master_port, "PORT",
+       "Static: port of node 0 (MASTER_PORT). Default: 29500; with one node any free one, so that jobs do not collide.")
       ->check(in_range(0, 65535, "a port number"));
-  d.flag("standalone", raw.standalone, "One node, a free port: the default with one node.");
-  d.value("rdzv-backend", raw.rdzv_backend, "static|c10d", "How nodes find each other; one node needs neither.");
-  d.value("rdzv-endpoint", raw.rdzv_endpoint, "HOST[:PORT]", "With static: the same as --master-addr, --master-port.");
-  d.value("rdzv-id", raw.rdzv_id, "NAME", "The run's id (TORCHELASTIC_RUN_ID). Default: a random one.");
-  d.value("rdzv-conf", raw.rdzv_conf, "K=V,...", "Accepted; nothing in it concerns one node.");
-  d.value("local-addr", raw.local_addr, "ADDRESS", "Accepted; one node needs none.");
+  d.flag("standalone", raw.nodes.standalone, "One node, a free port: the default with one node.");
+  d.value("rdzv-backend", raw.nodes.rdzv_backend, "static|c10d",
+          "How nodes get their ranks: static, from --node-rank; c10d, as they come.");
+  d.value("rdzv-endpoint", raw.nodes.rdzv_endpoint, "HOST[:PORT]",
+          "c10d: the node that coordinates, the same on all nodes; port 29400 if none is given. Static: the same as "
+          "--master-addr, --master-port.");
+  d.value("rdzv-id", raw.nodes.rdzv_id, "NAME",
+          "The run's id (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random one.");
+  d.value("rdzv-conf", raw.nodes.rdzv_conf, "K=V,...",
+          "join_timeout (600 s) for the first nodes and for a replacement; last_call_timeout (30 s) for more than MIN; "
+          "keep_alive_interval (5 s) times keep_alive_max_attempt (3) until a silent node counts as lost; is_host "
+          "(true or false) if it cannot be found out.");
+  d.value("local-addr", raw.nodes.local_addr, "ADDRESS",
+          "c10d: this node's address, for its workers if it coordinates.");
+  d.value("make-secret", raw.make_secret, "FILE",
+          "Write a new secret into FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE let only each other in.")
+      ->envname("");
 
   d.group("ddprun itself");
   d.value("log-level", raw.log_level, "LEVEL", "What ddprun says: debug, info, warning, error.")->envname("LOGLEVEL");
@@ -225,89 +233,6 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
   return count;
 }
 
-void check_nodes(const Raw& raw) {
-  const auto colon = raw.nnodes.find(':');
-  const int min = parse_number(raw.nnodes.substr(0, colon));
-  const int max = colon == std::string::npos ? min : parse_number(raw.nnodes.substr(colon + 1));
-  if (min < 1 || max < min) {
-    throw UsageError("--nnodes " + raw.nnodes + ": give a number of nodes, or MIN:MAX with 0 < MIN <= MAX");
-  }
-  if (max > 1) {
-    throw UsageError("--nnodes " + raw.nnodes + ": jobs of more than one node are not there yet in this version");
-  }
-  if (raw.node_rank != 0) {
-    throw UsageError("--node-rank " + std::to_string(raw.node_rank) + ": with one node it can only be 0");
-  }
-  if (raw.rdzv_backend != "static" && raw.rdzv_backend != "c10d") {
-    throw UsageError("--rdzv-backend " + raw.rdzv_backend + ": this version knows static and c10d");
-  }
-}
-
-struct Endpoint {
-  std::string host;
-  int port = 0;  // 0: not given
-};
-
-// "host", "host:port", "[v6]", "[v6]:port"
-Endpoint parse_endpoint(const std::string& text) {
-  const std::string wrong =
-      "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
-  std::string host = text, port;
-  if (text[0] == '[') {
-    const auto end = text.find(']');
-    if (end == std::string::npos) throw UsageError(wrong);
-    host = text.substr(1, end - 1);
-    port = text.substr(end + 1);
-    if (!port.empty() && port[0] != ':') throw UsageError(wrong);
-  } else if (const auto colon = text.rfind(':'); colon != std::string::npos) {
-    host = text.substr(0, colon);
-    port = text.substr(colon);
-  }
-  Endpoint endpoint{host, 0};
-  if (!port.empty()) {
-    endpoint.port = parse_number(port.substr(1));
-    if (endpoint.port < 0 || endpoint.port > 65535) throw UsageError(wrong);
-  }
-  if (host.empty()) throw UsageError(wrong);
-  return endpoint;
-}
-
-bool is_own_address(const sockaddr* address, socklen_t size) {
-  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  const bool own = bind(fd, address, size) == 0;  // on port 0: only an own address can be bound
-  close(fd);
-  return own;
-}
-
-// Where the store listens: loopback, and every other own address that master_addr means.
-std::vector<std::string> store_addresses(const std::string& master_addr) {
-  std::vector<std::string> addresses = {"127.0.0.1", "::1"};
-  std::string host = master_addr;
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    throw UsageError("--master-addr " + master_addr + ": " + gai_strerror(error) +
-                     "; give an address or name of this machine, or leave it out");
-  }
-  bool any_own = false;
-  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-    if (!is_own_address(entry->ai_addr, entry->ai_addrlen)) continue;
-    any_own = true;
-    if (std::find(addresses.begin(), addresses.end(), text) == addresses.end()) addresses.push_back(text);
-  }
-  freeaddrinfo(found);
-  if (!any_own) {
-    throw UsageError("--master-addr " + master_addr +
-                     " is not an address of this machine; with one node, leave it out or name this machine");
-  }
-  return addresses;
-}
-
 // Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
 void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
   std::istringstream list(names);
@@ -332,25 +257,21 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
 
 launcher::LaunchConfig to_config(const Raw& raw, const CLI::App& app) {
   launcher::LaunchConfig config;
-  check_nodes(raw);
   if (app.count("--gpus") > 0 || !raw.gpus.empty()) config.gpus = raw.gpus;
   config.workers = worker_count(raw.nproc_per_node, config.gpus);
   config.role = raw.role;
-  config.run_id = raw.rdzv_id.empty() ? launcher::random_id() : raw.rdzv_id;
-  config.max_restarts = raw.max_restarts;
+  config.job.max_restarts = raw.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(raw.shutdown_timeout);
   config.virtual_local_rank = raw.virtual_local_rank;
   config.log_dir = raw.log_dir;
   parse_signals(raw.signals, raw.signals == kDefaultSignals, config);
 
-  Endpoint master{raw.master_addr, raw.master_port};
-  if (!raw.rdzv_endpoint.empty() && raw.rdzv_backend == "static" && !raw.standalone) {
-    master = parse_endpoint(raw.rdzv_endpoint);
-  }
-  if (raw.standalone) master = {"127.0.0.1", 0};
-  config.master_addr = master.host;
-  config.master_port = static_cast<std::uint16_t>(master.port);
-  config.store_addresses = store_addresses(master.host);
+  NodeOptions nodes = raw.nodes;
+  const std::string taken = fill_from_scheduler(nodes, [](const char* name) -> const char* { return getenv(name); });
+  if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
+  resolve_nodes(
+      nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
+  if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
   return config;
 }
 
@@ -378,6 +299,10 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
     throw UsageError(error.what());
   }
   if (raw.version) return JustPrint{kVersion};
+  if (!raw.make_secret.empty()) {
+    rendezvous::make_secret_file(raw.make_secret);
+    return JustPrint{raw.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n"};
+  }
   if (!split.program) throw UsageError("no program given: nothing to run");
   if (raw.module && raw.no_python) throw UsageError("--module and --no-python contradict each other; choose one");
 

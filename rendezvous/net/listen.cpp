@@ -94,7 +94,7 @@ bool family_is_missing(const Address& address, int error) {
       const std::string owner = port == 0 ? "" : port_owner(port);
       message += "port " + std::to_string(port) + " is taken" + (owner.empty() ? "" : " by " + owner) +
                  "; choose another port, or 0 for a free one";
-      break;
+      throw AddressInUse(ErrorCode::System, message);
     }
     case EACCES:
       message += "not allowed (ports below 1024 are the system's); choose another port";

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/error.hpp"
+
 namespace ddp::rendezvous {
 
 struct Listeners {
@@ -14,9 +16,13 @@ struct Listeners {
   std::uint16_t port = 0;
 };
 
+class AddressInUse : public Error {
+  using Error::Error;
+};
+
 // Listens on every address at the given port; 0: a free one, the same for all. An IPv6 address on a machine without
-// IPv6 is left out as long as another one remains. Throws Error{System}: the address and port, why, who has the port
-// (if that can be seen), what to do. Error{InvalidArgument}: not a numeric address.
+// IPv6 is left out as long as another one remains. Throws Error{System}, AddressInUse among them: the address and port,
+// why, who has the port (if that can be seen), what to do. Error{InvalidArgument}: not a numeric address.
 Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port);
 
 // A numeric host and a port as people write them: `10.0.0.7:4711`, `[::1]:4711`.

@@ -224,7 +224,13 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
   };
   const std::vector<Case> cases = {
       {{}, "no program given"},
-      {{"--nnodes", "2", "true"}, "more than one node are not there yet"},
+      {{"--nnodes", "2:1", "true"}, "MIN <= MAX"},
+      {{"--nnodes", "2", "--node_rank", "2", "true"}, "give 0 to 1"},
+      {{"--nnodes", "2", "--standalone", "true"}, "is for one node"},
+      {{"--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "a:b", "true"}, "give HOST or HOST:PORT"},
+      {{"--nnodes", "2", "--rdzv_conf", "join_timeout", "true"}, "not KEY=VALUE"},
+      {{"--nnodes", "2", "--rdzv_conf", "join_timeout=soon", "true"}, "give a number of seconds"},
+      {{"--rdzv_backend", "etcd-v2", "true"}, "brings its own coordinator"},
       {{"--nproc_per_node", "0", "true"}, "give a number above 0"},
       {{"--nproc_per_nodes", "2", "true"}, "did you mean --nproc-per-node?"},
       {{"--ma", "2", "true"}, "could mean"},

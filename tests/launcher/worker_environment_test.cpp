@@ -13,7 +13,7 @@ namespace {
 LaunchConfig config_of(int workers) {
   LaunchConfig config;
   config.workers = workers;
-  config.run_id = "job7";
+  config.job.id = "job7";
   config.role = "trainer";
   config.stop_signal_names = "SIGTERM,SIGINT";
   return config;
