@@ -27,6 +27,10 @@ std::string in_seconds(milliseconds time) {
   return std::to_string(time.count()) + " ms";
 }
 
+std::string counted(int number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 std::string nnodes(const JobShape& job) {
   const std::string max = std::to_string(job.max_nodes);
   return job.min_nodes == job.max_nodes ? max : std::to_string(job.min_nodes) + ":" + max;
@@ -240,11 +244,14 @@ void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, co
   if (!node.cut) actions_->push_back(CloseLink{node.link});
   forget(incarnation);
   if (over()) return farewell();
-  actions_->push_back(CoordinatorSays{text});
+  const bool round_is_on = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   // Whose workers have all succeeded is not needed any more, unless the round has to be repeated.
-  if (node.seat >= 0 && !node.done && !node.leaving) {
-    losses_.push_back({noticed, text});
-    if (job_.phase == Phase::Opening || job_.phase == Phase::Running) stop_round(SIGTERM, {Trigger::Loss, text});
+  const bool is_needed = node.seat >= 0 && !node.done && !node.leaving;
+  if (is_needed) losses_.push_back({noticed, text});
+  if (is_needed && round_is_on) {
+    stop_round(SIGTERM, {Trigger::Loss, text});
+  } else {
+    actions_->push_back(CoordinatorSays{text});
   }
   advance();
 }
@@ -514,7 +521,7 @@ void CoordinatorCore::stop_gathering() {
 void CoordinatorCore::on(const StoreOpened& event) {
   if (job_.phase != Phase::Opening || event.round != job_.round) return;  // the round was stopped meanwhile
   job_.phase = Phase::Running;
-  Directive run = make(Directive::Kind::Run, job_.why_round);
+  Directive run = make(Directive::Kind::Run, "");
   run.cause = job_.cause;
   run.assignment = {.node_count = static_cast<int>(job_.seats.size()),
                     .restart_count = job_.restarts,
@@ -522,6 +529,12 @@ void CoordinatorCore::on(const StoreOpened& event) {
                     .master_addr = event.address,
                     .master_port = event.port};
   for (const Incarnation& seat : job_.seats) run.assignment.world_size += nodes_.at(seat).state.slots;
+  if (job_.is_restart) {
+    run.reason = job_.why_round;
+  } else if (job_.round > 1) {
+    run.reason = "round " + std::to_string(job_.round) + ": " + counted(run.assignment.node_count, "node") + ", " +
+                 counted(run.assignment.world_size, "worker");
+  }
   for (const Incarnation& seat : job_.seats) {
     send(nodes_.at(seat), run);
     ++run.assignment.node_rank;
@@ -601,6 +614,7 @@ void CoordinatorCore::after_stop() {
     exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
                   ": " + exit.reason;
   }
+  job_.is_restart = spends;
   next_round(exit.reason);
 }
 

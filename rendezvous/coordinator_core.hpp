@@ -157,6 +157,7 @@ class CoordinatorCore {
     int restarts = 0;
     std::vector<Incarnation> seats;      // of the newest round, by node rank; empty: its node is lost
     std::optional<WorkerFailure> cause;  // of the newest restart
+    bool is_restart = false;             // the newest round, or the one that is to be opened
     std::string why_round;               // the newest round was, or is to be, opened
   };
 
