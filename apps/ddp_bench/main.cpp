@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_bench: puts load on what we measure and prints one JSON object a line. Today: `store`, any c10d store on this
-// machine; scripts/bench_store starts the servers and prints the table.
+// ddp_bench: puts load on what we measure and prints one JSON object a line.
+//   store        clients of any c10d store on this machine; scripts/bench_store starts the servers and prints the table
+//   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/ddp_bench/rendezvous_load.hpp"
 #include "apps/ddp_bench/store_load.hpp"
 #include "rendezvous/file_limit.hpp"
 
@@ -71,6 +74,24 @@ void bench_store(const StoreOptions& options) {
   }
 }
 
+struct RendezvousOptions {
+  int nodes = 4000;
+  std::string ddprun = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "ddprun";
+};
+
+void bench_rendezvous(const RendezvousOptions& options) {
+  ddp::rendezvous::raise_file_limit();
+  ddp::bench::rendezvous(options.ddprun, options.nodes, [](const ddp::bench::RendezvousStep& step) {
+    const nlohmann::ordered_json line = {
+        {"step", step.step},           {"nodes", step.nodes},
+        {"seconds", step.seconds},     {"coordinator_cpu_s", step.coordinator_cpu},
+        {"median_ms", step.median_ms}, {"resident_mb", step.resident_mb},
+    };
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -87,10 +108,20 @@ int main(int argc, char** argv) {
   store->add_option("--seconds", options.seconds, "How long each loop goes on");
   store->add_option("--storm", options.storm, "Connections of the storm");
   store->add_option("scenarios", options.scenarios, "Which; all if none is named")->check(CLI::IsMember(names));
+
+  RendezvousOptions agents;
+  CLI::App* rendezvous = app.add_subcommand("rendezvous", "Agents of many nodes, for one ddprun that coordinates them");
+  rendezvous->option_defaults()->always_capture_default();
+  rendezvous->add_option("--nodes", agents.nodes, "Nodes of the job")->check(CLI::Range(2, 100000));
+  rendezvous->add_option("--ddprun", agents.ddprun, "The ddprun to measure");
   try {
     app.parse(argc, argv);
-    if (options.scenarios.empty()) options.scenarios = names;
-    bench_store(options);
+    if (rendezvous->parsed()) {
+      bench_rendezvous(agents);
+    } else {
+      if (options.scenarios.empty()) options.scenarios = names;
+      bench_store(options);
+    }
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -34,15 +34,20 @@ std::optional<int> parse_number(const std::string& text) {
 
 // ---- Schedulers ----
 
-// The first name of "node[07-09,12],login" is "node07".
+// The first name of "rack1-node[07-09,12],login" is "rack1-node07".
 std::string first_host(const std::string& list) {
-  const std::string first = list.substr(0, list.find_first_of(",["));
-  if (first.size() >= list.size() || list[first.size()] != '[') return first;
-  const auto begin = first.size() + 1;
-  const std::string number = list.substr(begin, list.find_first_of("-,]", begin) - begin);
-  const auto end = list.find(']', begin);
-  const auto rest = end == std::string::npos ? list.size() : end + 1;
-  return first + number + list.substr(rest, list.find(',', rest) - rest);
+  std::string host;
+  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const auto end = std::min(list.find(']', i), list.size() - 1);
+    const auto number = list.find_first_of("-,]", i);
+    host += list.substr(i + 1, number - i - 1);
+    i = end;
+  }
+  return host;
 }
 
 std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddp_bench/rendezvous_load.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "apps/ddp_bench/server_cost.hpp"
+#include "rendezvous/link_client.hpp"
+#include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/listen.hpp"
+
+namespace ddp::bench {
+
+namespace {
+
+using namespace rendezvous;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kBeating{5};
+constexpr char kJobId[] = "bench";
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Free a moment ago.
+std::uint16_t free_port() {
+  const Listeners listeners = listen_on({"127.0.0.1"}, 0);
+  for (const int socket : listeners.sockets) close(socket);
+  return listeners.port;
+}
+
+// ddprun as node 0, with one worker that ends when its stdin does.
+class NodeZero {
+ public:
+  NodeZero(const std::string& ddprun, int nodes, std::uint16_t port) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
+    const std::vector<std::string> words = {ddprun,
+                                            "--nnodes",
+                                            std::to_string(nodes),
+                                            "--node-rank",
+                                            "0",
+                                            "--master-port",
+                                            std::to_string(port),
+                                            "--rdzv-id",
+                                            kJobId,
+                                            "--max-restarts",
+                                            "1",
+                                            "--no-python",
+                                            "cat"};
+    guardian_ = fork();
+    if (guardian_ == 0) {
+      dup2(ends[0], STDIN_FILENO);
+      std::vector<char*> argv;
+      for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+      argv.push_back(nullptr);
+      execvp(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[0]);
+    stdin_ = ends[1];
+  }
+  ~NodeZero() {
+    end_worker();
+    if (guardian_ > 0) {
+      kill(guardian_, SIGKILL);
+      waitpid(guardian_, nullptr, 0);
+    }
+  }
+  NodeZero(const NodeZero&) = delete;
+  NodeZero& operator=(const NodeZero&) = delete;
+
+  void end_worker() {
+    if (stdin_ >= 0) close(stdin_);
+    stdin_ = -1;
+  }
+  void wait() {
+    int status = 0;
+    waitpid(std::exchange(guardian_, -1), &status, 0);
+    if (status != 0) throw std::runtime_error("ddprun ended with status " + std::to_string(status));
+  }
+  // Of the agent, the guardian's only child.
+  ServerCost cost() const {
+    pid_t agent = 0;
+    const std::string pid = std::to_string(guardian_);
+    std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> agent;
+    return cost_of(agent);
+  }
+
+ private:
+  pid_t guardian_ = -1;
+  int stdin_ = -1;
+};
+
+class Load {
+ public:
+  Load(const std::string& ddprun, int nodes, const std::function<void(const RendezvousStep&)>& done)
+      : nodes_(nodes), done_(done), port_(free_port()), zero_(ddprun, nodes, port_) {
+    for (int rank = 1; rank < nodes; ++rank) agents_.push_back(std::make_unique<Agent>(*this, rank));
+  }
+
+  void run() {
+    agents_[0]->start();
+    until([&] { return agents_[0]->is_linked; }, "coordinate");
+
+    measure("form", [&] {
+      for (std::size_t i = 1; i < agents_.size(); ++i) agents_[i]->start();
+      until([&] { return heard(Directive::Kind::Run, 1) == agents_.size(); }, "open round 1");
+    });
+    measure("beat", [&] {
+      beating_ = true;
+      beat();
+      const auto end = Clock::now() + kBeating;
+      until([&] { return Clock::now() >= end; }, "beat");
+      beating_ = false;
+    });
+    measure("stop", [&] {
+      failed_at_ = Clock::now();
+      agents_[0]->fail();
+      until([&] { return heard(Directive::Kind::Stop, 1) == agents_.size(); }, "stop round 1");
+    });
+    measure("restart", [&] {
+      for (const auto& agent : agents_) agent->become_idle(false);
+      until([&] { return heard(Directive::Kind::Run, 2) == agents_.size(); }, "open round 2");
+    });
+    measure("end", [&] {
+      for (const auto& agent : agents_) agent->become_idle(true);
+      zero_.end_worker();
+      until([&] { return heard(Directive::Kind::Exit, 2) == agents_.size(); }, "end");
+    });
+    for (const auto& agent : agents_) agent->leave();
+    until([&] { return true; }, "leave");
+    zero_.wait();
+  }
+
+ private:
+  struct Agent {
+    Agent(Load& load, int rank)
+        : link(load.io_, "127.0.0.1", load.port_, std::nullopt,
+               {.on_up =
+                    [this](const std::string&) {
+                      is_linked = true;
+                      report();
+                    },
+                .on_message = [this, &load](const Directive& directive) { load.told(*this, directive); },
+                .on_heartbeat = [] {},
+                .on_down = [](const std::string&) {},
+                .on_unreachable = [](const std::string&) {},
+                .on_refused = [](const std::string& why) { throw std::runtime_error(why); }}) {
+      state.job = {.id = kJobId,
+                   .min_nodes = load.nodes_,
+                   .max_nodes = load.nodes_,
+                   .max_restarts = 1,
+                   .node_ranks_given = true};
+      state.incarnation = "agent" + std::to_string(rank);
+      state.host = "host" + std::to_string(rank);
+      state.addresses = {"10.0.0." + std::to_string(rank % 250), "fd00::" + std::to_string(rank)};
+      state.node_rank = rank;
+      state.slots = 8;
+    }
+    void start() { link.start(); }
+    void report() { link.send(state); }
+    void fail() {
+      state.failures.push_back({.rank = 8, .host = state.host, .pid = 1, .status = {.code = 0, .signal = SIGKILL}});
+      report();
+    }
+    void become_idle(bool succeeded) {
+      state.phase = WorkersPhase::Idle;
+      state.succeeded = succeeded;
+      report();
+    }
+    void leave() {
+      state.left = true;
+      report();
+    }
+
+    AgentState state;
+    LinkClient link;
+    bool is_linked = false;
+    Directive::Kind last = Directive::Kind::Wait;
+    double told_ms = 0;  // after the failure
+  };
+
+  void told(Agent& agent, const Directive& directive) {
+    agent.state.epoch = directive.epoch;
+    agent.last = directive.kind;
+    if (directive.kind == Directive::Kind::Run) {
+      agent.state.round = directive.round;
+      agent.state.phase = WorkersPhase::Running;
+      agent.state.failures.clear();
+      agent.report();
+    } else if (directive.kind == Directive::Kind::Stop) {
+      agent.told_ms = seconds_since(failed_at_) * 1000;
+    }
+  }
+
+  std::size_t heard(Directive::Kind kind, int round) const {
+    return static_cast<std::size_t>(std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {
+      return agent->last == kind && agent->state.round == round;
+    }));
+  }
+
+  void beat() {
+    for (const auto& agent : agents_) agent->link.send(Heartbeat{});
+    timer_.expires_after(std::chrono::seconds(1));
+    timer_.async_wait([this](const auto& error) {
+      if (!error && beating_) beat();
+    });
+  }
+
+  template <typename Condition>
+  void until(Condition condition, const char* what) {
+    const auto deadline = Clock::now() + kPatience;
+    while (!condition()) {
+      io_.run_for(std::chrono::milliseconds(5));
+      if (Clock::now() > deadline) throw std::runtime_error(std::string("ddprun did not ") + what + " within 60 s");
+    }
+  }
+
+  template <typename Step>
+  void measure(const char* name, Step step) {
+    const ServerCost before = zero_.cost();
+    const auto start = Clock::now();
+    step();
+    RendezvousStep measured{.step = name, .nodes = nodes_, .seconds = seconds_since(start)};
+    const ServerCost after = zero_.cost();
+    measured.coordinator_cpu = (after.cpu_us - before.cpu_us) / 1e6;
+    measured.resident_mb = static_cast<double>(after.resident) / (1 << 20);
+    if (std::string(name) == "stop") {
+      std::vector<double> times;
+      for (const auto& agent : agents_) times.push_back(agent->told_ms);
+      std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+      measured.median_ms = times[times.size() / 2];
+    }
+    done_(measured);
+  }
+
+  const int nodes_;
+  const std::function<void(const RendezvousStep&)>& done_;
+  const std::uint16_t port_;
+  NodeZero zero_;
+  asio::io_context io_{1};
+  asio::steady_timer timer_{io_};
+  bool beating_ = false;
+  Clock::time_point failed_at_;
+  std::vector<std::unique_ptr<Agent>> agents_;
+};
+
+}  // namespace
+
+void rendezvous(const std::string& ddprun, int nodes, const std::function<void(const RendezvousStep&)>& done) {
+  Load(ddprun, nodes, done).run();
+}
+
+}  // namespace ddp::bench
