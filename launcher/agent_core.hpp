@@ -118,16 +118,17 @@ using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, C
 
 class AgentCore {
  public:
+  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
+
   explicit AgentCore(AgentConfig config);
 
   void step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions);
   // When to send a Tick; early and extra ones are harmless.
   std::optional<TimePoint> wake_at() const;
+  Phase phase() const { return phase_; }
   const rendezvous::AgentState& state() const { return state_; }
 
  private:
-  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
-
   void on(const LinkUp& event);
   void on(const LinkDown& event);
   void on(const LinkFailed& event);
