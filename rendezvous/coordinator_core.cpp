@@ -41,12 +41,14 @@ std::string nnodes(const JobShape& job) {
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   if (failures.empty()) return nullptr;
   const WorkerFailure& first = failures.front();
-  const auto crashed = [&](const WorkerFailure& f) {
-    // Of another node an abort tells nothing: it is how PyTorch's workers end when they lose a peer.
-    return f.already_exiting && f.status.signal != 0 && (f.host == first.host || f.status.signal != SIGABRT);
+  // A crash makes its peers exit, or abort as PyTorch's workers do; so an abort counts only on the first one's node.
+  const auto likelihood = [&](const WorkerFailure& f) {
+    if (!f.already_exiting || f.status.signal == 0) return 0;
+    if (f.status.signal != SIGABRT) return 2;
+    return f.host == first.host ? 1 : 0;
   };
   return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {
-    return std::tuple(a.stopped_by_ddprun, !crashed(a)) < std::tuple(b.stopped_by_ddprun, !crashed(b));
+    return std::tuple(a.stopped_by_ddprun, -likelihood(a)) < std::tuple(b.stopped_by_ddprun, -likelihood(b));
   });
 }
 
