@@ -313,6 +313,9 @@ void CoordinatorCore::count(Node& node) {
     counter += static_cast<int>(now) - static_cast<int>(flag);
     flag = now;
   };
+  // What was seen before stays as far from all that.
+  for (KnownFailure& known : failures_) known.seen += slept;
+  for (Loss& loss : losses_) loss.noticed += slept;
   const AgentState& state = node.state;
   const bool is_idle = state.phase == WorkersPhase::Idle;
   const bool idle_here = is_idle && node.seat >= 0 && state.round == job_.round;
