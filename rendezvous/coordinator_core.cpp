@@ -135,7 +135,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     send(node, make(Directive::Kind::Wait, is_spare ? kSpare : ""));
   } else {  // was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
-    stop.stop_signal = SIGTERM;
+    stop.stop_signal = SIGKILL;  // the others may be running already
     send(node, stop);
   }
   look_at(event.state.incarnation);
