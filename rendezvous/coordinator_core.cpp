@@ -319,7 +319,8 @@ void CoordinatorCore::count(Node& node) {
   const AgentState& state = node.state;
   const bool is_idle = state.phase == WorkersPhase::Idle;
   const bool idle_here = is_idle && node.seat >= 0 && state.round == job_.round;
-  flip(node.ready, ready_, is_idle && !node.cut && !node.leaving && node.holder.empty());
+  const bool is_clean = is_idle && state.unkillable.empty();
+  flip(node.ready, ready_, is_clean && !node.cut && !node.leaving && node.holder.empty());
   flip(node.spare, spares_, node.ready && node.seat < 0);
   flip(node.idle, idle_, idle_here);
   flip(node.done, succeeded_, idle_here && state.succeeded);
