@@ -351,12 +351,13 @@ void CoordinatorCore::on_stop_signal(Node& node) {
     node.leaving = true;
     count(node);
     if (job_.phase == Phase::Stopping) return;  // it may go once that is done
-    stop_round(SIGTERM,
-               {Trigger::Membership, "node " + named(node) + " leaves (" + signal_name(signal) + " received)"});
+    stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {
     let_go(node);
   }
 }
+    const std::string reason = "node " + named(node) + " leaves (" + signal_name(signal) + " received)";
+    losses_.push_back({now_, reason});          // its workers may be killed before the others are told to stop
 
 void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
