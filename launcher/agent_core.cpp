@@ -304,9 +304,10 @@ void AgentCore::decide_alone() {
 }
 
 void AgentCore::on(const GuardianGone&) {
-  state_.stopped_because = "ddprun's guardian process was killed";
-  if (has_running_workers()) kill();
-  end(128 + SIGKILL, state_.stopped_because);
+  const std::string reason = "ddprun's guardian process was killed";
+  if (has_running_workers()) kill_because(reason);
+  state_.stopped_because = reason;
+  end(128 + SIGKILL, reason);
 }
 
 // This agent leaves, whatever the coordinator says; workers first.
@@ -379,6 +380,14 @@ void AgentCore::leave(Directive directive) {
 
 bool AgentCore::has_running_workers() const {
   return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping;
+// Told at once: their peers are about to fail of it.
+void AgentCore::kill_because(const std::string& reason) {
+  act(Say{"killing the workers of this node: " + reason});
+  state_.stopped_because = reason;
+  kill();
+  report();
+}
+
 }
 
 bool AgentCore::workers_live() const {

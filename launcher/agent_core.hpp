@@ -149,6 +149,7 @@ class AgentCore {
   void become_idle();
   void end(int exit_code, std::string reason);
   void leave(rendezvous::Directive directive);
+  void kill_because(const std::string& reason);
   void escalate();
   void decide_alone();
   void watch_link();

@@ -90,6 +90,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   Node& node = known->second;
   if (event.agent < node.link) return;  // on a link that has been replaced
   const bool is_new_link = event.agent > node.link;
+  node.unheard_since = is_new_link ? silent_since(node) : now_;
   if (is_new_link) {
     if (!node.cut) actions_->push_back(CloseLink{node.link});
     if (node.cut) --cut_;
@@ -228,17 +229,23 @@ void CoordinatorCore::look_for_lost() {
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node)) continue;
     if (node.cut && now_ >= *node.cut + kReconnectWindow) {
-      lost.emplace_back(incarnation, *node.cut,
+      lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: its link broke (" + node.why_cut +
                             ") and did not come back within " + in_seconds(kReconnectWindow));
     } else if (!node.cut && now_ >= node.heard + config_.lost_after) {
-      lost.emplace_back(incarnation, node.heard,
+      lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: no word from it for " + in_seconds(config_.lost_after));
     }
   }
   for (const auto& [incarnation, noticed, text] : lost) {
     if (nodes_.contains(incarnation)) lose(incarnation, noticed, text);  // what one loss brings about may let others go
   }
+}
+
+// A link that breaks long after its last word was of no use before.
+TimePoint CoordinatorCore::silent_since(const Node& node) const {
+  const bool fell_silent = !node.cut || *node.cut - node.heard >= config_.lost_after / 3;
+  return fell_silent ? node.heard : *node.cut;
 }
 
 void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, const std::string& text) {
@@ -363,13 +370,12 @@ void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
   if (node.seat < 0 || state.round != job_.round) return;
   note_failures(node);
+  note_own_stop(node);
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
   const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
                                          [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
   if (!by_themselves && !state.stopped_because.empty()) {
-    const std::string text = "node " + named(node) + " stopped its workers: " + state.stopped_because;
-    losses_.push_back({now_, text});
-    stop_round(SIGTERM, {Trigger::Loss, text});
+    stop_round(SIGTERM, {Trigger::Loss, losses_.back().text});
   } else if (!state.failures.empty()) {
     std::vector<WorkerFailure> known;
     for (const KnownFailure& f : failures_) known.push_back(f.failure);
@@ -389,6 +395,14 @@ void CoordinatorCore::note_failures(const Node& node) {
       failures_.push_back({node.state.incarnation, now_, failure});
     }
   }
+}
+
+// A node that killed its workers explains what its peers report, and theirs may come first.
+void CoordinatorCore::note_own_stop(const Node& node) {
+  if (node.state.stopped_because.empty()) return;
+  const std::string text = "node " + named(node) + " stopped its workers: " + node.state.stopped_because;
+  const bool is_known = std::any_of(losses_.begin(), losses_.end(), [&](const Loss& l) { return l.text == text; });
+  if (!is_known) losses_.push_back({node.unheard_since, text});
 }
 
 // Looks at where everybody is and takes the next step, if there is one.
