@@ -170,7 +170,8 @@ void AgentCore::on(const DirectiveArrived& event) {
         if (has_running_workers()) kill();
       } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
         if (config_.job.max_nodes > 1) act(Say{"stopping: " + directive.reason});
-        workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
+        exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
+        if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
         stop(directive.stop_signal);
       }
       break;
@@ -243,7 +244,8 @@ void AgentCore::on(const WorkerExited& event) {
     failure.message = event.message;
     // In a round that is being stopped a death is our doing, unless it was under way before.
     failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(event.local_rank) != 0;
-    failure.stopped_by_ddprun = told_to_stop_ && !failure.already_exiting;
+    const bool by_itself = failure.already_exiting || exiting_when_told_.count(event.local_rank) != 0;
+    failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
     if (first && !told_to_stop_) workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
     state_.failures.push_back(std::move(failure));
   }
@@ -310,6 +312,7 @@ void AgentCore::on(const GuardianGone&) {
   end(128 + SIGKILL, reason);
 }
 
+  exiting_when_told_.clear();
 // This agent leaves, whatever the coordinator says; workers first.
 void AgentCore::end(int exit_code, std::string reason) {
   Directive exit;

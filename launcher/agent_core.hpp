@@ -176,7 +176,8 @@ class AgentCore {
   rendezvous::AgentState state_;
   rendezvous::Assignment assignment_;
   std::vector<Worker> workers_;                // by local rank
-  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure
+  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure,
+  std::set<int> exiting_when_told_;            // and when they were told to stop
   bool told_to_stop_ = false;                  // this round's workers were
   std::optional<rendezvous::Directive> next_;  // a round to run once idle
   std::optional<rendezvous::Directive> exit_;  // leave with it once idle
