@@ -286,7 +286,8 @@ void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
     if (!linked_) return decide_alone();
-    decision_until_ = now_ + kDecisionWithin;
+    // Its own coordinator has the others to tell, and does.
+    if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
     return report();
   }
   if (has_running_workers()) {
