@@ -174,13 +174,13 @@ void World::try_link(Process& process, int number, Time give_up) {
   const bool is_powered = !scene_.machines.empty() && scene_.machine(0).powered;
   const bool listens = other_coordinator_ || (scene_.coordinator && scene_.coordinator->alive);
   if (!is_powered || now() >= give_up) return fail_at(std::max(give_up, now()), "Connection timed out");
-  if (const Time open = scene_.network.open_since(process.machine); open > now()) return again_at(std::min(open, give_up));
+  if (const Time open = scene_.network.open_since(process.machine); open > now())
+    return again_at(std::min(open, give_up));
   if (!listens) return fail_at(now() + scene_.network.delay(), "Connection refused");
   const bool answers = other_coordinator_ || !scene_.process(scene_.coordinator->process).asleep;
   if (!answers) return again_at(std::min(now() + milliseconds(200), give_up));
-  queue_.at(now() + scene_.network.delay(), [this, index = process.index, number] {
-    accept(scene_.process(index), number);
-  });
+  queue_.at(now() + scene_.network.delay(),
+            [this, index = process.index, number] { accept(scene_.process(index), number); });
   fail_at(give_up + seconds(1), "Connection timed out");
 }
 
@@ -221,7 +221,8 @@ void World::accept(Process& process, int number) {
 }
 
 void World::link_up(Process& process, LinkId link) {
-  if (process.link >= 0 && scene_.network.link(process.link).coordinator_open) coverage_.reached(Branch::NewLinkOvertook);
+  if (process.link >= 0 && scene_.network.link(process.link).coordinator_open)
+    coverage_.reached(Branch::NewLinkOvertook);
   process.link = link;
   process.up = true;
   ++process.tries;

@@ -133,10 +133,11 @@ void World::close_coordinators_end(LinkId id) {
 
 void World::carry_out(const SendDirective& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
-  if (link == scene_.coordinator->links.end()) return;
+  if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
   const LinkId id = link->second;
   Process& to = scene_.process(scene_.network.link(id).process);
-  const bool is_news = action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
+  const bool is_news =
+      action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
   ++(is_news ? to.news_got : to.directives_got);
   invariants_.on_sent(to, action.directive);
   const auto time = scene_.network.arrival(now(), id, Way::Down);
@@ -178,6 +179,7 @@ void World::carry_out(const OpenStore& action) {
 
 void World::carry_out(const PublishFailure& action) {
   trace([&] { return "coordinator publishes: " + action.text; });
+  invariants_.on_said(action.text);
 }
 
 void World::carry_out(const CoordinatorSays& action) {

@@ -58,8 +58,9 @@ constexpr std::array<const char*, 6> kCoordinatorEvents = {"AgentReported", "Age
                                                            "StoreOpened",   "StoreFailed", "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
 constexpr std::array<const char*, 13> kAgentEvents = {
-    "LinkUp",      "LinkDown",     "LinkFailed", "LinkRefused", "BeatArrived",  "DirectiveArrived", "WorkersStarted",
-    "SpawnFailed", "WorkerExited", "AllGone",    "StopSignal",  "GuardianGone", "Tick"};
+    "LinkUp",           "LinkDown",       "LinkFailed",  "LinkRefused",  "BeatArrived",
+    "DirectiveArrived", "WorkersStarted", "SpawnFailed", "WorkerExited", "AllGone",
+    "StopSignal",       "GuardianGone",   "Tick"};
 constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
                                                      "Killing", "Clearing", "Left"};
 
@@ -113,16 +114,18 @@ void Coverage::print() const {
   print_table("agent", agent_, sim::kAgentEvents, kAgentPhases);
   const auto [coordinator, coordinators] = reached_pairs(coordinator_);
   const auto [agent, agents] = reached_pairs(agent_);
-  std::printf("event x phase reached: coordinator %d of %d, agent %d of %d\n", coordinator, coordinators, agent, agents);
+  std::printf("event x phase reached: coordinator %d of %d, agent %d of %d\n", coordinator, coordinators, agent,
+              agents);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     std::printf("%10llu  %s\n", static_cast<unsigned long long>(branches_[i]), kBranches[i]);
   }
   std::printf("%llu events, %llu rounds, %llu workers\n", static_cast<unsigned long long>(events),
               static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(workers));
-  std::printf("from the last act of a lost node's workers, at least: %lld ms to its loss if its link broke, %lld ms if it "
-              "fell silent; %lld ms to the next round's first worker\n",
-              static_cast<long long>(least_margin_cut.count()), static_cast<long long>(least_margin_silence.count()),
-              static_cast<long long>(least_margin_round.count()));
+  std::printf(
+      "from the last act of a lost node's workers, at least: %lld ms to its loss if its link broke, %lld ms if it "
+      "fell silent; %lld ms to the next round's first worker\n",
+      static_cast<long long>(least_margin_cut.count()), static_cast<long long>(least_margin_silence.count()),
+      static_cast<long long>(least_margin_round.count()));
 }
 
 std::vector<std::string> Coverage::missing() const {

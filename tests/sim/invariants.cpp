@@ -16,9 +16,7 @@ namespace {
 bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 // Told to one agent only, not to all at the end.
-bool is_refusal(const Directive& exit) {
-  return has(exit.reason, ": give ") || has(exit.reason, "taken its place");
-}
+bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
 bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
 
 template <typename Map, typename Key>
@@ -32,6 +30,10 @@ auto found(const Map& map, const Key& key) {
 // ---- The coordinator ----
 
 void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
+  if (!state.stopped_because.empty()) {
+    const bool is_new_link = found(reported_, from.index) != link;
+    lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
+  }
   heard_[from.index] = scene_.now;
   reported_[from.index] = link;
   broke_.erase(from.index);
@@ -55,6 +57,13 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   if (directive.kind == Directive::Kind::Run) check_run(to, directive);
   if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
     coverage_.reached(Branch::SpareWaits);
+  }
+}
+
+void Invariants::on_not_sent(int agent, const Directive& directive) {
+  if (directive.kind != Directive::Kind::Exit) return;
+  for (const auto& [process, link] : reported_) {
+    if (scene_.network.link(link).agent_id == agent) known_.erase(process);
   }
 }
 
@@ -90,7 +99,8 @@ void Invariants::check_ranks(const Members& members) const {
   std::map<int, std::pair<int, int>> ranks;  // by node rank: first one, and the one after the last
   for (const auto& [process, run] : members) {
     const bool is_new =
-        ranks.emplace(run.node_rank, std::pair(run.base_rank, run.base_rank + scene_.process(process).config.workers)).second;
+        ranks.emplace(run.node_rank, std::pair(run.base_rank, run.base_rank + scene_.process(process).config.workers))
+            .second;
     promise(Promise::RanksAreExact, is_new, "two nodes have node rank " + std::to_string(run.node_rank));
   }
   const Assignment& any = members.begin()->second;
@@ -126,8 +136,8 @@ void Invariants::check_seats(const Members& before, const Members& now) const {
     for (const auto& [other, others_run] : now) {
       const auto others_old = found(before, other);
       if (!others_old || lost_at_.count(other) != 0) continue;
-      promise(Promise::RanksStay,
-              (old->node_rank < others_old->node_rank) == (run.node_rank < others_run.node_rank), who);
+      promise(Promise::RanksStay, (old->node_rank < others_old->node_rank) == (run.node_rank < others_run.node_rank),
+              who);
     }
   }
 }
@@ -135,13 +145,13 @@ void Invariants::check_seats(const Members& before, const Members& now) const {
 void Invariants::check_budget(int round, const Directive& run) {
   const int restarts = run.assignment.restart_count;
   const rendezvous::JobShape& job = scene_.plan.job;
-  const std::string text = "round " + std::to_string(round) + " has restart count " + std::to_string(restarts) + " of " +
-                           std::to_string(job.max_restarts);
+  const std::string text = "round " + std::to_string(round) + " has restart count " + std::to_string(restarts) +
+                           " of " + std::to_string(job.max_restarts);
   promise(Promise::BudgetIsKept, restarts >= 0 && restarts <= job.max_restarts, text);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
   if (round > 1) {
-    const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
     const bool restart = has(run.reason, "restart ");
+    const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
     coverage_.reached(loss && restart ? Branch::RestartAfterLoss
                       : restart       ? Branch::RestartAfterFailure
                                       : Branch::RoundAfterMembership);
@@ -155,11 +165,23 @@ void Invariants::check_budget(int round, const Directive& run) {
       failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
         return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
       });
-  promise(Promise::MembershipIsFree, restarts == before || job.min_nodes == job.max_nodes || a_worker_failed,
+  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1);
+  promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);
   failed_by_itself_ = false;
   lost_noticed_.clear();
+}
+
+// What its peers suffered was heard of more than the cause window before: it could not be told from a failure.
+bool Invariants::loss_was_late(int round) const {
+  Time first = Time::max();
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round == round && worker.reported != 0) first = std::min(first, worker.reported_at);
+  }
+  return first != Time::max() && !lost_noticed_.empty() &&
+         std::all_of(lost_noticed_.begin(), lost_noticed_.end(),
+                     [&](const auto& lost) { return lost.second > first + kCauseWindow; });
 }
 
 void Invariants::check_exit(const Process& to, const Directive& exit) {
@@ -191,8 +213,8 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
-// What nobody can tell apart: of two that did not crash, the one heard of first; of a crash and an abort on one node,
-// both found dying at once; what became known after the cause window.
+// What nobody can tell apart: of those that did not crash, which was first, but by when they are heard of; whether one
+// that aborts beside the first did so by itself; what hung before it was ended; what is known after the cause window.
 void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (cause.pid == 0) return;  // it could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
@@ -205,19 +227,17 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
     if (worker.round == named_one.round && worker.reported != 0 && worker.reported < first->reported) first = &worker;
   }
   const Time window_ends = first->reported_at + kCauseWindow;
-  promise(Promise::CauseIsFirst, named_one.root != kDdprun, named(named_one) + " failed of a peer that ddprun ended");
-  if (named_one.root == kLostNode) {
-    for (const auto& [process, noticed] : lost_noticed_) {
-      promise(Promise::CauseIsFirst, noticed > window_ends,
-              named(named_one) + " failed of the loss of " + scene_.process(process).config.host);
-    }
-    return;
+  if (named_one.root < 0) {
+    const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
+    return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
+                   named(named_one) + " failed of a loss, or of a peer that ddprun ended");
   }
   const Worker& root = scene_.worker(named_one.root);
-  if (root.reported == 0 || root.reported_at > window_ends) return;
+  const bool hung = root.why != Why::Own;  // until ddprun ended it; its peers' watchdogs spoke first
+  if (root.reported == 0 || root.reported_at > window_ends || hung) return;
   const bool root_crashed = root.status.signal != 0 && root.status.signal != SIGABRT;
-  const bool same_node = named_one.machine == root.machine && named_one.status.signal != 0;
-  promise(Promise::CauseIsFirst, (!root_crashed && named_one.reported < root.reported) || (!root_crashed && same_node),
+  const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
+  promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
           named(named_one) + " failed of " + named(root));
 }
 
@@ -228,8 +248,15 @@ void Invariants::on_said(const std::string& text) {
   if (!process) return;  // the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   lost_at_[process->index] = scene_.now;
-  lost_noticed_[process->index] = is_lost ? heard_[process->index] : scene_.now;
+  lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
+}
+
+// As the coordinator can know it.
+Time Invariants::silent_since(int process) const {
+  const Time heard = found(heard_, process).value_or(Time());
+  const Time broke = found(broke_, process).value_or(heard);
+  return broke - heard >= scene_.plan.lost_after / 3 ? heard : broke;
 }
 
 void Invariants::check_lost(const Process& process, bool by_cut) {
@@ -263,12 +290,12 @@ void Invariants::check_nobody_forgotten() const {
   if (own.asleep) return;
   for (const int index : known_) {
     const Process& process = scene_.process(index);
-    if (index == own.index) continue;
+    if (index == own.index || process.user_stopped) continue;  // who leaves is let go
     const auto heard = found(heard_, index);
     const auto broke = found(broke_, index);
     if (!heard) continue;
     Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
-    if (broke) lost = std::min(lost, std::max(*broke, own.awake_since) + kReconnectWindow);
+    if (broke) lost = std::max(*broke, own.awake_since) + kReconnectWindow;
     promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
   }
 }
@@ -292,8 +319,8 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
   promise(Promise::NewestRoundOnly, round == process.newest_round_told,
           who + ", told of round " + std::to_string(process.newest_round_told));
   const auto members = rounds_.find(round);
-  promise(Promise::OnlyMembersRun,
-          members != rounds_.end() && found(members->second, process.index) == assignment, who);
+  promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
+          who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
     promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
@@ -305,19 +332,22 @@ void Invariants::on_started(const Process& process) {
   check_quiet();
   for (const auto& [lost, when] : lost_at_) {
     const Process& gone = scene_.process(lost);
-    if (!gone.alive || gone.index == process.index || gone.asleep || gone.awake_since + scene_.plan.lost_after > when) continue;
+    if (!gone.alive || gone.index == process.index || gone.asleep || gone.awake_since + scene_.plan.lost_after > when)
+      continue;
     if (newest_act(gone) == Time() || newest_act(gone) + 2 * scene_.plan.lost_after < when) continue;
     const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
     coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
   }
 }
 
-// A worker that goes on although its node's lease is over. That takes an agent which handles events: one that is
-// stopped cannot kill, and has a second for it when it goes on.
+// A worker that goes on although its node's lease is over. An agent that is stopped cannot kill; when it goes on it has
+// to find out first, and does so within the reconnect window.
 bool Invariants::acts_against_orders(const Worker& worker) const {
   const Process& process = scene_.process(worker.process);
-  const bool could_not = process.asleep || (process.awake_since > Time() && process.awake_since + seconds(1) > scene_.now);
-  return worker.acts && !could_not && !scene_.is_stuck(worker) && scene_.machine(worker.machine).frozen_until <= scene_.now;
+  const bool could_not =
+      process.asleep || (process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now);
+  return worker.acts && !could_not && !scene_.is_stuck(worker) &&
+         scene_.machine(worker.machine).frozen_until <= scene_.now;
 }
 
 void Invariants::check_quiet() const {
@@ -348,7 +378,8 @@ void Invariants::on_stepped(const Process& process) {
   }
   if (process.stop_told && process.alive) {
     const Time since = std::max(*process.stop_told, process.awake_since);
-    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + seconds(23), process.config.host);
+    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + seconds(23),
+            process.config.host);
   }
 }
 
@@ -357,7 +388,8 @@ void Invariants::on_lease_kill(const Process& process) {
 }
 
 void Invariants::on_leave(const Process& process, const launcher::Leave& leave) {
-  const std::string who = process.config.host + " leaves with " + std::to_string(leave.exit_code) + ": " + leave.directive.reason;
+  const std::string who =
+      process.config.host + " leaves with " + std::to_string(leave.exit_code) + ": " + leave.directive.reason;
   promise(Promise::ReasonsAreGiven, !leave.directive.reason.empty(), who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
@@ -370,11 +402,13 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   }
   if (has(leave.directive.reason, "no coordinator at")) coverage_.reached(Branch::AgentNeverJoined);
   if (has(leave.directive.reason, "is gone: no word from it")) coverage_.reached(Branch::CoordinatorGone);
-  const bool by_signal = has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") && !lets_go(leave.directive);
+  const bool by_signal =
+      has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") && !lets_go(leave.directive);
   if (by_signal) coverage_.reached(Branch::DecidedAlone);
   if (heard_the_end_.count(process.index) != 0) {
     const bool same = leave.exit_code == the_end_->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
-    promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason, who + "; the end was " + the_end_->reason);
+    promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason,
+            who + "; the end was " + the_end_->reason);
   }
   if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
@@ -384,7 +418,8 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
-    promise(Promise::OwnAgentLast, broke_.count(index) != 0, other.config.host + " is still there");
+    const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
+    promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
   }
 }
 
@@ -400,7 +435,8 @@ void Invariants::at_end() {
   for (const Process& process : scene_.processes) {
     const std::string& host = process.config.host;
     const int directives = process.directives_got, links = process.links_made;
-    promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds, host + " got " + std::to_string(directives));
+    promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
+            host + " got " + std::to_string(directives));
     const int reports = process.reports_sent;
     promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
             host + " sent " + std::to_string(reports));
@@ -420,7 +456,8 @@ void Invariants::at_end() {
 void Invariants::check_success(const std::string& who) const {
   const int round = scene_.coordinator->core.round();
   for (const Worker& worker : scene_.workers) {
-    promise(Promise::SuccessIsTrue, worker.round != round || (worker.reaped && worker.status.success()), who + "; " + named(worker));
+    promise(Promise::SuccessIsTrue, worker.round != round || (worker.reaped && worker.status.success()),
+            who + "; " + named(worker));
   }
   const auto members = rounds_.find(round);
   promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");

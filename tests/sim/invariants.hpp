@@ -82,6 +82,7 @@ class Invariants {
   void on_beat(const Process& from) { heard_[from.index] = scene_.now; }
   void on_link_broke(const Process& of, LinkId link);
   void on_sent(const Process& to, const rendezvous::Directive& directive);
+  void on_not_sent(int agent, const rendezvous::Directive& directive);  // its link is gone
   void on_said(const std::string& text);
   void on_stepped();
 
@@ -115,6 +116,8 @@ class Invariants {
   void check_nobody_forgotten() const;
   void check_success(const std::string& who) const;
   bool acts_against_orders(const Worker& worker) const;
+  bool loss_was_late(int round) const;
+  Time silent_since(int process) const;
   bool was_in_trouble(const Process& process) const;
   Time newest_act(const Process& process) const;
   const Process* process_on(const std::string& host) const;

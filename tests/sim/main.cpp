@@ -74,8 +74,11 @@ int run_many(std::uint64_t first, std::uint64_t last) {
     World world(plan, coverage);
     const auto violation = world.run();
     if (violation) {
-      if (++broken == 1) explain(plan, *violation);
-      else std::printf("seed %llu: %s %s\n", static_cast<unsigned long long>(seed), sentence(*violation), violation->what.c_str());
+      if (++broken == 1)
+        explain(plan, *violation);
+      else
+        std::printf("seed %llu: %s %s\n", static_cast<unsigned long long>(seed), sentence(*violation),
+                    violation->what.c_str());
     }
     if (broken >= 10) break;
     if (seed % 100 == 0) {  // the same seed, the same run
@@ -89,7 +92,7 @@ int run_many(std::uint64_t first, std::uint64_t last) {
     }
   }
   if (broken > 0) return 1;
-  coverage.print();
+  if (last > first) coverage.print();
   const auto missing = coverage.missing();
   if (last - first >= 4999) print_lines(missing);
   std::printf("%llu seeds, %.2f ms each\n", static_cast<unsigned long long>(last - first + 1),

@@ -29,7 +29,8 @@ Duration Network::delay() {
 std::optional<Time> Network::arrival(Time now, LinkId id, Way way) {
   Link& link = this->link(id);
   if (link.cut || link.vanishes[index(way)]) return std::nullopt;
-  Time time = now + (link.local ? random_.between(std::chrono::microseconds(10), std::chrono::microseconds(200)) : delay());
+  Time time =
+      now + (link.local ? random_.between(std::chrono::microseconds(10), std::chrono::microseconds(200)) : delay());
   if (const Time until = blocked_until(link.machine, way); !link.local && until > now) {
     time = until + random_.between(Duration(0), milliseconds(800));  // TCP sends it again
   }

@@ -42,6 +42,7 @@ class Network {
 
   LinkId open(Time now, int process, int machine, bool local);
   Link& link(LinkId id) { return links_[static_cast<std::size_t>(id)]; }
+  const Link& link(LinkId id) const { return links_[static_cast<std::size_t>(id)]; }
   int links() const { return static_cast<int>(links_.size()); }
 
   // When what is sent now arrives; nothing: never.

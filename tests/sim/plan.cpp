@@ -10,12 +10,12 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",      "worker crashes", "worker hangs",       "worker stuck in the kernel",
-    "leftover stuck",    "spawn fails",    "store fails",        "store is late",
-    "agent killed",      "guardian killed", "power loss",        "agent stopped",
-    "host frozen",       "link cut",       "link flaps",         "link half-open",
-    "partition",         "user stops",     "user stops twice",   "agent starts",
-    "agent replaced",    "rank taken",     "shape differs",      "secret differs",
+    "worker exits",      "worker crashes",  "worker hangs",     "worker stuck in the kernel",
+    "leftover stuck",    "spawn fails",     "store fails",      "store is late",
+    "agent killed",      "guardian killed", "power loss",       "agent stopped",
+    "host frozen",       "link cut",        "link flaps",       "link half-open",
+    "partition",         "user stops",      "user stops twice", "agent starts",
+    "agent replaced",    "rank taken",      "shape differs",    "secret differs",
     "other coordinator",
 };
 
@@ -53,6 +53,7 @@ void choose_world(Random& random, Plan& plan) {
   plan.shutdown_timeout = random.pick<seconds>({seconds(2), seconds(5), seconds(30)});
   plan.delay = random.pick<milliseconds>({milliseconds(1), milliseconds(20), milliseconds(200)});
   plan.slow_percent = random.pick({0, 0, 2});
+  if (plan.lost_after < seconds(15)) plan.slow_percent = 0;  // an answer would take longer than silence is borne
   plan.late = random.pick<milliseconds>({milliseconds(0), milliseconds(2), milliseconds(100)});
   plan.extra_ticks = random.pick({0, 0, 20});
   plan.work_least = random.pick<seconds>({seconds(1), seconds(10), seconds(20)});
@@ -81,7 +82,7 @@ Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
       break;
     case FaultKind::WorkerStuck:
     case FaultKind::LeftoverStuck:
-      fault.lasting = random.pick<milliseconds>({seconds(3), seconds(12), seconds(60), std::chrono::hours(1)});
+      fault.lasting = random.pick<milliseconds>({seconds(3), seconds(12), seconds(30), seconds(120)});
       break;
     case FaultKind::StoreIsLate:
       fault.lasting = any(random, seconds(1), seconds(10));
@@ -149,11 +150,13 @@ void choose_faults(Random& random, Plan& plan) {
   const milliseconds horizon = random.pick<milliseconds>({seconds(10), seconds(30), seconds(80)});
   milliseconds last(0);
   for (int i = 0; i < count; ++i) {
-    Fault fault = choose_fault(random, plan, kinds[static_cast<std::size_t>(random.below(static_cast<int>(kinds.size())))]);
+    Fault fault =
+        choose_fault(random, plan, kinds[static_cast<std::size_t>(random.below(static_cast<int>(kinds.size())))]);
     if (ends_the_job(fault) && random.percent(75)) continue;
     // Races need faults close to one another.
     const bool soon = i > 0 && random.percent(40);
-    fault.at = soon ? last + any(random, milliseconds(0), random.pick<milliseconds>({milliseconds(20), seconds(1), seconds(5)}))
+    fault.at = soon ? last + any(random, milliseconds(0),
+                                 random.pick<milliseconds>({milliseconds(20), seconds(1), seconds(5)}))
                     : any(random, milliseconds(0), horizon);
     last = fault.at;
     plan.faults.push_back(fault);
@@ -207,8 +210,8 @@ std::string in_words(const Plan& plan) {
                      std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") + ", --max-restarts " +
                      std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) + ", last call " +
                      ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
-                     ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) + " to " +
-                     ms(plan.work_most) + "\n";
+                     ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +
+                     " to " + ms(plan.work_most) + "\n";
   for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {
     text += "  machine " + std::to_string(i) + ": " + std::to_string(plan.machines[i].slots) + " workers, starts at " +
             ms(plan.machines[i].starts_at) + "\n";

@@ -70,10 +70,10 @@ struct Plan {
 
   milliseconds join_timeout{0}, last_call{0}, lost_after{0}, shutdown_timeout{0};
 
-  milliseconds delay{0};   // of a message, at most
-  int slow_percent = 0;    // of messages that take up to ten times as long
-  milliseconds late{0};    // a timer, at most
-  int extra_ticks = 0;     // percent of messages that come with a Tick
+  milliseconds delay{0};  // of a message, at most
+  int slow_percent = 0;   // of messages that take up to ten times as long
+  milliseconds late{0};   // a timer, at most
+  int extra_ticks = 0;    // percent of messages that come with a Tick
 
   milliseconds work_least{0}, work_most{0};  // that a round takes
   milliseconds watchdog{0};                  // of a worker whose peers are silent

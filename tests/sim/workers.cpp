@@ -69,9 +69,10 @@ void World::signal(Worker& worker, int number) {
   worker.told = true;
   if (worker.deaf) return;
   Random random(scene_.plan.seed, {12, worker.id});
-  const Duration takes = random.percent(70) ? random.between(Duration(0), milliseconds(30))
-                                            : random.between(Duration(0), seconds(4));
-  const ExitStatus status = random.percent(60) ? ExitStatus{.signal = number} : ExitStatus{.code = random.pick({0, 1, 143})};
+  const Duration takes =
+      random.percent(70) ? random.between(Duration(0), milliseconds(30)) : random.between(Duration(0), seconds(4));
+  const ExitStatus status =
+      random.percent(60) ? ExitStatus{.signal = number} : ExitStatus{.code = random.pick({0, 1, 143})};
   queue_.at(now() + takes, [this, id = worker.id, status] {
     on_worker(id, [this, id, status] {
       Worker& stopped = scene_.worker(id);
@@ -87,22 +88,24 @@ void World::kill(Worker& worker, Why why) {
     return begin_to_die(worker, {.signal = SIGKILL}, why, why == Why::Ddprun ? kDdprun : kLostNode);
   }
   // It ends when the kernel lets go of it.
-  queue_.at(*worker.stuck_until, [this, id = worker.id, why] {
-    on_worker(id, [this, id, why] { kill(scene_.worker(id), why); });
-  });
+  queue_.at(*worker.stuck_until,
+            [this, id = worker.id, why] { on_worker(id, [this, id, why] { kill(scene_.worker(id), why); }); });
 }
 
 void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
   worker.acts = false;
   worker.acted_until = now();
   worker.status = status;
-  worker.why = why;
+  worker.why = root == worker.id ? Why::Own : why;  // who hung also has peers
   worker.root = root;
   mark(5, worker.id, status.shell_code());
   trace([&] {
     return scene_.process(worker.process).config.host + ": rank " + std::to_string(worker.rank) + " of round " +
-           std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " + rendezvous::in_words(status) +
-           (why == Why::Own ? " by itself" : why == Why::Peer ? " because of a peer" : "");
+           std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " +
+           rendezvous::in_words(status) +
+           (why == Why::Own    ? " by itself"
+            : why == Why::Peer ? " because of a peer"
+                               : "");
   });
   queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
 }
@@ -130,7 +133,8 @@ void World::tell_peers(const Worker& dead) {
     const Worker& peer = scene_.worker(id);
     if (peer.round != dead.round || !peer.acts) continue;
     Random random(scene_.plan.seed, {13, dead.id, id});
-    const bool cannot_know = scene_.network.open_since(dead.machine) > now() || scene_.network.open_since(peer.machine) > now();
+    const bool cannot_know =
+        scene_.network.open_since(dead.machine) > now() || scene_.network.open_since(peer.machine) > now();
     if (random.percent(scene_.plan.unmoved_percent) || (cannot_know && dead.machine != peer.machine)) continue;
     const Duration takes = random.between(milliseconds(1), random.percent(80) ? milliseconds(50) : milliseconds(3000));
     const ExitStatus status = random.percent(70) ? ExitStatus{.code = 1} : ExitStatus{.signal = SIGABRT};
@@ -152,11 +156,11 @@ void World::hang_until_watchdog(const Worker& culprit, int root) {
     if (peer.round != culprit.round || !peer.acts) continue;
     peer.hangs = true;
     const Duration takes = scene_.plan.watchdog + random.between(Duration(0), seconds(2));
-    queue_.at(now() + takes, [this, id, root] {
+    queue_.at(std::max(now() + takes, peer.stuck_until.value_or(Time())), [this, id, root] {
       on_worker(id, [this, id, root] {
         Worker& failed = scene_.worker(id);
         if (!failed.acts || scene_.is_stuck(failed)) return;
-        begin_to_die(failed, {.signal = SIGABRT}, id == root ? Why::Own : Why::Peer, root);
+        begin_to_die(failed, {.signal = SIGABRT}, Why::Peer, root);
       });
     });
   }

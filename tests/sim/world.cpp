@@ -36,9 +36,8 @@ void World::run_until_all_ended() {
   faults_end_ = start;
   scene_.machines.resize(plan.machines.size());
   for (std::size_t i = 0; i < plan.machines.size(); ++i) {
-    queue_.at(start + plan.machines[i].starts_at, [this, i] {
-      start_agent(static_cast<int>(i), scene_.plan.machines[i].slots, Process::Role::Wanted, 0);
-    });
+    queue_.at(start + plan.machines[i].starts_at,
+              [this, i] { start_agent(static_cast<int>(i), scene_.plan.machines[i].slots, Process::Role::Wanted, 0); });
     faults_end_ = std::max(faults_end_, start + plan.machines[i].starts_at);
   }
   for (const Fault& fault : plan.faults) {
@@ -49,7 +48,8 @@ void World::run_until_all_ended() {
     if (queue_.next() > faults_end_ && all_ended()) break;
     queue_.run_next();
     ++coverage_.events;
-    if (now() > faults_end_ + time_to_end(plan)) invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
+    if (now() > faults_end_ + time_to_end(plan))
+      invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
   }
   if (!all_ended()) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
 }
@@ -171,6 +171,7 @@ void World::lose_power(int machine) {
 }
 
 void World::sleep(Process& process, Time until) {
+  process.wakes_at = std::max(process.wakes_at, until);
   if (process.asleep || !process.alive) return;
   process.asleep = true;
   coverage_.reached(Branch::ProcessSlept);
@@ -182,6 +183,10 @@ void World::sleep(Process& process, Time until) {
 void World::wake(Process& process) {
   scene_.now = now();
   if (!process.alive || !process.asleep) return;
+  if (process.wakes_at > now()) {  // stopped again meanwhile
+    queue_.at(process.wakes_at, [this, index = process.index] { wake(scene_.process(index)); });
+    return;
+  }
   mark(3, process.index);
   trace([&] { return process.config.host + ": its agent goes on"; });
   process.asleep = false;
@@ -239,6 +244,7 @@ void World::happen(const Fault& fault) {
     case FaultKind::WorkerStuck:
       if (worker && worker->acts) {
         worker->stuck_until = now() + fault.lasting;
+        faults_end_ = std::max(faults_end_, *worker->stuck_until);
         hang_until_watchdog(*worker, worker->id);
       }
       break;
@@ -365,9 +371,9 @@ void World::happen(const Fault& fault) {
 // ---- What happened ----
 
 void World::mark(int what, int who, int which) {
-  for (const std::uint64_t part : {static_cast<std::uint64_t>(now().time_since_epoch().count()),
-                                   static_cast<std::uint64_t>(what), static_cast<std::uint64_t>(who),
-                                   static_cast<std::uint64_t>(which)}) {
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(now().time_since_epoch().count()), static_cast<std::uint64_t>(what),
+        static_cast<std::uint64_t>(who), static_cast<std::uint64_t>(which)}) {
     hash_ = (hash_ ^ part) * 1099511628211U;
   }
 }
