@@ -313,6 +313,9 @@ void CoordinatorCore::forgive_own_sleep() {
     node.heard += slept;
     if (node.cut) *node.cut += slept;
   }
+  // What was seen before stays as far from all that.
+  for (KnownFailure& known : failures_) known.seen += slept;
+  for (Loss& loss : losses_) loss.noticed += slept;
 }
 
 void CoordinatorCore::count(Node& node) {
@@ -320,9 +323,6 @@ void CoordinatorCore::count(Node& node) {
     counter += static_cast<int>(now) - static_cast<int>(flag);
     flag = now;
   };
-  // What was seen before stays as far from all that.
-  for (KnownFailure& known : failures_) known.seen += slept;
-  for (Loss& loss : losses_) loss.noticed += slept;
   const AgentState& state = node.state;
   const bool is_idle = state.phase == WorkersPhase::Idle;
   const bool idle_here = is_idle && node.seat >= 0 && state.round == job_.round;
@@ -357,14 +357,14 @@ void CoordinatorCore::on_stop_signal(Node& node) {
   } else if (has_workers) {
     node.leaving = true;
     count(node);
+    const std::string reason = "node " + named(node) + " leaves (" + signal_name(signal) + " received)";
+    losses_.push_back({now_, reason});          // its workers may be killed before the others are told to stop
     if (job_.phase == Phase::Stopping) return;  // it may go once that is done
     stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {
     let_go(node);
   }
 }
-    const std::string reason = "node " + named(node) + " leaves (" + signal_name(signal) + " received)";
-    losses_.push_back({now_, reason});          // its workers may be killed before the others are told to stop
 
 void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
