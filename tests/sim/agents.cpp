@@ -269,10 +269,6 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
-    if (process.core.phase() != AgentCore::Phase::Idle && directive.kind == rendezvous::Directive::Kind::Run &&
-        directive.round > process.core.state().round) {
-      coverage_.reached(Branch::RunBeforeIdle);
-    }
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
       event.exiting = exiting_workers(process);

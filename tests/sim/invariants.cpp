@@ -34,6 +34,11 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
     const bool is_new_link = found(reported_, from.index) != link;
     lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
   }
+  for (const int known : known_) {
+    const bool is_held =
+        scene_.plan.job.node_ranks_given && scene_.process(known).config.node_rank == from.config.node_rank;
+    if (is_held && known_.count(from.index) == 0) challengers_.insert(from.index);
+  }
   heard_[from.index] = scene_.now;
   reported_[from.index] = link;
   broke_.erase(from.index);
@@ -55,6 +60,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
   if (directive.kind == Directive::Kind::Run) check_run(to, directive);
+  if (directive.kind == Directive::Kind::Stop) stop_reason_ = directive.reason;
   if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
     coverage_.reached(Branch::SpareWaits);
   }
@@ -88,6 +94,9 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
   promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
   check_ranks(members);
+  if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
+  const bool is_short = directive.round == 1 && run.node_count < job.max_nodes;
+  if (is_short) coverage_.reached(Branch::LastCall);
   const auto before = rounds_.find(directive.round - 1);
   if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
 }
@@ -155,6 +164,7 @@ void Invariants::check_budget(int round, const Directive& run) {
     coverage_.reached(loss && restart ? Branch::RestartAfterLoss
                       : restart       ? Branch::RestartAfterFailure
                                       : Branch::RoundAfterMembership);
+    if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
   }
   auto previous = rounds_.lower_bound(round);
   if (previous == rounds_.begin()) return;
@@ -213,8 +223,9 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
-// What nobody can tell apart: of those that did not crash, which was first, but by when they are heard of; whether one
-// that aborts beside the first did so by itself; what hung before it was ended; what is known after the cause window.
+// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when they
+// are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is known
+// after the cause window.
 void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (cause.pid == 0) return;  // it could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
@@ -235,7 +246,10 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const Worker& root = scene_.worker(named_one.root);
   const bool hung = root.why != Why::Own;  // until ddprun ended it; its peers' watchdogs spoke first
   if (root.reported == 0 || root.reported_at > window_ends || hung) return;
-  const bool root_crashed = root.status.signal != 0 && root.status.signal != SIGABRT;
+  const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+    return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
+  });
+  const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
           named(named_one) + " failed of " + named(root));

@@ -131,6 +131,8 @@ class Invariants {
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
   std::map<int, Time> broke_;                     // by process: since when that is broken for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, of those lost in the newest round
+  std::set<int> challengers_;                     // processes that came while their node rank was held
+  std::string stop_reason_;                       // of the newest round that was stopped
   std::set<int> must_stop_;                       // processes that were told so
   std::set<int> heard_the_end_;                   // processes
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told

@@ -70,7 +70,7 @@ struct Process {
   Time started;
 
   bool asleep = false;  // stopped: nothing is handled
-  Time wakes_at, awake_since;
+  Time asleep_since, wakes_at, awake_since;
   std::vector<Task> inbox;
 
   LinkId link = -1;  // the newest that was up

@@ -138,6 +138,7 @@ void World::end_process(Process& process) {
   if (process.link >= 0) close_agents_end(process.link);
   if (!scene_.coordinator || scene_.coordinator->process != process.index) return;
   scene_.coordinator->alive = false;
+  if (!process.left) coverage_.reached(Branch::CoordinatorDied);
   const auto links = scene_.coordinator->links;
   for (const auto& [id, link] : links) close_coordinators_end(link);
 }
@@ -174,6 +175,7 @@ void World::sleep(Process& process, Time until) {
   process.wakes_at = std::max(process.wakes_at, until);
   if (process.asleep || !process.alive) return;
   process.asleep = true;
+  process.asleep_since = now();
   coverage_.reached(Branch::ProcessSlept);
   trace([&] { return process.config.host + ": its agent is stopped"; });
   queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
@@ -190,6 +192,10 @@ void World::wake(Process& process) {
   mark(3, process.index);
   trace([&] { return process.config.host + ": its agent goes on"; });
   process.asleep = false;
+  const bool overslept = now() - process.asleep_since > seconds(2);
+  if (overslept && scene_.coordinator && scene_.coordinator->process == process.index) {
+    coverage_.reached(Branch::OwnSleepForgiven);
+  }
   process.awake_since = now();
   const auto tick = [this, &process] {
     if (process.alive) handle(process, launcher::Tick{});
@@ -243,7 +249,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::WorkerStuck:
       if (worker && worker->acts) {
-        worker->stuck_until = now() + fault.lasting;
+        worker->stuck_until = std::max(worker->stuck_until.value_or(now()), now() + fault.lasting);
         faults_end_ = std::max(faults_end_, *worker->stuck_until);
         hang_until_watchdog(*worker, worker->id);
       }
