@@ -53,15 +53,33 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a process is stopped and goes on",
 };
 
-constexpr std::array<const char*, 6> kCoordinatorEvents = {"AgentReported", "AgentBeat",   "AgentGone",
-                                                           "StoreOpened",   "StoreFailed", "CoordinatorTick"};
+constexpr std::array<const char*, 6> kCoordinatorNames = {"AgentReported", "AgentBeat",   "AgentGone",
+                                                          "StoreOpened",   "StoreFailed", "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 13> kAgentEvents = {
+constexpr std::array<const char*, 13> kAgentNames = {
     "LinkUp",           "LinkDown",       "LinkFailed",  "LinkRefused",  "BeatArrived",
     "DirectiveArrived", "WorkersStarted", "SpawnFailed", "WorkerExited", "AllGone",
     "StopSignal",       "GuardianGone",   "Tick"};
 constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
                                                      "Killing", "Clearing", "Left"};
+
+// What has to be reached in ten thousand seeds, by event and phase: +. The others are rare, or cannot be.
+constexpr std::array<const char*, 6> kCoordinatorMust = {"+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
+constexpr std::array<const char*, 13> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ",
+                                                    "++++++ ", " + +   ", " +     ", "  +++  ", "+    + ",
+                                                    "+ ++++ ", "+ ++++ ", "++++++ "};
+
+template <typename Counts, typename Musts, typename Names, typename Phases>
+void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,
+                 const Phases& phases) {
+  for (std::size_t event = 0; event < names.size(); ++event) {
+    for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+      const bool must = musts[event][phase] == '+';
+      if (must && counts[event][phase] == 0)
+        missing.push_back(std::string("never: ") + names[event] + " in " + phases[phase]);
+    }
+  }
+}
 
 template <typename Counts, typename Names, typename Phases>
 void print_table(const char* title, const Counts& counts, const Names& names, const Phases& phases) {
@@ -109,8 +127,8 @@ void Coverage::add(const Coverage& other) {
 }
 
 void Coverage::print() const {
-  print_table("coordinator", coordinator_, sim::kCoordinatorEvents, kCoordinatorPhases);
-  print_table("agent", agent_, sim::kAgentEvents, kAgentPhases);
+  print_table("coordinator", coordinator_, kCoordinatorNames, kCoordinatorPhases);
+  print_table("agent", agent_, kAgentNames, kAgentPhases);
   const auto [coordinator, coordinators] = reached_pairs(coordinator_);
   const auto [agent, agents] = reached_pairs(agent_);
   std::printf("event x phase reached: coordinator %d of %d, agent %d of %d\n", coordinator, coordinators, agent,
@@ -132,6 +150,8 @@ std::vector<std::string> Coverage::missing() const {
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     if (branches_[i] == 0) missing.push_back(std::string("never: ") + kBranches[i]);
   }
+  add_missing(missing, coordinator_, kCoordinatorMust, kCoordinatorNames, kCoordinatorPhases);
+  add_missing(missing, agent_, kAgentMust, kAgentNames, kAgentPhases);
   return missing;
 }
 

@@ -34,10 +34,11 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
     const bool is_new_link = found(reported_, from.index) != link;
     lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
   }
-  for (const int known : known_) {
-    const bool is_held =
-        scene_.plan.job.node_ranks_given && scene_.process(known).config.node_rank == from.config.node_rank;
-    if (is_held && known_.count(from.index) == 0) challengers_.insert(from.index);
+  if (known_.count(from.index) == 0 && scene_.plan.job.node_ranks_given) {
+    const bool is_held = std::any_of(known_.begin(), known_.end(), [&](int known) {
+      return scene_.process(known).config.node_rank == from.config.node_rank;
+    });
+    if (is_held) challengers_.insert(from.index);
   }
   heard_[from.index] = scene_.now;
   reported_[from.index] = link;
@@ -223,9 +224,9 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
-// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when they
-// are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is known
-// after the cause window.
+// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when
+// they are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is
+// known after the cause window.
 void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (cause.pid == 0) return;  // it could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
@@ -346,9 +347,10 @@ void Invariants::on_started(const Process& process) {
   check_quiet();
   for (const auto& [lost, when] : lost_at_) {
     const Process& gone = scene_.process(lost);
-    if (!gone.alive || gone.index == process.index || gone.asleep || gone.awake_since + scene_.plan.lost_after > when)
-      continue;
-    if (newest_act(gone) == Time() || newest_act(gone) + 2 * scene_.plan.lost_after < when) continue;
+    const bool slept = gone.asleep || gone.awake_since + scene_.plan.lost_after > when;
+    if (!gone.alive || slept || gone.workers.empty() || newest_act(gone) == Time()) continue;
+    const Worker& one = scene_.worker(gone.workers.front());
+    if (one.round + 1 != process.core.state().round || newest_act(gone) + scene_.plan.lost_after < when) continue;
     const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
     coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
   }
@@ -365,13 +367,14 @@ bool Invariants::acts_against_orders(const Worker& worker) const {
 }
 
 void Invariants::check_quiet() const {
+  const bool is_crowd = scene_.alive.size() > 300;
+  if (scene_.alive.empty()) return;
+  if (is_crowd && scene_.worker(*scene_.alive.begin()).round == scene_.coordinator->core.round())
+    return;  // of one round
   const Worker* newest = nullptr;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     if (worker.acts && (!newest || worker.round > newest->round)) newest = &worker;
-  }
-  if (!newest || scene_.worker(*scene_.alive.begin()).round == newest->round) {
-    if (scene_.alive.size() > 300) return;  // a crowd
   }
   std::map<std::pair<int, int>, const Worker*> slots;
   for (const int id : scene_.alive) {
@@ -467,20 +470,22 @@ void Invariants::at_end() {
   }
 }
 
-void Invariants::check_success(const std::string& who) const {
+void Invariants::check_success(const std::string& who) {
   const int round = scene_.coordinator->core.round();
+  if (succeeded_ == round) return;  // has been looked at
+  std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
-    promise(Promise::SuccessIsTrue, worker.round != round || (worker.reaped && worker.status.success()),
-            who + "; " + named(worker));
+    if (worker.round != round) continue;
+    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + named(worker));
+    ran.insert(worker.process);
   }
   const auto members = rounds_.find(round);
   promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
   for (const auto& [process, run] : members->second) {
-    const bool ran = std::any_of(scene_.workers.begin(), scene_.workers.end(), [&, index = process](const Worker& w) {
-      return w.process == index && w.round == round;
-    });
-    promise(Promise::SuccessIsTrue, ran, who + "; no worker ran on " + scene_.process(process).config.host);
+    promise(Promise::SuccessIsTrue, ran.count(process) != 0,
+            who + "; nobody ran on " + scene_.process(process).config.host);
   }
+  succeeded_ = round;
 }
 
 bool Invariants::was_in_trouble(const Process& process) const {
@@ -489,7 +494,10 @@ bool Invariants::was_in_trouble(const Process& process) const {
 
 Time Invariants::newest_act(const Process& process) const {
   Time newest;
-  for (const int id : process.workers) newest = std::max(newest, scene_.worker(id).acted_until);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    if (!worker.stuck_until) newest = std::max(newest, worker.acted_until);
+  }
   return newest;
 }
 

@@ -114,7 +114,7 @@ class Invariants {
   void check_lost(const Process& process, bool by_cut);
   void check_quiet() const;
   void check_nobody_forgotten() const;
-  void check_success(const std::string& who) const;
+  void check_success(const std::string& who);
   bool acts_against_orders(const Worker& worker) const;
   bool loss_was_late(int round) const;
   Time silent_since(int process) const;
@@ -136,6 +136,7 @@ class Invariants {
   std::set<int> must_stop_;                       // processes that were told so
   std::set<int> heard_the_end_;                   // processes
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told
+  int succeeded_ = 0;                             // the round of which it is known
   bool failed_by_itself_ = false;                 // a start of workers, since the newest round was told
 };
 

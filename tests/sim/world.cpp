@@ -45,17 +45,13 @@ void World::run_until_all_ended() {
     faults_end_ = std::max(faults_end_, start + fault.at);
   }
   while (!queue_.empty()) {
-    if (queue_.next() > faults_end_ && all_ended()) break;
+    if (queue_.next() > faults_end_ && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
     if (now() > faults_end_ + time_to_end(plan))
       invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
   }
-  if (!all_ended()) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
-}
-
-bool World::all_ended() const {
-  return std::none_of(scene_.processes.begin(), scene_.processes.end(), [](const Process& p) { return p.alive; });
+  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
 }
 
 void World::deliver(int index, Task task) {
@@ -114,6 +110,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   const bool has_coordinator = machine == 0 && !scene_.coordinator;
   const int index = static_cast<int>(scene_.processes.size());
   Process& process = scene_.processes.emplace_back(index, machine, config_of(machine, slots, role, variant));
+  ++alive_;
   process.role = role;
   process.started = now();
   mark(1, index, machine);
@@ -131,6 +128,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
 
 // Its descriptors are closed, whatever ended it.
 void World::end_process(Process& process) {
+  if (process.alive) --alive_;
   process.alive = false;
   process.ended = now();
   process.inbox.clear();
