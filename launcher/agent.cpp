@@ -68,6 +68,7 @@ class Agent {
                .host = host_name(),
                .addresses = rendezvous::own_addresses(),
                .node_rank = config.node_rank,
+               .role = config.role,
                .workers = config.workers,
                .coordinator = coordination_.where(),
                .join_timeout = config.timeouts.join,

@@ -33,6 +33,7 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.host = config_.host;
   state_.addresses = config_.addresses;
   state_.node_rank = config_.node_rank;
+  state_.role = config_.role;
   state_.slots = config_.workers;
 }
 

@@ -34,6 +34,7 @@ struct AgentConfig {
   std::string host;
   std::vector<std::string> addresses = {};  // this node's, numeric
   int node_rank = 0;
+  std::string role = "default";
   int workers = 1;
   std::string coordinator = {};  // where it is looked for, in words: `10.0.0.1:29500`; empty: in this process
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
