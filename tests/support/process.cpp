@@ -204,6 +204,11 @@ TemporaryFolder::~TemporaryFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+std::string TemporaryFolder::write(const std::string& name, const std::string& text) const {
+  write_file(*this / name, text);
+  return *this / name;
+}
+
 void write_file(const std::string& path, const std::string& text, bool executable) {
   std::ofstream(path, std::ios::binary) << text;
   if (executable) chmod(path.c_str(), 0755);
