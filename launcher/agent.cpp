@@ -82,6 +82,7 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     connect();
+    handle(Tick{});  // deadlines count from here, not from the first news of the link
     io_.run();
     return *exit_code_;
   }

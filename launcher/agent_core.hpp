@@ -186,7 +186,7 @@ class AgentCore {
 
   // The link.
   bool linked_ = false;
-  std::string why_not_linked_ = "not tried yet";
+  std::string why_not_linked_ = "no answer yet";
   std::optional<TimePoint> started_;  // the first step
   TimePoint heard_;                   // the coordinator's newest word
   std::optional<TimePoint> cut_;      // since when a link that was there is broken
