@@ -85,7 +85,7 @@ TEST_CASE("nodes: a worker's failure ends the job on every node with the same re
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: the restart budget is the job's; every round has a new store and the same count on all nodes",
+TEST_CASE("nodes: the restart budget is the job's, every round has a new store and the same count on all nodes",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--nproc_per_node=2", "--max-restarts=2"},
