@@ -247,7 +247,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   void unreachable(const std::string& why) {
     drop_attempt();
     wait();
-    callbacks_.on_unreachable("coordinator " + where_ + ": " + why);
+    callbacks_.on_unreachable(why);
   }
 
   // ---- Between tries ----
@@ -305,7 +305,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     } else {
       wait();
     }
-    callbacks_.on_down("coordinator " + where_ + ": " + why);
+    callbacks_.on_down(why);
   }
 
   struct Failure {

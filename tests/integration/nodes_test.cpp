@@ -78,7 +78,7 @@ TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint'
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet"});
   Process& first = job.start_ranked(1);
-  first.wait_for("ddprun: waiting for the coordinator at node0:29500: coordinator node0:29500: connection refused");
+  first.wait_for("ddprun: waiting for the coordinator at node0:29500: connection refused");
   Process& endpoint = job.start_ranked(0);
   const std::string news = "ddprun: waiting for nodes: 2 of 3 there (";
   first.wait_for(news);
