@@ -104,6 +104,13 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   CHECK(count(alone.err, "no coordinator at node0:29500 within 1 s (--rdzv-conf join_timeout): ") == 1);
   CHECK(count(alone.err, "connection refused") == 1);
 
+  NodesJob no_name(hosts, {"--nnodes=2", "--node_rank=1", "--master_addr=nosuch"}, {"say=started"});
+  const Result lost = no_name.start(1, short_wait).wait();
+  CAPTURE(lost.err);
+  CHECK(lost.code == 1);
+  CHECK(count(lost.err, "no coordinator at nosuch:29500 within 1 s") == 1);
+  CHECK(count(lost.err, "its name cannot be resolved") == 1);
+
   NodesJob one_missing(hosts, static_job(3) + short_wait, {"say=started"});
   one_missing.start_ranked(0);
   one_missing.start_ranked(1);
