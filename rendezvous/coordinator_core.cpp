@@ -102,7 +102,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   }
   node.state = event.state;
   count(node);
-  word_from(node);
+  if (!node.state.left) word_from(node);  // a last word holds no node rank
   if (node.state.left) {
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
     return lose(event.state.incarnation, now_, "node " + named(node) + " left the job" + why);

@@ -30,11 +30,13 @@ void measured(const std::string& what, microseconds time) {
   std::cout << "measured: " << what << ": " << static_cast<double>(time.count()) / 1000 << " ms\n";
 }
 
-void kill_agent_of(Process& node) {
+pid_t agent_of(const Process& node) {
   const auto agent = children_of(node.pid());
   REQUIRE(agent.size() == 1);
-  ::kill(agent.front(), SIGKILL);
+  return agent.front();
 }
+
+void kill_agent_of(const Process& node) { ::kill(agent_of(node), SIGKILL); }
 
 // What follows `before` on its last line: "ready " -> the pid of the newest worker.
 std::string newest(const std::string& out, const std::string& before) {
@@ -85,7 +87,7 @@ TEST_CASE("nodes: a worker's failure ends the job on every node with the same re
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: the restart budget is the job's; every round has a new store and the same count on all nodes",
+TEST_CASE("nodes: the restart budget is the job's, every round has a new store and the same count on all nodes",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--nproc_per_node=2", "--max-restarts=2"},
@@ -158,6 +160,22 @@ TEST_CASE("nodes: a failure after another node's workers have succeeded ends the
     }
     CHECK(since(start) < std::chrono::seconds(5));
   }
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("nodes: workers that ignore the stop are killed after the grace on every node", "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, static_job(3) + Words{"--shutdown-timeout=1"},
+               {"1:ignore=TERM", "1:escape", "0:child", "meet", "2:exit=7", "wait"});
+  for (int host = 0; host < 3; ++host) job.start_ranked(host);
+  const auto start = Clock::now();
+  for (int host = 0; host < 3; ++host) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.err);
+    CHECK(result.code == 7);
+    CHECK(count(result.err, "--shutdown-timeout") == (host == 1 ? 1 : 0));
+  }
+  CHECK(since(start) < std::chrono::seconds(5));
   CHECK(hosts.all_gone());
 }
 
@@ -277,6 +295,27 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
     CHECK(hosts.all_gone());
     hosts.plug(0);
   }
+}
+
+TEST_CASE("nodes: an agent that was stopped for long kills its workers and leaves, one stopped for a moment goes on",
+          "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
+  for (int host = 0; host < 3; ++host) job.start(host);
+  for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
+  for (const int host : {0, 1}) ::kill(agent_of(job.on(host)), SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // is how long they stand still
+  ::kill(agent_of(job.on(0)), SIGCONT);
+  job.on(0).wait_for("met 2");  // it has lost node1 meanwhile
+  ::kill(agent_of(job.on(1)), SIGCONT);
+  const Result late = job.on(1).wait();
+  CAPTURE(late.err);
+  CHECK(late.code == 1);
+  CHECK(count(late.err, "killing the workers of this node: it had lost the coordinator") == 1);
+  job.on(2).wait_for("met 2");
+  succeed(job, {0, 2});
+  CHECK(count(job.on(0).out(), "met") == 2);  // the moment stopped nothing
+  CHECK(hosts.all_gone());
 }
 
 // ---- Cables ----

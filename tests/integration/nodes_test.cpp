@@ -104,6 +104,13 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   CHECK(count(alone.err, "no coordinator at node0:29500 within 1 s (--rdzv-conf join_timeout): ") == 1);
   CHECK(count(alone.err, "connection refused") == 1);
 
+  NodesJob no_name(hosts, {"--nnodes=2", "--node_rank=1", "--master_addr=nosuch"}, {"say=started"});
+  const Result lost = no_name.start(1, short_wait).wait();
+  CAPTURE(lost.err);
+  CHECK(lost.code == 1);
+  CHECK(count(lost.err, "no coordinator at nosuch:29500 within 1 s") == 1);
+  CHECK(count(lost.err, "its name cannot be resolved") == 1);
+
   NodesJob one_missing(hosts, static_job(3) + short_wait, {"say=started"});
   one_missing.start_ranked(0);
   one_missing.start_ranked(1);
@@ -313,13 +320,13 @@ TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher]
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a job of one node listens on loopback only", "[launcher][integration]") {
-  const Hosts hosts(1);
-  Process job(hosts.on(0, ddprun({}, {"meet", "catch=USR1", "ready", "wait"})));
-  job.wait_for("ready");
-  const auto listening = [&](const char* table) {
+TEST_CASE("nodes: a job of one node listens on loopback only, a node that does not coordinate on nothing",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  // Addresses as the kernel writes them.
+  const auto listening = [&](int host) {
     Words found;
-    std::istringstream lines(run(hosts.on(0, {"cat", table})).out);
+    std::istringstream lines(run(hosts.on(host, {"cat", "/proc/net/tcp", "/proc/net/tcp6"})).out);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
       std::string number, local, remote, state;
@@ -328,10 +335,55 @@ TEST_CASE("nodes: a job of one node listens on loopback only", "[launcher][integ
     }
     return found;
   };
-  CHECK(listening("/proc/net/tcp") == Words{"0100007F"});
-  CHECK(listening("/proc/net/tcp6") == Words{"00000000000000000000000001000000"});
-  job.signal(SIGUSR1);
-  CHECK(job.wait().code == 0);
+  const Words verbs = {"meet", "catch=USR1", "ready", "wait"};
+  Process alone(hosts.on(0, ddprun({}, verbs)));
+  alone.wait_for("ready");
+  CHECK(listening(0) == Words{"0100007F", "00000000000000000000000001000000"});
+  alone.signal(SIGUSR1);
+  CHECK(alone.wait().code == 0);
+
+  NodesJob job(hosts, static_job(2), verbs);
+  for (const int host : {0, 1}) job.start_ranked(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  CHECK(listening(1).empty());
+  for (const int host : {0, 1}) job.on(host).signal(SIGUSR1);
+  for (const int host : {0, 1}) CHECK(job.on(host).wait().code == 0);
+}
+
+TEST_CASE("nodes: when somebody else has the coordinator's port, its own host says so", "[launcher][integration]") {
+  const Hosts hosts(1);
+  Process taken(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29500", "220 mail.example\r\n"}));
+  taken.wait_for("listening");
+  const Result by_rank = run(hosts.on(0, ddprun(static_job(2) + Words{"--node_rank=0"}, {})));
+  CAPTURE(by_rank.err);
+  CHECK(by_rank.code == 1);
+  CHECK(count(by_rank.err, "port 29500 is taken by pid " + std::to_string(taken.pid())) == 1);
+  // It may be another node of this job that coordinates, so this one knocks first.
+  const Result elastic = run(hosts.on(
+      0,
+      ddprun({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-conf=join_timeout=1"}, {})));
+  CAPTURE(elastic.err);
+  CHECK(elastic.code == 1);
+  CHECK(count(elastic.err, "what answers there is not a ddprun coordinator (first bytes: \"220 mail.example\"") == 1);
+}
+
+TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(3), {"say=started"});
+  for (const int host : {0, 1}) job.start_ranked(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("2 of 3 there");
+  job.on(1).signal(SIGTERM);
+  for (const int host : {1, 0}) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.err);
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(count(result.err, "SIGTERM received on node node1 (10.7.0.2)") == 1);
+  }
+  NodesJob alone(hosts, static_job(3), {"say=started"});
+  alone.start_ranked(1).wait_for("waiting for the coordinator");
+  alone.on(1).signal(SIGTERM);
+  CHECK(alone.on(1).wait().code == 128 + SIGTERM);
+  CHECK(hosts.all_gone());
 }
 
 TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launcher][integration]") {

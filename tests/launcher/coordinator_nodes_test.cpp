@@ -257,6 +257,20 @@ TEST_CASE("coordinator: a held node rank goes to its claimant when the holder is
   CHECK(job.told("a").assignment.restart_count == 1);
 }
 
+TEST_CASE("coordinator: a holder's last word gives its node rank to who claims it", "[rendezvous][unit]") {
+  Job job(with_ranks(2, 1));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.join("c", 1);
+  job.nodes["b"].state.left = true;
+  job.end("b", false);
+  CHECK_FALSE(job.leaves("c", 1));
+  job.stopped();
+  job.start();
+  CHECK(job.runs("c", 1));
+}
+
 TEST_CASE("coordinator: a link that comes back in time has lost nothing", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
