@@ -68,6 +68,7 @@ class Agent {
                .host = host_name(),
                .addresses = rendezvous::own_addresses(),
                .node_rank = config.node_rank,
+               .role = config.role,
                .workers = config.workers,
                .coordinator = coordination_.where(),
                .join_timeout = config.timeouts.join,
@@ -81,6 +82,7 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     connect();
+    handle(Tick{});  // deadlines count from here, not from the first news of the link
     io_.run();
     return *exit_code_;
   }

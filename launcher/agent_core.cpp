@@ -34,6 +34,7 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.host = config_.host;
   state_.addresses = config_.addresses;
   state_.node_rank = config_.node_rank;
+  state_.role = config_.role;
   state_.slots = config_.workers;
 }
 
@@ -315,8 +316,9 @@ void AgentCore::become_idle() {
   exiting_when_told_.clear();
   state_.phase = WorkersPhase::Idle;
   state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
-  report();
+  // One report, not two: idle and still there, it would be given a place in the next round.
   if (exit_) return leave(*exit_);
+  report();
   if (next_) run(*std::exchange(next_, std::nullopt));
 }
 

@@ -35,6 +35,7 @@ struct AgentConfig {
   std::string host;
   std::vector<std::string> addresses = {};  // this node's, numeric
   int node_rank = 0;
+  std::string role = "default";
   int workers = 1;
   std::string coordinator = {};  // where it is looked for, in words: `10.0.0.1:29500`; empty: in this process
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
@@ -196,7 +197,7 @@ class AgentCore {
 
   // The link.
   bool linked_ = false;
-  std::string why_not_linked_ = "not tried yet";
+  std::string why_not_linked_ = "no answer yet";
   std::optional<TimePoint> started_;  // the first step
   TimePoint heard_;                   // the coordinator's newest word
   std::optional<TimePoint> asked_;    // when what it has not answered yet was sent: the report of a new link, or a beat

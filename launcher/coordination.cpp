@@ -19,6 +19,15 @@ bool is_host(const LaunchConfig& config) {
   return rendezvous::is_own_host(config.master_addr, config.local_addr);
 }
 
+// Two hosts with --node-rank 0 would each wait for the others. Not an error: there are addresses that lead to a machine
+// which does not know them.
+void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& say) {
+  const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
+  if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
+  say("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
+      " is no address of this machine: the other nodes may not find it");
+}
+
 }  // namespace
 
 Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
@@ -29,7 +38,10 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     if (!file.warning.empty()) say(file.warning);
     secret_ = std::move(file.secret);
   }
-  if (is_host(config)) try_to_coordinate(incarnation, std::move(say));
+  if (is_host(config)) {
+    warn_if_elsewhere(config, say);
+    try_to_coordinate(incarnation, std::move(say));
+  }
   if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
 }
 

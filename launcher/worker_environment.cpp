@@ -65,8 +65,8 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kGroupRank] = std::to_string(assignment.node_rank);
   env[contract::kGroupWorldSize] = std::to_string(assignment.node_count);
   env[contract::kRoleName] = config.role;
-  env[contract::kRoleRank] = rank;  // one role per job so far
-  env[contract::kRoleWorldSize] = world_size;
+  env[contract::kRoleRank] = std::to_string(assignment.base_role_rank + place.local_rank);
+  env[contract::kRoleWorldSize] = std::to_string(assignment.role_world_size);
   env[contract::kMasterAddr] = assignment.master_addr;
   env[contract::kMasterPort] = std::to_string(assignment.master_port);
   env[contract::kRestartCount] = std::to_string(assignment.restart_count);

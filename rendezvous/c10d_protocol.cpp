@@ -21,7 +21,7 @@ struct Shape {
   bool counted = false;
 };
 
-Shape shape_of(Op op) {
+constexpr Shape shape_of(Op op) {
   switch (op) {
     case Op::Set:
       return {"kv"};

@@ -136,9 +136,10 @@ class Decoder {
   };
 
   bool scan(std::string_view bytes, Scan& scan);  // false: it needs more
-  void look_at(std::string_view piece, std::string_view rest, Scan& scan);
+  // Inline into scan(), for requests of a thousand pieces.
+  inline void look_at(std::string_view piece, std::string_view rest, Scan& scan);
+  inline void go_to(Scan& scan, std::size_t field);
   void begin(std::uint8_t byte, Scan& scan);
-  void go_to(Scan& scan, std::size_t field);
   bool is_undecided(const Scan& scan) const;
   RequestView finish(std::string_view request, const Scan& scan);
   void reject(std::string reason) { malformed_ = std::make_unique<std::string>(std::move(reason)); }

@@ -124,6 +124,8 @@ void Coordinator::carry_out(const OpenStore& action) {
 
 // The first round finds the store as it was made; later ones get an empty one.
 void Coordinator::open_store(const OpenStore& action) {
+  std::vector<std::string> members = action.addresses;
+  members.insert(members.end(), {"127.0.0.1", "::1"});
   const bool has_own_port = config_.job.min_nodes < config_.job.max_nodes && action.round > 1;
   if (has_own_port) {
     if (!later_) {
@@ -131,13 +133,9 @@ void Coordinator::open_store(const OpenStore& action) {
       front_->reset();
     }
     later_ = std::make_unique<StoreServer>(options_.addresses, 0, store_options());
-  } else if (action.round > 1) {
-    front_->reset();
   }
-  if (config_.job.max_nodes == 1) return;
-  std::vector<std::string> members = action.addresses;
-  members.insert(members.end(), {"127.0.0.1", "::1"});
-  store().admit_only(std::move(members));
+  if (config_.job.max_nodes > 1) store().admit_only(members);
+  if (action.round > 1 && !has_own_port) front_->reset();
 }
 
 void Coordinator::carry_out(const PublishFailure& action) {

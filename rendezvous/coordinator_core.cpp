@@ -102,7 +102,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   }
   node.state = event.state;
   count(node);
-  word_from(node);
+  if (!node.state.left) word_from(node);  // a last word holds no node rank
   if (node.state.left) {
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
     return lose(event.state.incarnation, now_, "node " + named(node) + " left the job" + why);
@@ -549,7 +549,12 @@ void CoordinatorCore::on(const StoreOpened& event) {
                     .max_restarts = config_.job.max_restarts,
                     .master_addr = event.address,
                     .master_port = event.port};
-  for (const Incarnation& seat : job_.seats) run.assignment.world_size += nodes_.at(seat).state.slots;
+  std::map<std::string, int> workers_of_role, ranks_of_role;
+  for (const Incarnation& seat : job_.seats) {
+    const AgentState& state = nodes_.at(seat).state;
+    run.assignment.world_size += state.slots;
+    workers_of_role[state.role] += state.slots;
+  }
   if (job_.is_restart) {
     run.reason = job_.why_round;
   } else if (job_.round > 1) {
@@ -557,9 +562,14 @@ void CoordinatorCore::on(const StoreOpened& event) {
                  counted(run.assignment.world_size, "worker");
   }
   for (const Incarnation& seat : job_.seats) {
-    send(nodes_.at(seat), run);
+    Node& node = nodes_.at(seat);
+    int& role_rank = ranks_of_role[node.state.role];
+    run.assignment.base_role_rank = role_rank;
+    run.assignment.role_world_size = workers_of_role[node.state.role];
+    send(node, run);
     ++run.assignment.node_rank;
-    run.assignment.base_rank += nodes_.at(seat).state.slots;
+    run.assignment.base_rank += node.state.slots;
+    role_rank += node.state.slots;
   }
   for (auto& [incarnation, node] : nodes_) {
     if (node.spare) send(node, make(Directive::Kind::Wait, kSpare));

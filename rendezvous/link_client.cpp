@@ -97,7 +97,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     looking_up_ = false;
     timer_.cancel();
     lookup_.reset();
-    attempt_.reset();
+    drop_attempt();
     paired_.reset();
     if (link_) std::exchange(link_, nullptr)->stop();
   }
@@ -153,7 +153,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
 
   // Each address gets an equal share of what is left of the try, so that one that swallows packets hides no other.
   void next_address() {
-    attempt_.reset();
+    drop_attempt();
     if (addresses_.empty()) return all_failed();
     const auto left = std::chrono::ceil<milliseconds>(std::max(try_until_ - Clock::now(), Clock::duration(0)));
     const auto share = left / static_cast<int>(addresses_.size());
@@ -221,6 +221,13 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     callbacks_.on_refused(why_not.why);
   }
 
+  // Its handlers keep it, and would wait on its socket for ever.
+  void drop_attempt() {
+    if (!attempt_) return;
+    boost::system::error_code ignored;
+    std::exchange(attempt_, nullptr)->socket.close(ignored);
+  }
+
   // This address.
   void failed(const std::string& why) {
     failures_.push_back({attempt_->address, why});
@@ -238,9 +245,9 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   }
 
   void unreachable(const std::string& why) {
-    attempt_.reset();
+    drop_attempt();
     wait();
-    callbacks_.on_unreachable("coordinator " + where_ + ": " + why);
+    callbacks_.on_unreachable(why);
   }
 
   // ---- Between tries ----
@@ -298,7 +305,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     } else {
       wait();
     }
-    callbacks_.on_down("coordinator " + where_ + ": " + why);
+    callbacks_.on_down(why);
   }
 
   struct Failure {

@@ -33,7 +33,7 @@ struct LinkTiming {
 
 class LinkClient {
  public:
-  // Each `why` is a sentence that names the coordinator: "coordinator node0:29400: connection refused".
+  // Each `why` is for a sentence that names the coordinator: "connection refused"; on_refused's names it itself.
   struct Callbacks {
     // The link is there: send the whole state. coordinator_address: numeric, v4-mapped as v4; "" over a socketpair.
     std::function<void(const std::string& coordinator_address)> on_up;

@@ -15,8 +15,8 @@ NLOHMANN_JSON_SERIALIZE_ENUM(Directive::Kind, {{Directive::Kind::Wait, "wait"},
                                                {Directive::Kind::Stop, "stop"},
                                                {Directive::Kind::Exit, "exit"}})
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ExitStatus, code, signal)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, node_rank, node_count, base_rank, world_size, restart_count,
-                                   max_restarts, master_addr, master_port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, node_rank, node_count, base_rank, world_size, base_role_rank,
+                                   role_world_size, restart_count, max_restarts, master_addr, master_port)
 
 // Found by the macros below through argument-dependent lookup.
 static void to_json(json& j, const WorkerFailure& f) {
@@ -44,8 +44,8 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("stderr_tail").get_to(f.stderr_tail);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, slots, round, phase,
-                                   succeeded, failures, stopped_because, stop_signal, unkillable, left)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, role, slots, round,
+                                   phase, succeeded, failures, stopped_because, stop_signal, unkillable, left)
 
 static void to_json(json& j, const Directive& d) {
   j = {{"kind", d.kind},           {"epoch", d.epoch},           {"lost_after_ms", d.lost_after.count()},

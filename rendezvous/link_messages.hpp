@@ -78,6 +78,7 @@ struct AgentState {
   std::string host;
   std::vector<std::string> addresses;  // numeric, this node's own but for loopback: its workers come from there
   int node_rank = 0;                   // as the user gave it, if job.node_ranks_given
+  std::string role;                    // of its workers (--role)
   int slots = 0;                       // workers this node runs
   int round = 0;                       // the newest round this node was told of; 0: none yet
   WorkersPhase phase = WorkersPhase::Idle;
@@ -96,6 +97,8 @@ struct Assignment {
   int node_count = 0;
   int base_rank = 0;  // worker i of this node has rank base_rank + i
   int world_size = 0;
+  int base_role_rank = 0;   // among workers of this node's role: worker i has base_role_rank + i
+  int role_world_size = 0;  // workers of that role
   int restart_count = 0;
   int max_restarts = 0;
   std::string master_addr;  // empty: the address by which this agent reached the coordinator

@@ -114,7 +114,7 @@ SecretFile read_secret_file(const std::string& path) {
 
   WipedText text;
   std::size_t size = read_all(file, text, path);
-  while (size > 0 && std::strchr(" \t\r\n", text.bytes[size - 1]) != nullptr) --size;
+  while (size > 0 && std::string_view(" \t\r\n").find(text.bytes[size - 1]) != std::string_view::npos) --size;
   Secret::Bytes bytes;
   std::size_t decoded = 0;
   const bool is_hex =

@@ -7,12 +7,16 @@
 // What is kept for a peer that does not read: kMaxQueuedBytes, one heartbeat among them, and one message.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/link_codec.hpp"
@@ -56,7 +60,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     if (!has_heartbeat_) queue({encode(heartbeat), true});
   }
 
-  // Silent: on_closed is not called.
+  // Silent: on_closed is not called. What was sent before still goes out, unless the other side had stopped reading.
   void stop() {
     callbacks_ = {};
     boost::system::error_code ignored;
@@ -109,19 +113,32 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     if (outgoing_.size() == 1) write();
   }
 
+  // Sent at once, as far as the kernel takes it: who says its last word may stop() right after it.
   void write() {
-    asio::async_write(socket_, asio::buffer(outgoing_.front().bytes),
-                      [self = this->shared_from_this()](auto error, std::size_t) {
-                        if (error) return self->fail(error);
-                        self->written();
-                      });
+    while (!outgoing_.empty()) {
+      const std::string& bytes = outgoing_.front().bytes;
+      const auto sent = ::send(socket_.native_handle(), bytes.data() + sent_bytes_, bytes.size() - sent_bytes_,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_to_write();
+      if (sent < 0) return fail_soon(std::generic_category().message(errno));
+      sent_bytes_ += static_cast<std::size_t>(sent);
+      if (sent_bytes_ == bytes.size()) written();
+    }
+  }
+
+  void wait_to_write() {
+    socket_.async_wait(Socket::wait_write, [self = this->shared_from_this()](auto error) {
+      if (error) return self->fail(error);
+      self->write();
+    });
   }
 
   void written() {
     if (outgoing_.front().is_heartbeat) has_heartbeat_ = false;
     queued_bytes_ -= outgoing_.front().bytes.size();
+    sent_bytes_ = 0;
     outgoing_.pop_front();
-    if (!outgoing_.empty()) write();
   }
 
   // The caller of send() is in the middle of something; it hears of it when it is done.
@@ -144,7 +161,8 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   Callbacks callbacks_;
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
-  std::deque<Frame> outgoing_;  // the first one is being written
+  std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full
+  std::size_t sent_bytes_ = 0;  // of the first one
   std::size_t queued_bytes_ = 0;
   bool has_heartbeat_ = false;  // in outgoing_
   bool failing_ = false;

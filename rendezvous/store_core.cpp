@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 namespace ddp::rendezvous {
@@ -24,18 +23,6 @@ void answer(Replies& out, std::string_view value) {
 }
 
 }  // namespace
-
-Key::Key(std::string_view text) : block_(new char[sizeof(std::uint32_t) + text.size()]) {
-  const auto size = static_cast<std::uint32_t>(text.size());
-  std::memcpy(block_.get(), &size, sizeof size);
-  std::memcpy(block_.get() + sizeof size, text.data(), text.size());
-}
-
-Key::operator std::string_view() const {
-  std::uint32_t size;
-  std::memcpy(&size, block_.get(), sizeof size);
-  return {block_.get() + sizeof size, size};
-}
 
 void StoreCore::apply(const RequestView& request, Replies& out) {
   if (request.generation != Generation::Modern) drop_wait(out.from);  // its client gave up: see the header
@@ -79,8 +66,8 @@ void StoreCore::apply(const RequestView& request, Replies& out) {
     case Op::QueuePop:
       return queue_pop(fields.text(), out);
     case Op::QueueLen: {
-      const auto queue = queues_.find(fields.text());
-      return answer(out, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
+      auto* const queue = queues_.find(fields.text());
+      return answer(out, queue == nullptr ? 0 : static_cast<std::int64_t>(queue->value.size()));
     }
     case Op::ListKeys:
       return list_keys(out);
@@ -96,10 +83,10 @@ void StoreCore::disconnected(ConnectionId connection) {
   const auto watched = watched_.find(connection);
   if (watched == watched_.end()) return;
   for (const std::string& key : watched->second) {
-    const auto watchers = watchers_.find(key);
-    if (watchers == watchers_.end()) continue;  // the key was named twice
-    watchers->second.erase(connection);
-    if (watchers->second.empty()) watchers_.erase(watchers);
+    auto* const watchers = watchers_.find(key);
+    if (watchers == nullptr) continue;  // the key was named twice
+    watchers->value.erase(connection);
+    if (watchers->value.empty()) watchers_.erase(*watchers);
   }
   watched_.erase(watched);
 }
@@ -120,15 +107,15 @@ void StoreCore::compare_set(Fields fields, Replies& out) {
   const auto key = fields.text();
   const auto expected = fields.text();
   const auto desired = fields.text();
-  const auto current = values_.find(key);
-  const bool missing = current == values_.end();
-  if (missing ? expected.empty() : current->second == expected) {
+  auto* const current = values_.find(key);
+  const bool missing = current == nullptr;
+  if (missing ? expected.empty() : current->value == expected) {
     answer(out, desired);
     store(key, desired, How::Replace, out);
   } else if (missing) {
     answer(out, expected);
   } else {
-    answer(out, std::string_view(current->second));
+    answer(out, std::string_view(current->value));
     wake(key, Wake::All, out);  // there may be a parked BARRIER
   }
 }
@@ -180,29 +167,29 @@ void StoreCore::multi_set(Fields fields, Replies& out) {
 
 void StoreCore::queue_push(std::string_view key, std::string_view value, Replies& out) {
   if (!has_room(key.size() + value.size() + kPlaceBytes, out)) return;
-  auto queue = queues_.find(key);
-  if (queue == queues_.end()) queue = queues_.try_emplace(Key(key)).first;
-  queue->second.emplace_back(value);
+  auto* queue = queues_.find(key);
+  if (queue == nullptr) queue = &queues_.add(key);
+  queue->value.emplace_back(value);
   bytes_ += key.size() + value.size() + kPlaceBytes;
   wake(key, Wake::One, out);
 }
 
 void StoreCore::queue_pop(std::string_view key, Replies& out) {
-  const auto queue = queues_.find(key);
-  answer(out, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
-  if (queue == queues_.end()) return;
-  answer(out, std::string_view(queue->second.front()));
-  bytes_ -= key.size() + queue->second.front().size() + kPlaceBytes;
-  queue->second.pop_front();
-  if (queue->second.empty()) queues_.erase(queue);
+  auto* const queue = queues_.find(key);
+  answer(out, queue == nullptr ? 0 : static_cast<std::int64_t>(queue->value.size()));
+  if (queue == nullptr) return;
+  answer(out, std::string_view(queue->value.front()));
+  bytes_ -= key.size() + queue->value.front().size() + kPlaceBytes;
+  queue->value.pop_front();
+  if (queue->value.empty()) queues_.erase(*queue);
 }
 
 void StoreCore::list_keys(Replies& out) {
   std::size_t size = 8;
-  for (const auto& [key, value] : values_) size += 8 + std::string_view(key).size();
+  values_.for_each([&size](const auto& entry) { size += 8 + entry.key().size(); });
   if (size > kMaxReplyBytes) return void(out.close = "asked for the names of all keys, which are too many");
   answer(out, static_cast<std::int64_t>(values_.size()));
-  for (const auto& [key, value] : values_) answer(out, std::string_view(key));
+  values_.for_each([&out](const auto& entry) { answer(out, entry.key()); });
 }
 
 // An arrival counts for ever, whoever arrived. It does not wake who waits for the key; the last one wakes everybody.
@@ -218,17 +205,17 @@ void StoreCore::barrier(Fields fields, Replies& out) {
 }
 
 void StoreCore::watch(std::string_view key, Replies& out) {
-  auto watchers = watchers_.find(key);
-  if (watchers == watchers_.end()) watchers = watchers_.try_emplace(Key(key)).first;
-  if (watchers->second.insert(out.from).second) watched_[out.from].emplace_back(key);
+  auto* watchers = watchers_.find(key);
+  if (watchers == nullptr) watchers = &watchers_.add(key);
+  if (watchers->value.insert(out.from).second) watched_[out.from].emplace_back(key);
   answer(out, Answer::CallbackRegistered);
 }
 
 void StoreCore::push_to_watchers(std::string_view key, Answer change, std::string_view before, std::string_view after,
                                  Replies& out) {
-  const auto watchers = watchers_.find(key);
-  if (watchers == watchers_.end()) return;
-  for (const ConnectionId watcher : watchers->second) {
+  auto* const watchers = watchers_.find(key);
+  if (watchers == nullptr) return;
+  for (const ConnectionId watcher : watchers->value) {
     std::string& bytes = out.to(watcher);
     append_answer(bytes, change);
     append_bytes(bytes, key);
@@ -238,32 +225,32 @@ void StoreCore::push_to_watchers(std::string_view key, Answer change, std::strin
 }
 
 std::string_view StoreCore::value_or_empty(std::string_view key) const {
-  const auto found = values_.find(key);
-  return found == values_.end() ? std::string_view() : found->second;
+  auto* const found = values_.find(key);
+  return found == nullptr ? std::string_view() : found->value;
 }
 
 // The number at this key plus delta; like stoll: blanks before it and anything behind it are ignored, a missing key is
 // 0. None if there is no number, or none of 64 bits. The sum wraps around.
 std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_t delta) const {
-  const auto found = values_.find(key);
-  if (found == values_.end()) return delta;
+  auto* const found = values_.find(key);
+  if (found == nullptr) return delta;
   char* end = nullptr;
   errno = 0;
-  const long long number = std::strtoll(found->second.c_str(), &end, 10);
-  if (end == found->second.c_str() || errno == ERANGE) return std::nullopt;
+  const long long number = std::strtoll(found->value.c_str(), &end, 10);
+  if (end == found->value.c_str() || errno == ERANGE) return std::nullopt;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + static_cast<std::uint64_t>(delta));
 }
 
 void StoreCore::store(std::string_view key, std::string_view value, How how, Replies& out) {
-  auto place = values_.find(key);
-  const bool created = place == values_.end();
-  const std::size_t replaced = created || how == How::Append ? 0 : place->second.size();
+  auto* place = values_.find(key);
+  const bool created = place == nullptr;
+  const std::size_t replaced = created || how == How::Append ? 0 : place->value.size();
   const std::size_t added = value.size() + (created ? key.size() + kPlaceBytes : 0);
   if (added > replaced && !has_room(added - replaced, out)) return;
   bytes_ = bytes_ + added - replaced;
 
-  if (created) place = values_.try_emplace(Key(key)).first;
-  std::string& current = place->second;
+  if (created) place = &values_.add(key);
+  std::string& current = place->value;
   const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
   const std::string before = watched ? current : std::string();
   if (how == How::Append) {
@@ -278,11 +265,11 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
 }
 
 bool StoreCore::erase(std::string_view key, Replies& out) {
-  const auto found = values_.find(key);
-  if (found == values_.end()) return false;
-  const auto removed = values_.extract(found);
-  bytes_ -= key.size() + removed.mapped().size() + kPlaceBytes;
-  push_to_watchers(key, Answer::KeyDeleted, removed.mapped(), {}, out);
+  auto* const found = values_.find(key);
+  if (found == nullptr) return false;
+  bytes_ -= key.size() + found->value.size() + kPlaceBytes;
+  push_to_watchers(key, Answer::KeyDeleted, found->value, {}, out);
+  values_.erase(*found);
   return true;
 }
 
@@ -294,37 +281,37 @@ bool StoreCore::has_room(std::size_t bytes, Replies& out) {
 
 void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
   Waiter& waiter = waiters_.try_emplace(connection, Waiter{connection, {}}).first->second;
-  auto line = lines_.find(key);
-  if (line == lines_.end()) line = lines_.try_emplace(Key(key)).first;
-  Place& place = waiter.places.emplace_back(Place{&waiter, {}, &*line, {}});
+  auto* line = lines_.find(key);
+  if (line == nullptr) line = &lines_.add(key);
+  Place& place = waiter.places.emplace_back(Place{&waiter, {}, line, {}});
   place.in_waiter = std::prev(waiter.places.end());
-  place.in_line = line->second.insert(line->second.end(), &place);
+  place.in_line = line->value.insert(line->value.end(), &place);
 }
 
 // The key exists: it is one less to wait for, for everyone in its line, or until one has nothing left to wait for.
 void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
-  const auto line = lines_.find(key);
-  if (line == lines_.end()) return;
+  auto* const line = lines_.find(key);
+  if (line == nullptr) return;
   bool released = false;
-  while (!line->second.empty() && !(released && how_many == Wake::One)) {
-    Waiter& waiter = *line->second.front()->waiter;
-    waiter.places.erase(line->second.front()->in_waiter);
-    line->second.pop_front();
+  while (!line->value.empty() && !(released && how_many == Wake::One)) {
+    Waiter& waiter = *line->value.front()->waiter;
+    waiter.places.erase(line->value.front()->in_waiter);
+    line->value.pop_front();
     released = waiter.places.empty();
     if (!released) continue;
     const ConnectionId connection = waiter.connection;
     waiters_.erase(connection);
     send(out, connection, Answer::StopWaiting);
   }
-  if (line->second.empty()) lines_.erase(line);
+  if (line->value.empty()) lines_.erase(*line);
 }
 
 void StoreCore::drop_wait(ConnectionId connection) {
   const auto waiter = waiters_.find(connection);
   if (waiter == waiters_.end()) return;
   for (const Place& place : waiter->second.places) {
-    place.line->second.erase(place.in_line);
-    if (place.line->second.empty()) lines_.erase(lines_.find(place.line->first));
+    place.line->value.erase(place.in_line);
+    if (place.line->value.empty()) lines_.erase(*place.line);
   }
   waiters_.erase(waiter);
 }

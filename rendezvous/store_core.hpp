@@ -16,10 +16,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <list>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +26,7 @@
 #include <vector>
 
 #include "rendezvous/c10d_protocol.hpp"
+#include "rendezvous/key_map.hpp"
 
 namespace ddp::rendezvous {
 
@@ -53,29 +52,6 @@ struct Replies {
 // A MULTI_GET may name an 8 MiB value 131,072 times. NCCL at 98,304 ranks asks for 105 KB, Gloo at 16,384 for 17 MB.
 inline constexpr std::size_t kMaxReplyBytes = 256 * 1024 * 1024;
 
-// A string of one word, since a store may have millions.
-class Key {
- public:
-  explicit Key(std::string_view text);
-  operator std::string_view() const;  // NOLINT(google-explicit-constructor): it is one
-
- private:
-  std::unique_ptr<char[]> block_;  // its size in 4 bytes, then its bytes
-};
-
-// Searched by what is a string_view, without making a Key.
-struct KeyHash {
-  using is_transparent = void;
-  // Not noexcept: that makes libstdc++ keep each hash, instead of computing those of a search's neighbours anew.
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
-struct KeyEqual {
-  using is_transparent = void;
-  bool operator()(std::string_view a, std::string_view b) const { return a == b; }
-};
-template <typename T>
-using KeyMap = std::unordered_map<Key, T, KeyHash, KeyEqual>;
-
 struct StoreSize {
   std::size_t keys = 0;
   std::size_t bytes = 0;    // of keys and values, queues included, and about what it costs to keep them
@@ -85,7 +61,9 @@ struct StoreSize {
 class StoreCore {
  public:
   // max_bytes: of keys and values together. A request that would go beyond costs its sender the connection.
-  explicit StoreCore(std::size_t max_bytes = std::numeric_limits<std::size_t>::max()) : max_bytes_(max_bytes) {}
+  // seed: a random number, where keys come from strangers.
+  explicit StoreCore(std::size_t max_bytes = std::numeric_limits<std::size_t>::max(), std::uint64_t seed = 0)
+      : max_bytes_(max_bytes), values_(seed), queues_(seed), lines_(seed), watchers_(seed) {}
   StoreCore(const StoreCore&) = delete;  // the waiters point into each other
   StoreCore& operator=(const StoreCore&) = delete;
 
@@ -107,7 +85,7 @@ class StoreCore {
   struct Place {
     Waiter* waiter;
     std::list<Place>::iterator in_waiter;
-    Lines::value_type* line;
+    Lines::Entry* line;
     Line::iterator in_line;
   };
   enum class Wake { All, One };

@@ -24,6 +24,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -83,6 +84,11 @@ class SignalsBlocked {
 
 [[noreturn]] void fail(const char* what) {
   throw Error(ErrorCode::System, std::string("store server: cannot ") + what + ": " + std::strerror(errno));
+}
+
+std::uint64_t random_seed() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
 }
 
 // What a connection has that does not flow: answers its client does not take, and requests left until it does.
@@ -189,7 +195,7 @@ class StoreServer::Loop {
 };
 
 StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
-    : options_(std::move(options)), listeners_(std::move(listeners)), core_(options_.max_bytes) {
+    : options_(std::move(options)), listeners_(std::move(listeners)), core_(options_.max_bytes, random_seed()) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_ < 0) fail("make an epoll");
   if (::pipe2(commands_.data(), O_CLOEXEC) != 0) fail("make a pipe");

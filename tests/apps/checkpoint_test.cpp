@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "apps/train/adamw.hpp"
 #include "apps/train/checkpoint.hpp"
 #include "apps/train/failure.hpp"
-#include "tests/apps/temporary_folder.hpp"
+#include "tests/support/process.hpp"
 
 namespace train {
 namespace {
 
 using Catch::Contains;
+using ddp::testing::TemporaryFolder;
 using Start = CheckpointFile::Start;
 
 const GptShape kTiny = {.context = 4, .layers = 1, .heads = 2, .width = 8};
@@ -30,7 +32,7 @@ struct Training {
 
 struct Fixture {
   TemporaryFolder folder;
-  std::string path = (folder / "checkpoint").string();
+  std::string path = folder / "checkpoint";
   CheckpointFile file{path, kIdentity, "job-1"};
   Training training;
 
@@ -90,7 +92,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: cut short at any place, it is refused", "
 }
 
 TEST_CASE_METHOD(Fixture, "checkpoint: a folder that is not there is found out before training", "[train][unit]") {
-  const CheckpointFile lost{(folder / "missing/checkpoint").string(), kIdentity, ""};
+  const CheckpointFile lost{folder / "missing/checkpoint", kIdentity, ""};
   CHECK_THROWS_WITH(lost.choose_start(false, 0), Contains("missing/checkpoint") && Contains("cannot be written"));
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <numeric>
 
 #include "apps/train/corpus.hpp"
 #include "apps/train/failure.hpp"
-#include "tests/apps/temporary_folder.hpp"
+#include "tests/support/process.hpp"
 
 namespace train {
 namespace {
+
+using ddp::testing::TemporaryFolder;
 
 std::string text(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 

@@ -247,16 +247,16 @@ class Run {
       DDP_CHECK(waiter.connection == connection && !waiter.places.empty());
       places += waiter.places.size();
     }
-    for (const auto& [key, line] : core_.*reveal(Lines{})) {
-      DDP_CHECK(!line.empty());
-      places -= line.size();
-    }
+    (core_.*reveal(Lines{})).for_each([&places](const auto& line) {
+      DDP_CHECK(!line.value.empty());
+      places -= line.value.size();
+    });
     DDP_CHECK(places == 0);
     DDP_CHECK((core_.*reveal(Waiters{})).size() == model_.waiting());
-    for (const auto& [key, queue] : core_.*reveal(Queues{})) DDP_CHECK(!queue.empty());
+    (core_.*reveal(Queues{})).for_each([](const auto& queue) { DDP_CHECK(!queue.value.empty()); });
     std::size_t watched = 0;
     for (const auto& [connection, keys] : core_.*reveal(Watched{})) watched += keys.size();
-    for (const auto& [key, watchers] : core_.*reveal(Watchers{})) watched -= watchers.size();
+    (core_.*reveal(Watchers{})).for_each([&watched](const auto& watchers) { watched -= watchers.value.size(); });
     DDP_CHECK(watched == 0);
   }
 

@@ -12,10 +12,12 @@ import socket
 import sys
 import threading
 from datetime import timedelta
+from functools import partial
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # expected errors would print pages of C++ frames
 import torch.distributed as dist  # noqa: E402
 
+from compare import Check, meanwhile  # noqa: E402
 from ddp_store import DdpError, Library  # noqa: E402
 
 SHORT = timedelta(milliseconds=200)
@@ -23,30 +25,20 @@ LONG = timedelta(seconds=30)
 RECENT = hasattr(dist.Store, "queue_push")  # 2.8 and later
 
 
-class Check:
-    """Two servers of one kind, one for torch's clients and one for ours, which are asked the same."""
+class Servers(Check):
+    """Two of one kind, one for torch's clients and one for ours."""
 
     def __init__(self, library, kind, **options):
-        self.library, self.kind, self.options = library, kind, options
+        super().__init__({who: partial(self.client, who) for who in ("torch", "ours")}, outcome, f"{kind}, ")
+        self.library, self.options = library, options
         server = dict(is_master=True, wait_for_workers=False, timeout=LONG, **options)
-        self.servers = {who: dist.TCPStore("127.0.0.1", 0, **server) for who in ("torch", "ours")}
-        self.failures = 0
+        self.servers = {who: dist.TCPStore("127.0.0.1", 0, **server) for who in self.new}
 
     def client(self, who):
         port = self.servers[who].port
         if who == "ours":
             return self.library.tcp("127.0.0.1", port, LONG)
         return dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LONG, **self.options)
-
-    def report(self, good, what, seen):
-        self.failures += not good
-        print(f"{'ok  ' if good else 'FAIL'} {self.kind}, {what}: {seen}"[:150])
-
-    def same(self, what, script):
-        seen = {who: outcome(script, lambda who=who: self.client(who)) for who in self.servers}
-        self.report(seen["ours"] == seen["torch"], what, repr(seen["torch"]))
-        if seen["ours"] != seen["torch"]:
-            print(f"     ours: {seen['ours']!r}")
 
     def says(self, what, call, text):
         """What this server does not know closes the connection, and our error says why."""
@@ -63,16 +55,6 @@ def outcome(call, *arguments):
         return call(*arguments)
     except Exception:
         return "raises"
-
-
-def meanwhile(waits, then):
-    """Runs waits() in a thread and then() here; the answer is what waits() saw. Right in either order."""
-    result = []
-    thread = threading.Thread(target=lambda: result.append(outcome(waits)))
-    thread.start()
-    then()
-    thread.join()
-    return result[0]
 
 
 def set_get(new):
@@ -236,7 +218,7 @@ def main():
     library = Library(sys.argv[1])
     failures = 0
     for kind, libuv in {"libuv server": True, "legacy server": False}.items():
-        check_ = Check(library, kind, use_libuv=libuv)
+        check_ = Servers(library, kind, use_libuv=libuv)
         compare_all(check_)
         one_store_for_both(check_)
         if RECENT or not libuv:  # 2.2's libuv server takes no listening socket

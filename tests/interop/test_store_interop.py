@@ -10,11 +10,13 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from datetime import timedelta
+from functools import partial
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # expected errors would print pages of C++ frames
 import torch.distributed as dist  # noqa: E402
+
+from compare import Check, meanwhile  # noqa: E402
 
 SHORT = timedelta(milliseconds=200)
 LONG = timedelta(seconds=30)
@@ -31,31 +33,6 @@ def outcome(call, *arguments, **options):
         return call(*arguments, **options)
     except Exception as error:
         return f"raises {type(error).__name__}"
-
-
-class Check:
-    def __init__(self, ours, torch):
-        self.ports = {"ours": ours, "torch": torch}
-        self.failures = 0
-
-    def same(self, what, script):
-        """Runs script(new_client) against both servers; new_client() connects another client."""
-        answers = {name: outcome(script, lambda port=port, **o: client(port, **o)) for name, port in self.ports.items()}
-        good = answers["ours"] == answers["torch"]
-        self.failures += not good
-        print(f"{'ok  ' if good else 'FAIL'} {what}: {answers['torch']!r}"[:150])
-        if not good:
-            print(f"     ours: {answers['ours']!r}")
-
-
-def meanwhile(waits, then):
-    """Runs waits() in a thread and then() here; the answer is what waits() saw. Right in either order."""
-    result = []
-    thread = threading.Thread(target=lambda: result.append(outcome(waits)))
-    thread.start()
-    then()
-    thread.join()
-    return result[0]
 
 
 def named_checks(check):
@@ -227,7 +204,7 @@ def perform(store, method, arguments):
 
 def random_checks(check, seed):
     dice = random.Random(seed)
-    stores = {name: [client(port) for _ in range(3)] for name, port in check.ports.items()}
+    stores = {name: [new() for _ in range(3)] for name, new in check.new.items()}
     for number in range(RANDOM_CALLS):
         who = dice.randrange(3)
         method, arguments = random_call(dice)
@@ -236,8 +213,8 @@ def random_checks(check, seed):
             check.failures += 1
             print(f"FAIL call {number}, {method}{arguments}: torch {answers['torch']!r}, ours {answers['ours']!r}"[:300])
         if "raises DistNetworkError" in answers.values():  # the server hung up, as it should: connect again
-            for name, port in check.ports.items():
-                stores[name][who] = client(port)
+            for name, new in check.new.items():
+                stores[name][who] = new()
     print(f"done {RANDOM_CALLS} random calls by 3 clients, seed {seed}")
 
 
@@ -246,7 +223,8 @@ def main():
     torch_server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=LONG)
     server = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        check = Check(ours=int(server.stdout.readline()), torch=torch_server.port)
+        check = Check({"ours": partial(client, int(server.stdout.readline())),
+                       "torch": partial(client, torch_server.port)}, outcome)
         named_checks(check)
         random_checks(check, seed)
     finally:

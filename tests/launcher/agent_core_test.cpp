@@ -367,3 +367,21 @@ TEST_CASE("agent: workers killed by a stop that another node caused are not a ca
   CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
   CHECK_FALSE(agent.core.state().failures.at(1).stopped_by_ddprun);  // it was dying before
 }
+
+TEST_CASE("agent: one that leaves by itself is never idle and still there", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(GuardianGone{});
+  agent.exit(0, {.signal = SIGKILL});
+  agent.exit(1, {.signal = SIGKILL});
+  agent.step(AllGone{});
+  int reports = 0;
+  for (const AgentAction& action : agent.actions) {
+    if (const auto* report = std::get_if<Report>(&action)) {
+      ++reports;
+      CHECK(report->state.left);
+      CHECK(report->state.phase == WorkersPhase::Idle);
+    }
+  }
+  CHECK(reports == 1);
+}

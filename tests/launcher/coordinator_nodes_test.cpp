@@ -54,9 +54,10 @@ struct Job {
     }
   }
   void report(const std::string& host) { step(AgentReported{nodes[host].link, nodes[host].state, "10.0.0." + host}); }
-  void join(const std::string& host, int node_rank = 0, int slots = 1) {
+  void join(const std::string& host, int node_rank = 0, int slots = 1, const std::string& role = "default") {
     Node& node = nodes[host];
     node = {};
+    node.state.role = role;
     node.link = ++links;
     node.state.job = job;
     node.state.incarnation = node.state.host = host;
@@ -168,6 +169,20 @@ TEST_CASE("coordinator: only the addresses of a round's members are let in", "[r
   CHECK(job.opened.addresses == std::vector<std::string>{"10.0.0.a", "fd00::a", "10.0.0.b", "fd00::b"});
 }
 
+TEST_CASE("coordinator: workers of a role are ranked among themselves, in the order of nodes", "[rendezvous][unit]") {
+  Job job(with_ranks(3));
+  job.join("a", 0, 2, "ps");
+  job.join("c", 2, 4, "ps");
+  job.join("b", 1, 3, "trainer");
+  job.start();
+  CHECK(job.told("a").assignment.base_role_rank == 0);
+  CHECK(job.told("b").assignment.base_role_rank == 0);
+  CHECK(job.told("c").assignment.base_role_rank == 2);
+  CHECK(job.told("c").assignment.base_rank == 5);
+  CHECK(job.told("c").assignment.role_world_size == 6);
+  CHECK(job.told("b").assignment.role_world_size == 3);
+}
+
 TEST_CASE("coordinator: who waits is told every 5 s who is missing", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0);
@@ -240,6 +255,20 @@ TEST_CASE("coordinator: a held node rank goes to its claimant when the holder is
   job.start();
   CHECK(job.runs("b2", 1));
   CHECK(job.told("a").assignment.restart_count == 1);
+}
+
+TEST_CASE("coordinator: a holder's last word gives its node rank to who claims it", "[rendezvous][unit]") {
+  Job job(with_ranks(2, 1));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.join("c", 1);
+  job.nodes["b"].state.left = true;
+  job.end("b", false);
+  CHECK_FALSE(job.leaves("c", 1));
+  job.stopped();
+  job.start();
+  CHECK(job.runs("c", 1));
 }
 
 TEST_CASE("coordinator: a link that comes back in time has lost nothing", "[rendezvous][unit]") {

@@ -38,7 +38,7 @@ Directive some_directive() {
   directive.epoch = "e";
   directive.lost_after = std::chrono::seconds(15);
   directive.round = 4;
-  directive.assignment = {0, 1, 0, 8, 1, 3, "127.0.0.1", 29500};
+  directive.assignment = {0, 1, 0, 8, 0, 8, 1, 3, "127.0.0.1", 29500};
   directive.reason = "restart 1 of 3";
   directive.cause = some_state().failures[0];
   directive.failures = some_state().failures;

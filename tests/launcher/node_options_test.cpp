@@ -61,7 +61,7 @@ TEST_CASE("nodes: static takes ranks as given, and torchrun's port and id", "[dd
   CHECK(resolve({.nnodes = "2", .rdzv_endpoint = "[fd00::1]:4000"}).config.master_port == 4000);
 }
 
-TEST_CASE("nodes: c10d may be elastic; its endpoint is where the coordinator is", "[ddprun][unit]") {
+TEST_CASE("nodes: c10d may be elastic, its endpoint is where the coordinator is", "[ddprun][unit]") {
   const Resolved resolved =
       resolve({.nnodes = "1:4", .node_rank = 2, .rdzv_backend = "c10d", .rdzv_endpoint = "h", .rdzv_id = "j"});
   CHECK(resolved.config.job.min_nodes == 1);

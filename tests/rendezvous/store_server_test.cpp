@@ -18,6 +18,7 @@
 #include "rendezvous/tcp_store.hpp"
 #include "tests/rendezvous/hex.hpp"
 #include "tests/rendezvous/raw_connection.hpp"
+#include "tests/rendezvous/speakers.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -313,6 +314,175 @@ TEST_CASE("store server: PyTorch 1.9 deletes a key, and its silent second connec
         "010000000000000077");
 }
 
+// Takes agents' links over, and keeps them.
+struct FrontDoor {
+  struct Link {
+    RawConnection socket;
+    std::string first_bytes;
+  };
+  std::mutex mutex;
+  std::vector<Link> links;
+  StoreServer server{{"127.0.0.1", "127.0.0.2"}, 0, {.on_agent_link = [this](int fd, std::string first_bytes) {
+                       const std::lock_guard lock(mutex);
+                       links.push_back({RawConnection(fd), std::move(first_bytes)});
+                     }}};
+};
+
+TEST_CASE("store server: an agent's link is handed over, and forgotten", "[rendezvous][integration]") {
+  FrontDoor door;
+  {
+    RawConnection agent = RawConnection::to(door.server.port());
+    REQUIRE(agent.send(from_hex("dd 64647072756e 01")));
+    while (door.server.statistics().agent_links == 0) {
+    }
+    CHECK(door.server.statistics().open == 0);
+    CHECK(door.server.statistics().dropped == 0);
+    door.server.reset();  // none of its connections any more
+    const std::lock_guard lock(door.mutex);
+    REQUIRE(door.links.size() == 1);
+    CHECK(to_hex(door.links[0].first_bytes) == "dd64647072756e01");
+    const int fd = door.links[0].socket.fd();
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    REQUIRE(agent.send("more"));
+    CHECK(door.links[0].socket.receive(4) == "more");
+    REQUIRE(door.links[0].socket.send("answer"));
+    CHECK(agent.receive(6) == "answer");
+  }
+  TcpStore store = client(door.server);
+  store.set("k", "v");
+  CHECK(store.get("k") == "v");
+}
+
+TEST_CASE("store server: only an agent's link is one, whoever speaks byte by byte", "[rendezvous][integration]") {
+  FrontDoor door;
+  std::uint64_t sent = 0;
+  std::vector<RawConnection> connections;
+  for (const Speaker& speaker : kSpeakers) {
+    INFO(speaker.name);
+    const std::string bytes = from_hex(speaker.first_bytes);
+    connections.push_back(RawConnection::to(door.server.port()));
+    const std::uint64_t links_before = door.server.statistics().agent_links;
+    for (const char byte : bytes.substr(0, speaker.decided_by)) {
+      REQUIRE(connections.back().send({&byte, 1}));
+      ++sent;
+      while (door.server.statistics().bytes_in < sent) {
+      }
+    }
+    const bool is_agent = bytes.front() == kAgentLinkByte;
+    CHECK(door.server.statistics().agent_links == links_before + (is_agent ? 1 : 0));
+    const bool is_nonsense = speaker.taken_for.starts_with("unknown") || speaker.taken_for.starts_with("a key of");
+    if (is_agent) {
+      CHECK_FALSE(connections.back().has_ended());
+    } else if (is_nonsense) {
+      CHECK(connections.back().ended());
+    }
+  }
+}
+
+TEST_CASE("store server: of all first bytes only one is an agent's", "[rendezvous][integration]") {
+  FrontDoor door;
+  std::vector<RawConnection> connections;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char first = static_cast<char>(byte);
+    connections.push_back(RawConnection::to(door.server.port()));
+    REQUIRE(connections.back().send({&first, 1}));
+    while (door.server.statistics().bytes_in <= byte) {
+    }
+    CHECK(door.server.statistics().agent_links == (byte >= 0xdd ? 1 : 0));
+  }
+}
+
+TEST_CASE("store server: a reset hands over links whose first byte is there", "[rendezvous][integration]") {
+  FrontDoor door;
+  std::vector<RawConnection> agents;
+  for (int i = 0; i < 100; ++i) {
+    agents.push_back(RawConnection::to(door.server.port()));
+    REQUIRE(agents.back().send("\xddmore"));
+    if (i % 10 == 0) door.server.reset();
+  }
+  door.server.reset();
+  CHECK(door.server.statistics().agent_links == 100);
+  const std::lock_guard lock(door.mutex);
+  REQUIRE(door.links.size() == 100);
+  for (FrontDoor::Link& link : door.links) {
+    CHECK(link.first_bytes + link.socket.receive(5 - link.first_bytes.size()) == "\xddmore");
+  }
+}
+
+TEST_CASE("store server: without a taker for it an agent's link is nonsense", "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  RawConnection agent = RawConnection::to(server.port());
+  REQUIRE(agent.send(from_hex("dd 64647072756e 01")));
+  CHECK(agent.ended());
+  CHECK(server.statistics().dropped == 1);
+}
+
+// From 127.0.0.1 or another of this machine's many loopback addresses, to 127.0.0.2.
+RawConnection from(const std::string& address, const StoreServer& server) {
+  RawConnection raw = RawConnection::unconnected();
+  sockaddr_in own = RawConnection::loopback(0);
+  REQUIRE(::inet_pton(AF_INET, address.c_str(), &own.sin_addr) == 1);
+  REQUIRE(::bind(raw.fd(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0);
+  sockaddr_in to = RawConnection::loopback(server.port());
+  REQUIRE(::inet_pton(AF_INET, "127.0.0.2", &to.sin_addr) == 1);
+  REQUIRE(::connect(raw.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  return raw;
+}
+
+bool is_admitted(const std::string& address, const StoreServer& server) {
+  RawConnection raw = from(address, server);
+  REQUIRE(raw.send(kHello));
+  return raw.receive(kHelloAnswer.size()) == kHelloAnswer;
+}
+
+TEST_CASE("store server: only a round's addresses may come in", "[rendezvous][integration]") {
+  FrontDoor door;
+  StoreServer& server = door.server;
+  CHECK(is_admitted("127.0.0.9", server));  // nothing was said yet: everyone
+
+  RawConnection silent = from("127.0.0.9", server);
+  RawConnection known = from("127.0.0.9", server);
+  REQUIRE(known.send(kHello));
+  REQUIRE(known.receive(kHelloAnswer.size()) == kHelloAnswer);
+  server.admit_only({"::ffff:127.0.0.5", "127.0.0.06", "not an address", "fd00::7"});
+  CHECK(is_admitted("127.0.0.5", server));
+  CHECK_FALSE(is_admitted("127.0.0.9", server));
+  CHECK_FALSE(is_admitted("127.0.0.1", server));
+  CHECK_FALSE(is_admitted("127.0.0.2", server));  // to itself, but 127.0.0.1 is not listed
+
+  CHECK_FALSE(silent.has_ended());  // it has said nothing
+  REQUIRE(silent.send(kHello));
+  CHECK(silent.ended());
+  REQUIRE(known.send(from_hex("0d 34120000")));  // it was let in before
+  CHECK(known.receive(4) == kHelloAnswer);
+
+  server.admit_only({"127.0.0.1"});
+  CHECK(is_admitted("127.0.0.1", server));
+  CHECK(is_admitted("127.0.0.2", server));  // the address it connects to: this machine
+  CHECK_FALSE(is_admitted("127.0.0.5", server));
+
+  server.admit_only({});
+  CHECK_FALSE(is_admitted("127.0.0.1", server));
+  server.reset();  // says nothing about it
+  CHECK_FALSE(is_admitted("127.0.0.1", server));
+
+  RawConnection agent = from("127.0.0.9", server);  // a new node is in no round yet
+  REQUIRE(agent.send("\xdd"));
+  while (server.statistics().agent_links == 0) {
+  }
+}
+
+TEST_CASE("store server: who may not come in is told about by address", "[rendezvous][integration]") {
+  std::promise<std::string> line;
+  StoreServer server({"127.0.0.2"}, 0, {.say = [&line](const std::string& text) { line.set_value(text); }});
+  server.admit_only({"127.0.0.1"});
+  CHECK_FALSE(is_admitted("127.0.0.9", server));
+  const std::string said = line.get_future().get();
+  CHECK_THAT(said, Catch::StartsWith("store: closed 127.0.0.9:"));
+  CHECK_THAT(said, Catch::EndsWith(": 127.0.0.9 is not an address of this round's nodes"));
+}
+
 TEST_CASE("store server: listens on every address at one port", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1", "127.0.0.2", "::1"}, 0);  // ::1 is left out where there is no IPv6
   TcpStore("127.0.0.1", server.port(), kPatience).set("k", "v");
@@ -398,6 +568,39 @@ TEST_CASE("store server: without file descriptors it serves on, and takes new cl
   CHECK(reached_backlog);
   CHECK(served == 100);
   CHECK(late.receive(kHelloAnswer.size()) == kHelloAnswer);
+}
+
+TEST_CASE("store server: the last file descriptors are left to others, whoever has taken the rest",
+          "[rendezvous][integration]") {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{std::min<rlim_t>(before.rlim_cur, 300), before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  {
+    constexpr int kReserved = 300 - 64;  // this one and those above
+    constexpr std::size_t kAgents = 150;
+    FrontDoor door;
+    std::vector<RawConnection> agents;
+    for (std::size_t i = 0; i < kAgents; ++i) {  // their ends take descriptors too
+      agents.push_back(RawConnection::to(door.server.port()));
+      REQUIRE(agents.back().send("\xdd"));
+    }
+    // Without opening one, which the server would then have to go around.
+    for (int fd = 0; fd < kReserved; ++fd) {
+      while (::fcntl(fd, F_GETFD) < 0) {
+      }
+    }
+    for (int i = 0; i < 1000; ++i) CHECK(door.server.statistics().agent_links < kAgents);
+    {
+      const std::lock_guard lock(door.mutex);
+      const auto is_reserved = [](const FrontDoor::Link& link) { return link.socket.fd() >= kReserved; };
+      CHECK(std::count_if(door.links.begin(), door.links.end(), is_reserved) <= 1);  // that showed where it stands
+      door.links.clear();
+    }
+    while (door.server.statistics().agent_links < kAgents) {
+    }
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_CASE("listening: a port's owner is found, and nobody where nobody listens", "[rendezvous][integration]") {

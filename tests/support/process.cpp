@@ -49,7 +49,8 @@ char state_of(pid_t pid) {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& command, const Options& options) : mark_(new_mark()) {
+Process::Process(const std::vector<std::string>& command, const Options& options)
+    : mark_(new_mark()), deadline_(options.deadline) {
   int out[2], err[2], in[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 || pipe2(in, O_CLOEXEC) != 0) {
     throw std::runtime_error("pipe");
@@ -129,7 +130,7 @@ bool Process::read_some(Clock::time_point deadline) {
 }
 
 void Process::wait_for(const std::string& text, int times) {
-  const auto deadline = Clock::now() + kDeadline;
+  const auto deadline = Clock::now() + deadline_;
   while (count(out_, text) < times && count(err_, text) < times) {
     if (!read_some(deadline)) {
       throw std::runtime_error("it ended without '" + text + "'; stdout:\n" + out_ + "\nstderr:\n" + err_);
@@ -138,7 +139,7 @@ void Process::wait_for(const std::string& text, int times) {
 }
 
 Result Process::wait() {
-  const auto deadline = Clock::now() + kDeadline;
+  const auto deadline = Clock::now() + deadline_;
   while (read_some(deadline)) {
   }
   int status = 0;
@@ -165,7 +166,7 @@ std::vector<pid_t> Process::left_over() const {
 }
 
 bool Process::all_gone() const {
-  const auto deadline = Clock::now() + kDeadline;
+  const auto deadline = Clock::now() + deadline_;
   while (!left_over().empty()) {
     if (Clock::now() > deadline) return false;
     std::this_thread::yield();
@@ -202,6 +203,11 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TemporaryFolder::write(const std::string& name, const std::string& text) const {
+  write_file(*this / name, text);
+  return *this / name;
 }
 
 void write_file(const std::string& path, const std::string& text, bool executable) {

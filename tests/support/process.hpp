@@ -28,9 +28,10 @@ class Process {
   struct Options {
     std::map<std::string, std::string> environment = {};  // added to this process's
     std::string stdin_text = {};
-    bool on_terminal = false;   // 0, 1 and 2 are a pty of its own session: all output is in out
-    bool close_stdout = false;  // the reading end is closed at once
-    rlim_t max_open_files = 0;  // 0: as it is
+    bool on_terminal = false;                   // 0, 1 and 2 are a pty of its own session: all output is in out
+    bool close_stdout = false;                  // the reading end is closed at once
+    rlim_t max_open_files = 0;                  // 0: as it is
+    std::chrono::seconds deadline = kDeadline;  // of each wait
   };
   explicit Process(const std::vector<std::string>& command) : Process(command, Options()) {}
   Process(const std::vector<std::string>& command, const Options& options);
@@ -58,6 +59,7 @@ class Process {
   bool read_some(std::chrono::steady_clock::time_point deadline);
 
   std::string mark_;
+  std::chrono::seconds deadline_;
   pid_t pid_ = -1;
   int out_fd_ = -1;
   int err_fd_ = -1;
@@ -81,6 +83,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const;  // the file's path
 
  private:
   std::string path_;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A job of several nodes: a ddprun on each of a few hosts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/integration/ddprun.hpp"
+#include "tests/support/hosts.hpp"
+
+namespace ddp::testing {
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// node0 coordinates.
+inline Words static_job(int nodes) {
+  return {"--nnodes=" + std::to_string(nodes), "--master_addr=node0", "--master_port=29500"};
+}
+inline Words c10d_job(const std::string& nnodes, const std::string& conf = "last_call_timeout=1") {
+  return {"--nnodes=" + nnodes, "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400", "--rdzv-id=job",
+          "--rdzv-conf=" + conf};
+}
+
+class NodesJob {
+ public:
+  // options: of all nodes. verbs: see tests/fixtures/fake_worker.cpp.
+  NodesJob(const Hosts& hosts, Words options, Words verbs)
+      : hosts_(hosts), options_(std::move(options)), verbs_(std::move(verbs)) {}
+
+  Process& start(int host, const Words& options = {}, const Process::Options& process = {}) {
+    nodes_.emplace_back(host, std::make_unique<Process>(hosts_.on(host, ddprun(options_ + options, verbs_)), process));
+    return *nodes_.back().second;
+  }
+  // A static one, whose rank is its host's number.
+  Process& start_ranked(int host, const Words& options = {}, const Process::Options& process = {}) {
+    return start(host, options + Words{"--node_rank=" + std::to_string(host)}, process);
+  }
+
+  // The newest on this host.
+  Process& on(int host) {
+    for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+      if (node->first == host) return *node->second;
+    }
+    throw std::runtime_error("nothing was started on host " + std::to_string(host));
+  }
+
+ private:
+  const Hosts& hosts_;
+  Words options_, verbs_;
+  std::vector<std::pair<int, std::unique_ptr<Process>>> nodes_;
+};
+
+}  // namespace ddp::testing

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Real PyTorch on several hosts: needs DDPRUN_TEST_PYTHON at run time, else it is skipped.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/integration/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+// Four Pythons that import PyTorch at once, on a busy machine.
+constexpr std::chrono::seconds kPatience{240};
+
+Process::Options with_torch() {
+  const char* python = getenv("DDPRUN_TEST_PYTHON");
+  if (!python || !*python) skip("DDPRUN_TEST_PYTHON is not set (scripts/test sets it up)");
+  Process::Options options;
+  options.environment = {{"PYTHON_EXEC", python}};
+  options.deadline = kPatience;
+  return options;
+}
+
+std::unique_ptr<Process> start(const Hosts& hosts, int host, const Words& options, const Words& arguments) {
+  const Words words = Words{DDPRUN_BINARY} + options + Words{NODES_WORKER} + arguments;
+  return std::make_unique<Process>(hosts.on(host, words), with_torch());
+}
+
+// "final loss 0.01234"
+std::string final_loss(const std::string& out) {
+  const auto at = out.find("final loss ");
+  return at == std::string::npos ? "no final loss in: " + out : out.substr(at, out.find('\n', at) - at);
+}
+
+std::string reference(const TemporaryFolder& folder) {
+  const Result result = run(Words{DDPRUN_BINARY, NODES_WORKER, folder / "reference.pt"}, with_torch());
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  return final_loss(result.out);
+}
+
+}  // namespace
+
+TEST_CASE("interop nodes: PyTorch's DDP trains over gloo on three hosts as in one process", "[interop]") {
+  const TemporaryFolder folder;
+  const std::string expected = reference(folder);
+  const Hosts hosts(3);
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const int host : {2, 1, 0}) {
+    const Words rank = {"--node_rank=" + std::to_string(host), "--nproc_per_node=" + std::to_string(host == 1 ? 2 : 1)};
+    nodes.push_back(start(hosts, host, static_job(3) + rank, {folder / "three.pt"}));
+  }
+  for (const auto& node : nodes) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "of 4 done, from step 0, after 0 restarts") >= 1);
+  }
+  CHECK(final_loss(nodes[2]->out()) == expected);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint when a host dies and another one comes",
+          "[interop]") {
+  const TemporaryFolder folder;
+  const std::string expected = reference(folder);
+  const Hosts hosts(4);
+  const Words options = c10d_job("2:3", "keep_alive_interval=1,keep_alive_max_attempt=5");
+  const Words arguments = {folder / "elastic.pt", "node2"};
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const int host : {0, 1, 2}) nodes.push_back(start(hosts, host, options, arguments));
+  nodes[2]->wait_for("stands still");
+  hosts.power_off(2);  // its peers are in the middle of a collective, and hear nothing
+  nodes.push_back(start(hosts, 3, options, arguments));
+  for (const int host : {0, 1, 3}) {
+    const Result result = nodes[static_cast<std::size_t>(host)]->wait();
+    CAPTURE(host, result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "of 3 done, from step 40, after 0 restarts") == 1);
+  }
+  CHECK(final_loss(nodes[0]->out()) == expected);
+  CHECK(hosts.all_gone());
+}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An ordinary PyTorch training script: DDP over gloo, joins through env://, saves checkpoints, goes on from the last.
+
+usage: nodes_worker.py CHECKPOINT [HOST]    on that host it stands still at step 50, unless it began from a checkpoint
+
+Each step is one over all samples, split over the ranks: the same training, whatever their number.
+"""
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+path = sys.argv[1]
+stands_still = sys.argv[2:] == [os.uname().nodename]
+
+assert dist.is_torchelastic_launched()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+assert (rank, world) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+assert int(os.environ["GROUP_RANK"]) < int(os.environ["GROUP_WORLD_SIZE"])
+seats = [None] * world
+dist.all_gather_object(seats, (rank, os.uname().nodename, os.environ["GROUP_RANK"], os.environ["LOCAL_RANK"]))
+assert [seat[0] for seat in seats] == list(range(world)), seats
+assert len({seat[1:] for seat in seats}) == world, seats
+
+torch.manual_seed(0)
+samples = torch.randn(240, 8)
+labels = torch.sin(samples.sum(dim=1, keepdim=True))
+network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+model = torch.nn.parallel.DistributedDataParallel(network)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+first = 0
+if os.path.exists(path):
+    saved = torch.load(path)
+    network.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    first = saved["step"]
+
+for step in range(first, 100):
+    if stands_still and step == 50 and first == 0:
+        print(f"rank {rank} stands still", flush=True)
+        time.sleep(1000)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(samples[rank::world]), labels[rank::world])
+    loss.backward()
+    optimizer.step()
+    if rank == 0 and (step + 1) % 20 == 0:
+        torch.save({"model": network.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, path + ".new")
+        os.replace(path + ".new", path)
+
+if rank == 0:
+    with torch.no_grad():
+        print(f"final loss {torch.nn.functional.mse_loss(network(samples), labels).item():.5f}", flush=True)
+restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"rank {rank} of {world} done, from step {first}, after {restarts} restarts", flush=True)
+dist.barrier()
+time.sleep(0.3)  # see gloo_worker.py
+dist.destroy_process_group()
+time.sleep(0.3)
