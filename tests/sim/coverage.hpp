@@ -44,6 +44,7 @@ enum class Branch {
   NodeLeaves,
   UserStopsJob,
   SecondSignal,
+  StopAtOnce,
   DecidedAlone,
   Unkillable,
   UnkillableEndsJob,

@@ -91,7 +91,7 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   Coverage coverage;
   const double start = cpu_seconds();
   int broken = 0;
-  for (std::uint64_t seed = first; seed <= last && broken < kTellBroken; ++seed) {
+  for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kTellBroken : 1); ++seed) {
     running_seed = seed;
     const Plan plan = make_plan(seed);
     World world(plan, coverage);
@@ -134,12 +134,17 @@ std::optional<double> run_crowd(int agents) {
 }
 
 int run_crowds() {
-  const auto small = run_crowd(1000), large = run_crowd(4000);
-  if (!small || !large) return 1;
+  double least[2] = {0, 0};
+  for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest: other programs run as well
+    for (const int size : {0, 1}) {
+      const auto seconds = run_crowd(size == 0 ? 1000 : 4000);
+      if (!seconds) return 1;
+      least[size] = repeat == 0 ? *seconds : std::min(least[size], *seconds);
+    }
+  }
   // Four times as many, and caches that are too small; squares would be sixteen.
-  const bool is_linear = *large < 10 * *small;
-  std::printf("%.1f times as long\n", *large / *small);
-  return is_linear ? 0 : 1;
+  std::printf("%.1f times as long\n", least[1] / least[0]);
+  return least[1] < 10 * least[0] ? 0 : 1;
 }
 
 struct Options {

@@ -7,6 +7,12 @@
 
 namespace ddp::sim {
 
+namespace {
+
+constexpr int kMostEvents = 5000000;  // the longest runs take a tenth
+
+}  // namespace
+
 World::World(Plan plan, Coverage& coverage, std::vector<std::string>* trace)
     : scene_{.plan = std::move(plan)},
       coverage_(coverage),
@@ -48,6 +54,7 @@ void World::run_until_all_ended() {
     if (queue_.next() > faults_end_ && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
+    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "there is no end to what happens");
     if (now() > faults_end_ + time_to_end(plan))
       invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
   }
@@ -273,6 +280,7 @@ void World::happen(const Fault& fault) {
       if (agent) {
         deliver(agent->index, [this, agent] {
           coverage_.reached(Branch::GuardianGone);
+          agent->guardian_gone = true;
           handle(*agent, launcher::GuardianGone{});
         });
       }
@@ -323,6 +331,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::Partition:
       disturb(fault.machine, fault.lasting);
+      if (fault.machine == 0) scene_.network_calm_from = scene_.machine(0).calm_from;
       scene_.network.block(fault.machine, static_cast<Lost>(fault.number), now() + fault.lasting);
       break;
     case FaultKind::UserStopsTwice: {
@@ -365,7 +374,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;
-      for (int i = 0; i < static_cast<int>(scene_.machines.size()); ++i) disturb(i, fault.lasting);
+      disturb(0, fault.lasting);
       kill_agent(scene_.process(scene_.coordinator->process));
       queue_.at(now() + fault.lasting, [this] { other_coordinator_ = true; });
       break;

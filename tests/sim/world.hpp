@@ -121,6 +121,7 @@ class World {
   Random spawn_random_, worker_random_, tick_random_;
   bool other_coordinator_ = false;
   int alive_ = 0;  // agents
+  int events_ = 0;
   int failures_heard_ = 0;
   std::vector<launcher::AgentAction> agent_actions_;
   std::vector<rendezvous::CoordinatorAction> coordinator_actions_;
