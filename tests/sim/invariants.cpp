@@ -113,6 +113,7 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
   promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
   check_ranks(members);
+  check_role_ranks(members);
   if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
   const bool is_short = directive.round == 1 && run.node_count < job.max_nodes;
   if (is_short) coverage_.reached(Branch::LastCall);
@@ -146,6 +147,24 @@ void Invariants::check_ranks(const Members& members) const {
     const bool are_neighbours = next->first == rank + 1;
     promise(Promise::RanksAreExact,
             are_neighbours ? next->second.first == range.second : next->second.first > range.second, who);
+  }
+}
+
+// Within each role, once all members have been told.
+void Invariants::check_role_ranks(const Members& members) const {
+  if (members.size() < static_cast<std::size_t>(members.begin()->second.node_count)) return;
+  std::map<int, int> by_node_rank;  // process
+  for (const auto& [process, run] : members) by_node_rank[run.node_rank] = process;
+  std::map<std::string, int> next;
+  for (const auto& [node_rank, index] : by_node_rank) {
+    const Process& process = scene_.process(index);
+    int& rank = next[process.config.role];
+    promise(Promise::RoleRanksAreExact, members.at(index).base_role_rank == rank, process.config.host);
+    rank += process.config.workers;
+  }
+  for (const auto& [index, run] : members) {
+    const Process& process = scene_.process(index);
+    promise(Promise::RoleRanksAreExact, run.role_world_size == next[process.config.role], process.config.host);
   }
 }
 

@@ -15,7 +15,7 @@ namespace ddp::sim {
 
 // clang-format off
 enum class Promise {
-  RanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
+  RanksAreExact, RoleRanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
   StrangersStayOut, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
   NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
@@ -29,6 +29,7 @@ enum class Promise {
 
 inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count)> kSentences = {
   "The ranks of a round are exactly 0 to world size - 1.",
+  "The ranks within a role are exactly 0 to the role's world size - 1, in order of node rank.",
   "All members of a round are told the same world size, node count, restart count and store.",
   "The Run of a round, told again, says the same.",
   "Node rank 0 is the coordinator's node.",
@@ -118,6 +119,7 @@ class Invariants {
   }
   void check_run(const Process& to, const rendezvous::Directive& directive);
   void check_ranks(const Members& members) const;
+  void check_role_ranks(const Members& members) const;
   void check_seats(const Members& before, const Members& now) const;
   void check_budget(int round, const rendezvous::Directive& run);
   void check_exit(const Process& to, const rendezvous::Directive& exit);

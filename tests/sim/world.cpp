@@ -96,6 +96,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).next() % 100000) + "." + config.host;
   config.addresses = {"10.1.0." + std::to_string(machine)};
   config.node_rank = machine;
+  config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
   config.workers = slots;
   config.join_timeout = plan.join_timeout;
   config.shutdown_timeout = plan.shutdown_timeout;
