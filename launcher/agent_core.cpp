@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kBeatsPerLife = 15;  // of lost_after; one a second by default
 constexpr std::chrono::seconds kFirstNews{2};
+constexpr std::chrono::seconds kOverslept{2};  // a Tick that is so late: this process was stopped
 constexpr std::chrono::seconds kBetweenNews{5};
 
 std::string in_seconds(std::chrono::nanoseconds time) {
@@ -45,17 +46,18 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
     started_ = heard_ = now;
     next_news_ = now + kFirstNews;
   }
+  forgive_own_sleep();
   std::visit([this](const auto& e) { on(e); }, event);
+  due_ = wake_at();
   actions_ = nullptr;
 }
 
 // ---- The link ----
 
 void AgentCore::on(const LinkUp&) {
-  linked_ = true;
+  linked_ = is_new_link_ = true;
   heard_ = now_;
-  if (cut_) act(Say{"the link to the coordinator is back"});
-  cut_.reset();
+  asked_ = now_;
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   report();
 }
@@ -64,23 +66,55 @@ void AgentCore::on(const LinkDown& event) {
   linked_ = false;
   why_not_linked_ = event.why;
   next_beat_.reset();
+  asked_.reset();
   if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
-  if (!joined()) return;  // not one word came over it
-  cut_ = now_;
+  if (!joined()) return;   // not one word came over it
+  if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile
   act(Say{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
+}
+
+// While this process was stopped, what the coordinator said lay unread. It may have gone on without this node, though:
+// the lease of the workers runs out all the same.
+void AgentCore::forgive_own_sleep() {
+  if (due_ && now_ - *due_ >= kOverslept) heard_ += now_ - *due_;
 }
 
 void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
 
 void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
-void AgentCore::on(const BeatArrived&) { heard_ = now_; }
+void AgentCore::on(const BeatArrived&) {
+  heard_ = now_;
+  answered();
+}
 
-// The lease of this node's workers; see the head of agent_core.hpp.
+// One question at a time, so an answer belongs to it.
+void AgentCore::answered() {
+  if (asked_) answered_ = *std::exchange(asked_, std::nullopt);
+  if (std::exchange(is_new_link_, false) && cut_) {
+    act(Say{"the link to the coordinator is back"});
+    cut_.reset();
+  }
+}
+
+// Of this node's workers; see the head of agent_core.hpp.
+TimePoint AgentCore::lease_until() const {
+  const TimePoint silent = answered_ + lost_after_ * 2 / 3;
+  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;
+}
+
 std::optional<TimePoint> AgentCore::kill_at() const {
   if (!joined() || lost_after_.count() == 0 || !has_running_workers()) return std::nullopt;
-  const TimePoint silent = heard_ + lost_after_ * 2 / 3;
-  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;
+  return lease_until();
+}
+
+TimePoint AgentCore::reconnect_at() const { return std::max(heard_, reconnected_.value_or(heard_)) + lost_after_ / 3; }
+
+void AgentCore::watch_lease() {
+  const auto until = kill_at();
+  if (!until || now_ < *until) return;
+  kill_because("it had lost the coordinator (" +
+               (cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_)) + ")");
 }
 
 void AgentCore::watch_link() {
@@ -98,22 +132,17 @@ void AgentCore::watch_link() {
   }
   if (lost_after_.count() == 0) return;
   const auto silence = now_ - heard_;
-  if (const auto lease = kill_at(); lease && now_ >= *lease) {
-    state_.stopped_because =
-        "it had lost the coordinator (" + (cut_ ? why_not_linked_ : "no word for " + in_seconds(silence)) + ")";
-    act(Say{"killing the workers of this node: " + state_.stopped_because});
-    kill();
-  }
-  if (silence >= lost_after_) {
+  if (silence >= lost_after_ && !exit_) {
     return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
                       in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
   }
   if (!linked_) return;
-  if (silence >= lost_after_ / 3 && now_ - reconnected_ >= lost_after_ / 3) {
+  if (now_ >= reconnect_at()) {
     reconnected_ = now_;
     return act(Reconnect{"no word for " + in_seconds(silence)});
   }
-  if (!next_beat_ || now_ >= *next_beat_) {
+  if (!asked_ && now_ >= *next_beat_) {
+    asked_ = now_;
     next_beat_ = now_ + lost_after_ / kBeatsPerLife;
     act(SendBeat{});
   }
@@ -126,14 +155,15 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   };
   consider(deadline_);
   consider(decision_until_);
+  consider(kill_at());
   if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
   if (!joined()) {
     consider(*started_ + config_.join_timeout);
     if (!linked_) consider(next_news_);
-  } else if (lost_after_.count() > 0 && !exit_) {
-    consider(kill_at());
-    consider(heard_ + lost_after_);
-    if (linked_) consider(next_beat_);
+  } else if (lost_after_.count() > 0) {
+    if (!exit_) consider(heard_ + lost_after_);
+    if (linked_) consider(reconnect_at());
+    if (linked_ && !asked_) consider(next_beat_);
   }
   return soonest;
 }
@@ -147,6 +177,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
   state_.epoch = directive.epoch;
   heard_ = now_;
+  if (is_new_link_) answered();  // to its report; other directives may come from one who hears nothing from here
   lost_after_ = directive.lost_after;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   if (directive.round < state_.round) return;  // about a round that is past
@@ -160,10 +191,7 @@ void AgentCore::on(const DirectiveArrived& event) {
     case Directive::Kind::Stop:
       decision_until_.reset();
       if (directive.round > state_.round) {  // a round this node never started
-        state_.round = directive.round;
-        state_.failures.clear();
-        state_.succeeded = false;
-        state_.stopped_because.clear();
+        begin_round(directive.round);
         if (phase_ == Phase::Idle) report();
       }
       next_.reset();
@@ -171,7 +199,8 @@ void AgentCore::on(const DirectiveArrived& event) {
         if (has_running_workers()) kill();
       } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
         if (config_.job.max_nodes > 1) act(Say{"stopping: " + directive.reason});
-        workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
+        exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
+        if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
         stop(directive.stop_signal);
       }
       break;
@@ -186,24 +215,35 @@ void AgentCore::on(const DirectiveArrived& event) {
 
 // ---- Workers ----
 
+void AgentCore::begin_round(int round) {
+  state_.round = round;
+  state_.succeeded = false;
+  state_.failures.clear();
+  state_.stopped_because.clear();
+}
+
 void AgentCore::run(const Directive& directive) {
   if (phase_ != Phase::Idle) {  // the coordinator thought so: it is told when it is true
     next_ = directive;
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);
   if (!directive.reason.empty()) act(Say{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
   told_to_stop_ = false;
-  state_.round = directive.round;
+  begin_round(directive.round);
   state_.phase = WorkersPhase::Running;
-  state_.succeeded = false;
-  state_.failures.clear();
-  state_.stopped_because.clear();
-  state_.unkillable.clear();
   phase_ = Phase::Starting;
   act(StartWorkers{assignment_});
+}
+
+// A round that lay unread, since this process was stopped: the coordinator may have gone on without this node.
+void AgentCore::let_pass(const Directive& directive) {
+  begin_round(directive.round);
+  state_.stopped_because = "it was told to start them when it had not heard from the coordinator for too long";
+  report();
 }
 
 void AgentCore::on(const WorkersStarted& event) {
@@ -244,7 +284,8 @@ void AgentCore::on(const WorkerExited& event) {
     failure.message = event.message;
     // In a round that is being stopped a death is our doing, unless it was under way before.
     failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(event.local_rank) != 0;
-    failure.stopped_by_ddprun = told_to_stop_ && !failure.already_exiting;
+    const bool by_itself = failure.already_exiting || exiting_when_told_.count(event.local_rank) != 0;
+    failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
     if (first && !told_to_stop_) workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
     state_.failures.push_back(std::move(failure));
   }
@@ -272,6 +313,7 @@ void AgentCore::become_idle() {
   phase_ = Phase::Idle;
   deadline_.reset();
   workers_exiting_.clear();
+  exiting_when_told_.clear();
   state_.phase = WorkersPhase::Idle;
   state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
   // One report, not two: idle and still there, it would be given a place in the next round.
@@ -286,7 +328,8 @@ void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
     if (!linked_) return decide_alone();
-    decision_until_ = now_ + kDecisionWithin;
+    // Its own coordinator has the others to tell, and does.
+    if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
     return report();
   }
   if (has_running_workers()) {
@@ -306,9 +349,10 @@ void AgentCore::decide_alone() {
 }
 
 void AgentCore::on(const GuardianGone&) {
-  state_.stopped_because = "ddprun's guardian process was killed";
-  if (has_running_workers()) kill();
-  end(128 + SIGKILL, state_.stopped_because);
+  const std::string reason = "ddprun's guardian process was killed";
+  if (has_running_workers()) kill_because(reason);
+  state_.stopped_because = reason;
+  end(128 + SIGKILL, reason);
 }
 
 // This agent leaves, whatever the coordinator says; workers first.
@@ -338,10 +382,19 @@ void AgentCore::kill() {
   act(KillDescendants{});
 }
 
+// Told at once: their peers are about to fail of it.
+void AgentCore::kill_because(const std::string& reason) {
+  act(Say{"killing the workers of this node: " + reason});
+  state_.stopped_because = reason;
+  kill();
+  report();
+}
+
 void AgentCore::on(const Tick&) {
   if (deadline_ && now_ >= *deadline_) escalate();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
-  if (!config_.coordinator.empty() && phase_ != Phase::Left && !exit_) watch_link();
+  watch_lease();
+  if (!config_.coordinator.empty() && phase_ != Phase::Left) watch_link();
 }
 
 void AgentCore::escalate() {

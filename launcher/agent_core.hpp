@@ -12,7 +12,8 @@
 //
 // The coordinator counts a node as lost after lost_after without a word (its Directives say how long), or when a link
 // that broke does not come back within kReconnectWindow; then the job goes on without it. So that no worker of this
-// node is left by then, they are killed after two thirds of either; after all of lost_after this agent leaves.
+// node is left by then, they are killed after two thirds of either, counted from when this node sent the newest word
+// that the coordinator has answered: it was heard then or later. After all of lost_after this agent leaves.
 #pragma once
 
 #include <chrono>
@@ -119,16 +120,17 @@ using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, C
 
 class AgentCore {
  public:
+  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
+
   explicit AgentCore(AgentConfig config);
 
   void step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions);
   // When to send a Tick; early and extra ones are harmless.
   std::optional<TimePoint> wake_at() const;
+  Phase phase() const { return phase_; }
   const rendezvous::AgentState& state() const { return state_; }
 
  private:
-  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
-
   void on(const LinkUp& event);
   void on(const LinkDown& event);
   void on(const LinkFailed& event);
@@ -143,18 +145,26 @@ class AgentCore {
   void on(const GuardianGone& event);
   void on(const Tick& event);
 
+  void begin_round(int round);
   void run(const rendezvous::Directive& directive);
+  void let_pass(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
+  void kill_because(const std::string& reason);
   void become_idle();
   void end(int exit_code, std::string reason);
   void leave(rendezvous::Directive directive);
   void escalate();
   void decide_alone();
+  void watch_lease();
   void watch_link();
   bool joined() const { return !state_.epoch.empty(); }
   bool has_running_workers() const;
+  TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
+  TimePoint reconnect_at() const;
+  void answered();
+  void forgive_own_sleep();
   void report() {
     if (linked_) act(Report{state_});  // else on the next LinkUp
   }
@@ -175,7 +185,8 @@ class AgentCore {
   rendezvous::AgentState state_;
   rendezvous::Assignment assignment_;
   std::vector<Worker> workers_;                // by local rank
-  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure
+  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure,
+  std::set<int> exiting_when_told_;            // and when they were told to stop
   bool told_to_stop_ = false;                  // this round's workers were
   std::optional<rendezvous::Directive> next_;  // a round to run once idle
   std::optional<rendezvous::Directive> exit_;  // leave with it once idle
@@ -189,10 +200,14 @@ class AgentCore {
   std::string why_not_linked_ = "no answer yet";
   std::optional<TimePoint> started_;  // the first step
   TimePoint heard_;                   // the coordinator's newest word
-  std::optional<TimePoint> cut_;      // since when a link that was there is broken
+  std::optional<TimePoint> asked_;    // when what it has not answered yet was sent: the report of a new link, or a beat
+  TimePoint answered_;                // when the newest that it has answered was sent
+  bool is_new_link_ = false;          // not a word has come over it
+  std::optional<TimePoint> cut_;      // since when a link that was there is broken, or has not answered yet
   std::chrono::milliseconds lost_after_{0};
   std::optional<TimePoint> next_beat_, next_news_;
-  TimePoint reconnected_;  // for its silence
+  std::optional<TimePoint> reconnected_;  // for its silence
+  std::optional<TimePoint> due_;          // when a Tick was
   TimePoint now_;
   std::vector<AgentAction>* actions_ = nullptr;
 };

@@ -41,12 +41,14 @@ std::string nnodes(const JobShape& job) {
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   if (failures.empty()) return nullptr;
   const WorkerFailure& first = failures.front();
-  const auto crashed = [&](const WorkerFailure& f) {
-    // Of another node an abort tells nothing: it is how PyTorch's workers end when they lose a peer.
-    return f.already_exiting && f.status.signal != 0 && (f.host == first.host || f.status.signal != SIGABRT);
+  // A crash makes its peers exit, or abort as PyTorch's workers do; so an abort counts only on the first one's node.
+  const auto likelihood = [&](const WorkerFailure& f) {
+    if (!f.already_exiting || f.status.signal == 0) return 0;
+    if (f.status.signal != SIGABRT) return 2;
+    return f.host == first.host ? 1 : 0;
   };
   return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {
-    return std::tuple(a.stopped_by_ddprun, !crashed(a)) < std::tuple(b.stopped_by_ddprun, !crashed(b));
+    return std::tuple(a.stopped_by_ddprun, -likelihood(a)) < std::tuple(b.stopped_by_ddprun, -likelihood(b));
   });
 }
 
@@ -88,6 +90,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   Node& node = known->second;
   if (event.agent < node.link) return;  // on a link that has been replaced
   const bool is_new_link = event.agent > node.link;
+  node.unheard_since = is_new_link ? silent_since(node) : now_;
   if (is_new_link) {
     if (!node.cut) actions_->push_back(CloseLink{node.link});
     if (node.cut) --cut_;
@@ -133,7 +136,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     send(node, make(Directive::Kind::Wait, is_spare ? kSpare : ""));
   } else {  // was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
-    stop.stop_signal = SIGTERM;
+    stop.stop_signal = SIGKILL;  // the others may be running already
     send(node, stop);
   }
   look_at(event.state.incarnation);
@@ -226,17 +229,23 @@ void CoordinatorCore::look_for_lost() {
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node)) continue;
     if (node.cut && now_ >= *node.cut + kReconnectWindow) {
-      lost.emplace_back(incarnation, *node.cut,
+      lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: its link broke (" + node.why_cut +
                             ") and did not come back within " + in_seconds(kReconnectWindow));
     } else if (!node.cut && now_ >= node.heard + config_.lost_after) {
-      lost.emplace_back(incarnation, node.heard,
+      lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: no word from it for " + in_seconds(config_.lost_after));
     }
   }
   for (const auto& [incarnation, noticed, text] : lost) {
     if (nodes_.contains(incarnation)) lose(incarnation, noticed, text);  // what one loss brings about may let others go
   }
+}
+
+// A link that breaks long after its last word was of no use before.
+TimePoint CoordinatorCore::silent_since(const Node& node) const {
+  const bool fell_silent = !node.cut || *node.cut - node.heard >= config_.lost_after / 3;
+  return fell_silent ? node.heard : *node.cut;
 }
 
 void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, const std::string& text) {
@@ -304,6 +313,9 @@ void CoordinatorCore::forgive_own_sleep() {
     node.heard += slept;
     if (node.cut) *node.cut += slept;
   }
+  // What was seen before stays as far from all that.
+  for (KnownFailure& known : failures_) known.seen += slept;
+  for (Loss& loss : losses_) loss.noticed += slept;
 }
 
 void CoordinatorCore::count(Node& node) {
@@ -314,7 +326,8 @@ void CoordinatorCore::count(Node& node) {
   const AgentState& state = node.state;
   const bool is_idle = state.phase == WorkersPhase::Idle;
   const bool idle_here = is_idle && node.seat >= 0 && state.round == job_.round;
-  flip(node.ready, ready_, is_idle && !node.cut && !node.leaving && node.holder.empty());
+  const bool is_clean = is_idle && state.unkillable.empty();
+  flip(node.ready, ready_, is_clean && !node.cut && !node.leaving && node.holder.empty());
   flip(node.spare, spares_, node.ready && node.seat < 0);
   flip(node.idle, idle_, idle_here);
   flip(node.done, succeeded_, idle_here && state.succeeded);
@@ -344,9 +357,10 @@ void CoordinatorCore::on_stop_signal(Node& node) {
   } else if (has_workers) {
     node.leaving = true;
     count(node);
+    const std::string reason = "node " + named(node) + " leaves (" + signal_name(signal) + " received)";
+    losses_.push_back({now_, reason});          // its workers may be killed before the others are told to stop
     if (job_.phase == Phase::Stopping) return;  // it may go once that is done
-    stop_round(SIGTERM,
-               {Trigger::Membership, "node " + named(node) + " leaves (" + signal_name(signal) + " received)"});
+    stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {
     let_go(node);
   }
@@ -356,13 +370,12 @@ void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
   if (node.seat < 0 || state.round != job_.round) return;
   note_failures(node);
+  note_own_stop(node);
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
   const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
                                          [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
   if (!by_themselves && !state.stopped_because.empty()) {
-    const std::string text = "node " + named(node) + " stopped its workers: " + state.stopped_because;
-    losses_.push_back({now_, text});
-    stop_round(SIGTERM, {Trigger::Loss, text});
+    stop_round(SIGTERM, {Trigger::Loss, losses_.back().text});
   } else if (!state.failures.empty()) {
     std::vector<WorkerFailure> known;
     for (const KnownFailure& f : failures_) known.push_back(f.failure);
@@ -382,6 +395,14 @@ void CoordinatorCore::note_failures(const Node& node) {
       failures_.push_back({node.state.incarnation, now_, failure});
     }
   }
+}
+
+// A node that killed its workers explains what its peers report, and theirs may come first.
+void CoordinatorCore::note_own_stop(const Node& node) {
+  if (node.state.stopped_because.empty()) return;
+  const std::string text = "node " + named(node) + " stopped its workers: " + node.state.stopped_because;
+  const bool is_known = std::any_of(losses_.begin(), losses_.end(), [&](const Loss& l) { return l.text == text; });
+  if (!is_known) losses_.push_back({node.unheard_since, text});
 }
 
 // Looks at where everybody is and takes the next step, if there is one.

@@ -123,12 +123,13 @@ class CoordinatorCore {
     AgentId link = 0;              // the newest
     std::optional<TimePoint> cut;  // since when it is broken
     std::string why_cut;
-    TimePoint heard;       // any word
-    int arrival = 0;       // 1 for the first to come
-    Directive directive;   // the current one; sent again when a link comes back
-    int seat = -1;         // node rank in the newest round; -1: not in it
-    bool leaving = false;  // on a signal; the others go on
-    Incarnation holder;    // of its --node-rank, if that is not free yet
+    TimePoint heard;          // any word
+    TimePoint unheard_since;  // when its newest report came
+    int arrival = 0;          // 1 for the first to come
+    Directive directive;      // the current one; sent again when a link comes back
+    int seat = -1;            // node rank in the newest round; -1: not in it
+    bool leaving = false;     // on a signal; the others go on
+    Incarnation holder;       // of its --node-rank, if that is not free yet
     // Counted in ready_, spares_, idle_ and succeeded_; see count().
     bool ready = false, spare = false, idle = false, done = false;
   };
@@ -179,6 +180,7 @@ class CoordinatorCore {
   void forget(const Incarnation& incarnation);
   void let_go(Node& node);
   void look_for_lost();
+  TimePoint silent_since(const Node& node) const;
   void forgive_own_sleep();
 
   // What the newest report of a node means for the job.
@@ -186,6 +188,7 @@ class CoordinatorCore {
   void on_stop_signal(Node& node);
   void on_round_report(const Node& node);
   void note_failures(const Node& node);
+  void note_own_stop(const Node& node);
   void advance();
   bool has_newcomer() const;
 

@@ -243,8 +243,14 @@ struct Linked : Fixture {
     made.round = round;
     return made;
   }
+  // With all Ticks until then: one that is late says that this process was stopped.
   void tick_after(std::chrono::milliseconds time) {
-    now += time;
+    const TimePoint until = now + time;
+    while (core.wake_at() && *core.wake_at() < until) {
+      now = *core.wake_at();
+      step(Tick{});
+    }
+    now = until;
     step(Tick{});
   }
   void die() {
@@ -274,10 +280,11 @@ TEST_CASE("agent: a link that broke may come back for two seconds, then the work
   CHECK_FALSE(agent.find<KillDescendants>());
   agent.step(LinkUp{});
   CHECK(agent.find<Report>());  // all of its state, on each new link
+  agent.step(DirectiveArrived{Linked::directive(Directive::Kind::Run, 1)});
   agent.tick_after(seconds(5));
   CHECK_FALSE(agent.find<KillDescendants>());
 
-  agent.step(BeatArrived{});
+  agent.step(BeatArrived{});  // which answers the one that was sent first
   agent.step(LinkDown{"connection reset"});
   CHECK(agent.core.wake_at() == agent.now + seconds(2));
   agent.tick_after(seconds(2));

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver of an agent: what launcher/agent.cpp and rendezvous/link_client.hpp do.
+#include <algorithm>
+#include <csignal>
+
+#include "tests/sim/world.hpp"
+
+namespace ddp::sim {
+
+using namespace launcher;
+using rendezvous::Assignment;
+
+namespace {
+
+constexpr milliseconds kShortestWait{50}, kLongestWait{1000};
+constexpr seconds kTryLimit{5};
+
+}  // namespace
+
+void World::handle(Process& process, const AgentEvent& event) {
+  scene_.now = now();
+  if (!process.alive) return;
+  mark(10 + static_cast<int>(event.index()), process.index, static_cast<int>(process.core.phase()));
+  coverage_.event(event, process.core.phase());
+  std::vector<AgentAction> actions = std::exchange(agent_actions_, {});
+  process.core.step(now(), event, actions);
+  for (const AgentAction& action : actions) {
+    mark(30 + static_cast<int>(action.index()), process.index);
+    std::visit([&](const auto& a) { carry_out(process, a); }, action);
+  }
+  actions.clear();
+  agent_actions_ = std::move(actions);
+  invariants_.on_stepped(process);
+  if (process.core.state().phase == rendezvous::WorkersPhase::Idle) process.stop_told.reset();
+  set_timer(process);
+}
+
+void World::set_timer(Process& process) {
+  if (!process.alive) return;
+  const auto wake_at = process.core.wake_at();
+  if (wake_at == process.timer) return;
+  process.timer = wake_at;
+  if (!wake_at) return;
+  const Time rings = *wake_at <= now() ? now() : *wake_at + lateness(tick_random_);
+  deliver_at(rings, process.index, [this, index = process.index, wake_at] {
+    Process& late = scene_.process(index);
+    if (late.timer != wake_at) return;  // set anew meanwhile
+    late.timer.reset();
+    late.ticks_at_once = late.last_tick == now() ? late.ticks_at_once + 1 : 0;
+    late.last_tick = now();
+    invariants_.on_tick(late.ticks_at_once);
+    handle(late, Tick{});
+  });
+}
+
+// ---- Workers ----
+
+void World::carry_out(Process& process, const StartWorkers& action) {
+  invariants_.on_start(process, action.assignment);
+  const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
+                                                   : spawn_random_.between(Duration(0), milliseconds(1500));
+  process.spawning = true;
+  process.workers.clear();
+  deliver_at(now() + takes, process.index, [this, index = process.index, assignment = action.assignment] {
+    spawned(scene_.process(index), assignment);
+  });
+}
+
+void World::spawned(Process& process, const Assignment& assignment) {
+  process.spawning = false;
+  if (std::exchange(process.spawn_fails, false)) {
+    coverage_.reached(Branch::SpawnFailed);
+    trace([&] { return process.config.host + ": its workers could not be started"; });
+    invariants_.on_spawn_failed();
+    return handle(process, SpawnFailed{"no more processes"});
+  }
+  trace([&] { return process.config.host + ": workers run, from rank " + std::to_string(assignment.base_rank); });
+  if (process.core.phase() != AgentCore::Phase::Starting) coverage_.reached(Branch::StopMetTheStart);
+  WorkersStarted event;
+  for (int local = 0; local < process.config.workers; ++local) {
+    event.pids.push_back(start_worker(process, local, assignment).pid());
+  }
+  handle(process, event);
+  invariants_.on_started(process);
+}
+
+void World::carry_out(Process& process, const SignalWorkers& action) {
+  if (process.spawning) return;
+  for (const int id : process.workers) signal(scene_.worker(id), action.signal);
+}
+
+void World::carry_out(Process& process, const KillDescendants&) {
+  if (process.spawning) return;
+  for (const int id : process.workers) kill(scene_.worker(id), Why::Ddprun);
+}
+
+void World::carry_out(Process& process, const ClearDescendants&) {
+  process.clearing = true;
+  Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 1000 : 20));
+  if (process.leftover_stuck) takes += *std::exchange(process.leftover_stuck, std::nullopt);
+  deliver_at(now() + takes, process.index, [this, index = process.index] {
+    Process& cleared = scene_.process(index);
+    cleared.clearing = false;
+    AllGone event;
+    event.words.resize(cleared.workers.size());
+    handle(cleared, event);
+  });
+}
+
+std::vector<int> World::exiting_workers(const Process& process) const {
+  std::vector<int> exiting;
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    if (!worker.acts && !worker.reaped) exiting.push_back(worker.local);
+  }
+  return exiting;
+}
+
+// ---- The link ----
+
+void World::carry_out(Process& process, const Report& action) {
+  ++process.reports_sent;
+  if (!process.up) return;
+  const LinkId link = process.link;
+  const auto time = scene_.network.arrival(now(), link, Way::Up);
+  if (time) queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
+}
+
+void World::carry_out(Process& process, const SendBeat&) {
+  if (!process.up) return;
+  const LinkId link = process.link;
+  if (const auto time = scene_.network.arrival(now(), link, Way::Up)) {
+    queue_.at(*time, [this, link] { beat_arrives(link); });
+  }
+}
+
+void World::carry_out(Process& process, const Reconnect& action) {
+  coverage_.reached(Branch::LinkGivenUp);
+  if (!process.up) return;
+  trace([&] { return process.config.host + ": gives up its link: " + action.why; });
+  close_agents_end(process.link);
+  deliver_at(now(), process.index, [this, index = process.index, why = action.why] {
+    handle(scene_.process(index), LinkDown{why});
+    connect(scene_.process(index));
+  });
+}
+
+void World::connect_within(Process& process) {
+  const LinkId link = scene_.network.open(now(), process.index, process.machine, true);
+  Coordinator& coordinator = *scene_.coordinator;
+  scene_.network.link(link).agent_id = coordinator.next_agent;
+  coordinator.links[coordinator.next_agent++] = link;
+  link_up(process, link);
+}
+
+void World::connect(Process& process) {
+  process.wait = kShortestWait;
+  ++process.tries;
+  queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
+    try_link(scene_.process(index), number, now() + kTryLimit);
+  });
+}
+
+void World::try_link(Process& process, int number, Time give_up) {
+  if (!process.alive || process.tries != number) return;
+  const auto again_at = [this, index = process.index, number, give_up](Time time) {
+    queue_.at(time, [this, index, number, give_up] { try_link(scene_.process(index), number, give_up); });
+  };
+  const auto fail_at = [this, index = process.index, number](Time time, const std::string& why) {
+    deliver_at(time, index, [this, index, number, why] {
+      if (scene_.process(index).tries == number) try_failed(scene_.process(index), why);
+    });
+  };
+  const bool is_powered = !scene_.machines.empty() && scene_.machine(0).powered;
+  const bool listens = other_coordinator_ || (scene_.coordinator && scene_.coordinator->alive);
+  if (!is_powered || now() >= give_up) return fail_at(std::max(give_up, now()), "Connection timed out");
+  if (const Time open = scene_.network.open_since(process.machine); open > now())
+    return again_at(std::min(open, give_up));
+  if (!listens) return fail_at(now() + scene_.network.delay(), "Connection refused");
+  const bool answers = other_coordinator_ || !scene_.process(scene_.coordinator->process).asleep;
+  if (!answers) return again_at(std::min(now() + milliseconds(200), give_up));
+  queue_.at(now() + scene_.network.delay(),
+            [this, index = process.index, number] { accept(scene_.process(index), number); });
+  fail_at(give_up + seconds(1), "Connection timed out");
+}
+
+void World::try_failed(Process& process, const std::string& why) {
+  ++process.tries;
+  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);
+  queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
+    try_link(scene_.process(index), number, now() + kTryLimit);
+  });
+  handle(process, LinkFailed{why});
+}
+
+// The coordinator's end of a handshake.
+void World::accept(Process& process, int number) {
+  if (!process.alive || process.tries != number) return;
+  const Time answered = now() + scene_.network.delay();
+  if (process.role == Process::Role::SecretDiffers) {
+    return deliver_at(answered, process.index, [this, index = process.index, number] {
+      if (scene_.process(index).tries != number) return;
+      ++scene_.process(index).tries;
+      coverage_.reached(Branch::SecretRefused);
+      handle(scene_.process(index), LinkRefused{"its secret is another one"});
+    });
+  }
+  const bool listens = scene_.coordinator && scene_.coordinator->alive;
+  if (!listens && !other_coordinator_) return;  // the try's limit ends it
+  const LinkId id = scene_.network.open(now(), process.index, process.machine, false);
+  Link& link = scene_.network.link(id);
+  link.to_other_coordinator = other_coordinator_;
+  if (!other_coordinator_) {
+    link.agent_id = scene_.coordinator->next_agent++;
+    scene_.coordinator->links[link.agent_id] = id;
+  }
+  deliver_at(answered, process.index, [this, index = process.index, number, id] {
+    if (scene_.process(index).tries != number) return close_agents_end(id);
+    link_up(scene_.process(index), id);
+  });
+}
+
+void World::link_up(Process& process, LinkId link) {
+  if (process.link >= 0 && scene_.network.link(process.link).coordinator_open)
+    coverage_.reached(Branch::NewLinkOvertook);
+  process.link = link;
+  process.up = true;
+  ++process.tries;
+  ++process.links_made;
+  trace([&] { return process.config.host + ": link " + std::to_string(link) + " is up"; });
+  handle(process, LinkUp{});
+}
+
+void World::close_agents_end(LinkId id) {
+  Link& link = scene_.network.link(id);
+  if (!link.agent_open) return;
+  link.agent_open = false;
+  Process& process = scene_.process(link.process);
+  if (process.link == id) process.up = false;
+  if (const auto time = scene_.network.arrival(now(), id, Way::Up)) {
+    queue_.at(*time, [this, id] { break_coordinators_end(id, "closed by the agent"); });
+  }
+}
+
+void World::break_agents_end(LinkId id, const std::string& why) {
+  deliver(scene_.network.link(id).process, [this, id, why] {
+    Link& link = scene_.network.link(id);
+    Process& process = scene_.process(link.process);
+    if (!link.agent_open) return;
+    link.agent_open = false;
+    if (process.link != id) return;
+    process.up = false;
+    trace([&] { return process.config.host + ": link " + std::to_string(id) + " broke: " + why; });
+    handle(process, LinkDown{why});
+    if (process.alive) connect(process);
+  });
+}
+
+void World::directive_arrives(LinkId id, const rendezvous::Directive& directive) {
+  deliver(scene_.network.link(id).process, [this, id, directive] {
+    Process& process = scene_.process(scene_.network.link(id).process);
+    if (!scene_.network.link(id).agent_open) return;
+    process.wait = kShortestWait;
+    trace([&] {
+      static constexpr std::array<const char*, 4> kinds = {"Wait", "Run", "Stop", "Exit"};
+      return process.config.host + " is told: " + kinds[static_cast<std::size_t>(directive.kind)] + " round " +
+             std::to_string(directive.round) + ": " + directive.reason;
+    });
+    invariants_.on_told(process, directive);
+    const bool same_epoch = directive.epoch == "epoch";
+    if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
+    if (process.core.phase() != AgentCore::Phase::Idle && directive.kind == rendezvous::Directive::Kind::Run &&
+        directive.round > process.core.state().round) {
+      coverage_.reached(Branch::RunBeforeIdle);
+    }
+    DirectiveArrived event{directive, {}};
+    if (directive.kind == rendezvous::Directive::Kind::Stop) {
+      event.exiting = exiting_workers(process);
+      if (same_epoch && !process.stop_told) process.stop_told = now();
+    }
+    handle(process, event);
+    if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(process, Tick{});
+  });
+}
+
+// ---- Words and the end ----
+
+void World::carry_out(Process& process, const Say& action) {
+  trace([&] { return process.config.host + " says: " + action.text; });
+  const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };
+  if (says("killing the workers of this node: it had lost")) {
+    coverage_.reached(Branch::LeaseKill);
+    invariants_.on_lease_kill(process);
+  }
+  if (says("the link to the coordinator is back")) coverage_.reached(Branch::LinkCameBack);
+  if (says("(--shutdown-timeout): killing them")) coverage_.reached(Branch::TermIgnored);
+  if (says("cannot be killed")) coverage_.reached(Branch::Unkillable);
+}
+
+void World::carry_out(Process& process, const Leave& action) {
+  trace([&] {
+    return process.config.host + " leaves with " + std::to_string(action.exit_code) + ": " + action.directive.reason;
+  });
+  process.left = action;
+  invariants_.on_leave(process, action);
+  end_process(process);
+}
+
+}  // namespace ddp::sim

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/sim/invariants.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+namespace ddp::sim {
+
+using rendezvous::Assignment;
+using rendezvous::Directive;
+using rendezvous::kCauseWindow;
+using rendezvous::kReconnectWindow;
+
+namespace {
+
+bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
+
+// Told to one agent only, not to all at the end.
+bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
+bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
+
+template <typename Map, typename Key>
+auto found(const Map& map, const Key& key) {
+  const auto entry = map.find(key);
+  return entry == map.end() ? std::nullopt : std::optional(entry->second);
+}
+
+}  // namespace
+
+// ---- The coordinator ----
+
+void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
+  if (!state.stopped_because.empty()) {
+    const bool is_new_link = found(reported_, from.index) != link;
+    lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
+  }
+  heard_[from.index] = scene_.now;
+  reported_[from.index] = link;
+  broke_.erase(from.index);
+  if (state.left) known_.erase(from.index);
+  if (!state.left && lost_at_.count(from.index) != 0 && known_.count(from.index) == 0) {
+    coverage_.reached(Branch::LostNodeCameBack);
+  }
+}
+
+void Invariants::on_link_broke(const Process& of, LinkId link) {
+  if (found(reported_, of.index) == link) broke_[of.index] = scene_.now;
+}
+
+void Invariants::on_sent(const Process& to, const Directive& directive) {
+  const bool is_first_run = directive.kind == Directive::Kind::Run && directive.round == 1;
+  promise(Promise::ReasonsAreGiven,
+          directive.kind == Directive::Kind::Wait || is_first_run || !directive.reason.empty(),
+          "none in a directive of round " + std::to_string(directive.round) + " to " + to.config.host);
+  if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
+  known_.insert(to.index);
+  if (directive.kind == Directive::Kind::Run) check_run(to, directive);
+  if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
+    coverage_.reached(Branch::SpareWaits);
+  }
+}
+
+void Invariants::on_not_sent(int agent, const Directive& directive) {
+  if (directive.kind != Directive::Kind::Exit) return;
+  for (const auto& [process, link] : reported_) {
+    if (scene_.network.link(link).agent_id == agent) known_.erase(process);
+  }
+}
+
+void Invariants::check_run(const Process& to, const Directive& directive) {
+  const Assignment& run = directive.assignment;
+  Members& members = rounds_[directive.round];
+  if (const auto told = found(members, to.index)) {
+    return promise(Promise::RunIsRepeated, *told == run, to.config.host + ", round " + std::to_string(directive.round));
+  }
+  if (members.empty()) check_budget(directive.round, directive);
+  members[to.index] = run;
+
+  const Assignment& other = members.begin()->second;
+  const auto agreed = [](const Assignment& a) {
+    return std::tuple(a.world_size, a.node_count, a.restart_count, a.max_restarts, a.master_port);
+  };
+  const std::string who = to.config.host + ", node rank " + std::to_string(run.node_rank) + " of " +
+                          std::to_string(run.node_count) + " in round " + std::to_string(directive.round);
+  promise(Promise::MembersAgree, agreed(run) == agreed(other), who);
+  promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == (to.index == scene_.coordinator->process), who);
+  const rendezvous::JobShape& job = scene_.plan.job;
+  promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
+  promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
+  check_ranks(members);
+  const auto before = rounds_.find(directive.round - 1);
+  if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
+}
+
+// As far as they have been told: a member whose link is broken is told later.
+void Invariants::check_ranks(const Members& members) const {
+  const std::size_t size = members.size();
+  if (size > 200 && size < static_cast<std::size_t>(members.begin()->second.node_count)) return;  // a crowd: once
+  std::map<int, std::pair<int, int>> ranks;  // by node rank: first one, and the one after the last
+  for (const auto& [process, run] : members) {
+    const bool is_new =
+        ranks.emplace(run.node_rank, std::pair(run.base_rank, run.base_rank + scene_.process(process).config.workers))
+            .second;
+    promise(Promise::RanksAreExact, is_new, "two nodes have node rank " + std::to_string(run.node_rank));
+  }
+  const Assignment& any = members.begin()->second;
+  for (auto node = ranks.begin(); node != ranks.end(); ++node) {
+    const auto& [rank, range] = *node;
+    const auto next = std::next(node);
+    const std::string who = "node rank " + std::to_string(rank) + " has ranks " + std::to_string(range.first) + " to " +
+                            std::to_string(range.second - 1) + " of " + std::to_string(any.world_size);
+    promise(Promise::RanksAreExact, rank >= 0 && rank < any.node_count && range.first >= rank, who);
+    promise(Promise::RanksAreExact, rank != 0 || range.first == 0, who);
+    promise(Promise::RanksAreExact, rank + 1 != any.node_count || range.second == any.world_size, who);
+    promise(Promise::RanksAreExact, range.second <= any.world_size, who);
+    if (next == ranks.end()) continue;
+    const bool are_neighbours = next->first == rank + 1;
+    promise(Promise::RanksAreExact,
+            are_neighbours ? next->second.first == range.second : next->second.first > range.second, who);
+  }
+}
+
+void Invariants::check_seats(const Members& before, const Members& now) const {
+  const bool none_closed = now.begin()->second.node_count >= before.begin()->second.node_count;
+  if (!none_closed) coverage_.reached(Branch::SeatsCloseUp);
+  for (const auto& [process, run] : now) {
+    const auto old = found(before, process);
+    if (!old) {
+      if (run.node_rank < before.begin()->second.node_count) coverage_.reached(Branch::SpareTakesAPlace);
+      continue;
+    }
+    if (lost_at_.count(process) != 0) continue;  // came back as a new node
+    const std::string who = scene_.process(process).config.host + " had node rank " + std::to_string(old->node_rank) +
+                            " and has " + std::to_string(run.node_rank);
+    promise(Promise::RanksStay, none_closed ? run.node_rank == old->node_rank : run.node_rank <= old->node_rank, who);
+    for (const auto& [other, others_run] : now) {
+      const auto others_old = found(before, other);
+      if (!others_old || lost_at_.count(other) != 0) continue;
+      promise(Promise::RanksStay, (old->node_rank < others_old->node_rank) == (run.node_rank < others_run.node_rank),
+              who);
+    }
+  }
+}
+
+void Invariants::check_budget(int round, const Directive& run) {
+  const int restarts = run.assignment.restart_count;
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const std::string text = "round " + std::to_string(round) + " has restart count " + std::to_string(restarts) +
+                           " of " + std::to_string(job.max_restarts);
+  promise(Promise::BudgetIsKept, restarts >= 0 && restarts <= job.max_restarts, text);
+  if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
+  if (round > 1) {
+    const bool restart = has(run.reason, "restart ");
+    const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
+    coverage_.reached(loss && restart ? Branch::RestartAfterLoss
+                      : restart       ? Branch::RestartAfterFailure
+                                      : Branch::RoundAfterMembership);
+  }
+  auto previous = rounds_.lower_bound(round);
+  if (previous == rounds_.begin()) return;
+  --previous;
+  const int before = previous->second.begin()->second.restart_count;
+  promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
+  const bool a_worker_failed =
+      failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+        return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
+      });
+  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1);
+  promise(Promise::MembershipIsFree, restarts == before || may_spend,
+          text + ", and no worker failed by itself: " + run.reason);
+  if (run.cause && restarts > before) check_cause(*run.cause);
+  failed_by_itself_ = false;
+  lost_noticed_.clear();
+}
+
+// What its peers suffered was heard of more than the cause window before: it could not be told from a failure.
+bool Invariants::loss_was_late(int round) const {
+  Time first = Time::max();
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round == round && worker.reported != 0) first = std::min(first, worker.reported_at);
+  }
+  return first != Time::max() && !lost_noticed_.empty() &&
+         std::all_of(lost_noticed_.begin(), lost_noticed_.end(),
+                     [&](const auto& lost) { return lost.second > first + kCauseWindow; });
+}
+
+void Invariants::check_exit(const Process& to, const Directive& exit) {
+  if (is_refusal(exit) || lets_go(exit)) {
+    known_.erase(to.index);
+    if (lets_go(exit)) coverage_.reached(Branch::NodeLeaves);
+    if (has(exit.reason, "is held by node")) coverage_.reached(Branch::ChallengerRefused);
+    if (has(exit.reason, "give all hosts the same")) coverage_.reached(Branch::ShapeRefused);
+    return;
+  }
+  promise(Promise::OneEnd, scene_.coordinator->core.over(), "an Exit before the end: " + exit.reason);
+  if (the_end_) {
+    return promise(Promise::OneEnd, exit.reason == the_end_->reason && exit.exit_code == the_end_->exit_code,
+                   "first '" + the_end_->reason + "', now '" + exit.reason + "' to " + to.config.host);
+  }
+  the_end_ = exit;
+  if (exit.exit_code == 0) check_success("the coordinator");
+  if (has(exit.reason, "not all nodes came")) coverage_.reached(Branch::JoinTimeout);
+  if (has(exit.reason, "nobody took its place")) coverage_.reached(Branch::NoReplacement);
+  if (has(exit.reason, "could be killed")) coverage_.reached(Branch::UnkillableEndsJob);
+  if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
+  if (has(exit.reason, "has no store")) coverage_.reached(Branch::StoreFailed);
+  if (exit.exit_code == 0) coverage_.reached(Branch::AllSucceeded);
+  if (!exit.cause) return;
+  check_cause(*exit.cause);
+  promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
+  const bool is_used_up = scene_.coordinator->core.restarts() == scene_.plan.job.max_restarts;
+  promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
+  if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
+}
+
+// What nobody can tell apart: of those that did not crash, which was first, but by when they are heard of; whether one
+// that aborts beside the first did so by itself; what hung before it was ended; what is known after the cause window.
+void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
+  if (cause.pid == 0) return;  // it could not be started
+  const Worker& named_one = scene_.worker(cause.pid - 1000);
+  promise(Promise::CauseIsFirst, named_one.why == Why::Own || named_one.why == Why::Peer,
+          named(named_one) + " was ended by ddprun");
+  if (named_one.why == Why::Own) return;
+  coverage_.reached(Branch::PeerReportedFirst);
+  const Worker* first = &named_one;
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round == named_one.round && worker.reported != 0 && worker.reported < first->reported) first = &worker;
+  }
+  const Time window_ends = first->reported_at + kCauseWindow;
+  if (named_one.root < 0) {
+    const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
+    return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
+                   named(named_one) + " failed of a loss, or of a peer that ddprun ended");
+  }
+  const Worker& root = scene_.worker(named_one.root);
+  const bool hung = root.why != Why::Own;  // until ddprun ended it; its peers' watchdogs spoke first
+  if (root.reported == 0 || root.reported_at > window_ends || hung) return;
+  const bool root_crashed = root.status.signal != 0 && root.status.signal != SIGABRT;
+  const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
+  promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
+          named(named_one) + " failed of " + named(root));
+}
+
+void Invariants::on_said(const std::string& text) {
+  const bool is_lost = has(text, " was lost: ");
+  if (!is_lost && !has(text, " left the job")) return;
+  const Process* process = process_on(text.substr(5, text.find(" (") - 5));
+  if (!process) return;  // the coordinator's own
+  if (is_lost) check_lost(*process, has(text, "its link broke"));
+  lost_at_[process->index] = scene_.now;
+  lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
+  known_.erase(process->index);
+}
+
+// As the coordinator can know it.
+Time Invariants::silent_since(int process) const {
+  const Time heard = found(heard_, process).value_or(Time());
+  const Time broke = found(broke_, process).value_or(heard);
+  return broke - heard >= scene_.plan.lost_after / 3 ? heard : broke;
+}
+
+void Invariants::check_lost(const Process& process, bool by_cut) {
+  const std::string& host = process.config.host;
+  const auto broke = found(broke_, process.index);
+  promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + kReconnectWindow), host);
+  promise(Promise::LostNotTooEarly, by_cut || scene_.now >= heard_[process.index] + scene_.plan.lost_after, host);
+  promise(Promise::LostOnlyInTrouble, was_in_trouble(process), host);
+  coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker), named(worker));
+  }
+  if (newest_act(process) == Time() || !process.alive) return;
+  auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;
+  const bool was_asleep = process.asleep || process.awake_since + scene_.plan.lost_after > scene_.now;
+  if (!was_asleep) {
+    margin = std::min(margin, std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(process)));
+  }
+}
+
+void Invariants::on_stepped() {
+  const Coordinator& coordinator = *scene_.coordinator;
+  promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
+  check_quiet();
+  if (!coordinator.core.over() && scene_.processes.size() < 200) check_nobody_forgotten();
+}
+
+void Invariants::check_nobody_forgotten() const {
+  const Process& own = scene_.process(scene_.coordinator->process);
+  if (own.asleep) return;
+  for (const int index : known_) {
+    const Process& process = scene_.process(index);
+    if (index == own.index || process.user_stopped) continue;  // who leaves is let go
+    const auto heard = found(heard_, index);
+    const auto broke = found(broke_, index);
+    if (!heard) continue;
+    Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
+    if (broke) lost = std::max(*broke, own.awake_since) + kReconnectWindow;
+    promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
+  }
+}
+
+// ---- Agents ----
+
+void Invariants::on_told(const Process& process, const Directive& directive) {
+  if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
+  const bool is_newer = directive.round > process.core.state().round;
+  const bool stops = directive.kind == Directive::Kind::Stop || directive.kind == Directive::Kind::Exit;
+  if (stops || (directive.kind == Directive::Kind::Run && is_newer)) must_stop_.insert(process.index);
+  if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
+    heard_the_end_.insert(process.index);
+  }
+}
+
+void Invariants::on_start(const Process& process, const Assignment& assignment) {
+  const int round = process.core.state().round;
+  const std::string who = process.config.host + ", round " + std::to_string(round);
+  must_stop_.erase(process.index);
+  promise(Promise::NewestRoundOnly, round == process.newest_round_told,
+          who + ", told of round " + std::to_string(process.newest_round_told));
+  const auto members = rounds_.find(round);
+  promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
+          who);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
+  }
+  promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over(), who);
+}
+
+void Invariants::on_started(const Process& process) {
+  check_quiet();
+  for (const auto& [lost, when] : lost_at_) {
+    const Process& gone = scene_.process(lost);
+    if (!gone.alive || gone.index == process.index || gone.asleep || gone.awake_since + scene_.plan.lost_after > when)
+      continue;
+    if (newest_act(gone) == Time() || newest_act(gone) + 2 * scene_.plan.lost_after < when) continue;
+    const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
+    coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
+  }
+}
+
+// A worker that goes on although its node's lease is over. An agent that is stopped cannot kill; when it goes on it has
+// to find out first, and does so within the reconnect window.
+bool Invariants::acts_against_orders(const Worker& worker) const {
+  const Process& process = scene_.process(worker.process);
+  const bool could_not =
+      process.asleep || (process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now);
+  return worker.acts && !could_not && !scene_.is_stuck(worker) &&
+         scene_.machine(worker.machine).frozen_until <= scene_.now;
+}
+
+void Invariants::check_quiet() const {
+  const Worker* newest = nullptr;
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    if (worker.acts && (!newest || worker.round > newest->round)) newest = &worker;
+  }
+  if (!newest || scene_.worker(*scene_.alive.begin()).round == newest->round) {
+    if (scene_.alive.size() > 300) return;  // a crowd
+  }
+  std::map<std::pair<int, int>, const Worker*> slots;
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    if (!acts_against_orders(worker)) continue;
+    promise(Promise::QuietBeforeNext, worker.round == newest->round, named(worker) + " beside " + named(*newest));
+    const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
+    promise(Promise::OneIncarnation, is_first, named(worker) + " beside " + named(*other->second));
+  }
+}
+
+void Invariants::on_stepped(const Process& process) {
+  if (must_stop_.count(process.index) != 0) {
+    for (const int id : process.workers) {
+      const Worker& worker = scene_.worker(id);
+      promise(Promise::StopIsObeyed, !worker.acts || worker.told, named(worker));
+    }
+  }
+  if (process.stop_told && process.alive) {
+    const Time since = std::max(*process.stop_told, process.awake_since);
+    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + seconds(23),
+            process.config.host);
+  }
+}
+
+void Invariants::on_lease_kill(const Process& process) {
+  promise(Promise::LeaseOnlyInTrouble, was_in_trouble(process), process.config.host);
+}
+
+void Invariants::on_leave(const Process& process, const launcher::Leave& leave) {
+  const std::string who =
+      process.config.host + " leaves with " + std::to_string(leave.exit_code) + ": " + leave.directive.reason;
+  promise(Promise::ReasonsAreGiven, !leave.directive.reason.empty(), who);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + named(worker));
+  }
+  if (leave.exit_code == 0) check_success(who);
+  if (process.user_stopped) {
+    const milliseconds limit = 3 * scene_.plan.lost_after + process.config.shutdown_timeout + seconds(30);
+    promise(Promise::UserIsHeard, scene_.now <= std::max(*process.user_stopped, process.awake_since) + limit, who);
+  }
+  if (has(leave.directive.reason, "no coordinator at")) coverage_.reached(Branch::AgentNeverJoined);
+  if (has(leave.directive.reason, "is gone: no word from it")) coverage_.reached(Branch::CoordinatorGone);
+  const bool by_signal =
+      has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") && !lets_go(leave.directive);
+  if (by_signal) coverage_.reached(Branch::DecidedAlone);
+  if (heard_the_end_.count(process.index) != 0) {
+    const bool same = leave.exit_code == the_end_->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
+    promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason,
+            who + "; the end was " + the_end_->reason);
+  }
+  if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
+  if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
+    return coverage_.reached(Branch::FarewellDeadline);
+  }
+  if (heard_the_end_.count(process.index) == 0) return;  // left for reasons of its own
+  for (const int index : known_) {
+    const Process& other = scene_.process(index);
+    if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
+    const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
+    promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
+  }
+}
+
+// ---- All of it ----
+
+void Invariants::on_tick(int ticks_at_once) {
+  promise(Promise::NoBusyLoop, ticks_at_once < 3, std::to_string(ticks_at_once + 1) + " at one instant");
+}
+
+void Invariants::at_end() {
+  if (!scene_.coordinator) return;
+  const int rounds = scene_.coordinator->core.round();
+  for (const Process& process : scene_.processes) {
+    const std::string& host = process.config.host;
+    const int directives = process.directives_got, links = process.links_made;
+    promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
+            host + " got " + std::to_string(directives));
+    const int reports = process.reports_sent;
+    promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
+            host + " sent " + std::to_string(reports));
+    if (scene_.plan.faults.empty() && process.links_made > 0) {
+      promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);
+    }
+  }
+  const bool is_fixed = scene_.plan.job.min_nodes == scene_.plan.job.max_nodes;
+  if (scene_.plan.faults.empty() && is_fixed) promise(Promise::FaultlessSucceeds, rounds == 1, std::to_string(rounds));
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    const bool is_going = !worker.acts && worker.told;
+    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, named(worker));
+  }
+}
+
+void Invariants::check_success(const std::string& who) const {
+  const int round = scene_.coordinator->core.round();
+  for (const Worker& worker : scene_.workers) {
+    promise(Promise::SuccessIsTrue, worker.round != round || (worker.reaped && worker.status.success()),
+            who + "; " + named(worker));
+  }
+  const auto members = rounds_.find(round);
+  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
+  for (const auto& [process, run] : members->second) {
+    const bool ran = std::any_of(scene_.workers.begin(), scene_.workers.end(), [&, index = process](const Worker& w) {
+      return w.process == index && w.round == round;
+    });
+    promise(Promise::SuccessIsTrue, ran, who + "; no worker ran on " + scene_.process(process).config.host);
+  }
+}
+
+bool Invariants::was_in_trouble(const Process& process) const {
+  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.machine(0).calm_from;
+}
+
+Time Invariants::newest_act(const Process& process) const {
+  Time newest;
+  for (const int id : process.workers) newest = std::max(newest, scene_.worker(id).acted_until);
+  return newest;
+}
+
+const Process* Invariants::process_on(const std::string& host) const {
+  for (const Process& process : scene_.processes) {
+    if (process.config.host == host) return &process;
+  }
+  return nullptr;
+}
+
+std::string Invariants::named(const Worker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " of round " + std::to_string(worker.round) + " on " +
+         scene_.process(worker.process).config.host + " (pid " + std::to_string(worker.pid()) + ")";
+}
+
+}  // namespace ddp::sim

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/sim/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+namespace ddp::sim {
+
+namespace {
+
+constexpr std::array<const char*, kFaultKinds> kNames = {
+    "worker exits",      "worker crashes",  "worker hangs",     "worker stuck in the kernel",
+    "leftover stuck",    "spawn fails",     "store fails",      "store is late",
+    "agent killed",      "guardian killed", "power loss",       "agent stopped",
+    "host frozen",       "link cut",        "link flaps",       "link half-open",
+    "partition",         "user stops",      "user stops twice", "agent starts",
+    "agent replaced",    "rank taken",      "shape differs",    "secret differs",
+    "other coordinator",
+};
+
+int machines_wanted(Random& random) {
+  const int dice = random.below(1000);
+  if (dice < 4) return 64;
+  if (dice < 60) return random.between(9, 16);
+  if (dice < 300) return random.between(5, 8);
+  return random.between(2, 4);
+}
+
+void choose_job(Random& random, Plan& plan) {
+  rendezvous::JobShape& job = plan.job;
+  job.id = "job";
+  job.max_restarts = random.between(0, 3);
+  const int kind = random.below(100);
+  int nodes = kind < 8 ? 1 : machines_wanted(random);
+  job.node_ranks_given = kind >= 4 && kind < 40;
+  job.max_nodes = nodes;
+  job.min_nodes = kind < 60 ? nodes : random.between(1, nodes - 1);
+  int starting = job.min_nodes == nodes ? nodes : random.between(job.min_nodes, nodes);
+  const bool equal = random.percent(40);
+  const int slots = random.pick({1, 1, 2, 2, 3, 4});
+  const milliseconds spread = random.pick<milliseconds>({milliseconds(100), seconds(3), seconds(15)});
+  for (int i = 0; i < starting; ++i) {
+    const auto start = std::chrono::duration_cast<milliseconds>(random.between(milliseconds(0), spread));
+    plan.machines.push_back({start, equal ? slots : random.pick({1, 1, 2, 2, 3, 5})});
+  }
+}
+
+void choose_world(Random& random, Plan& plan) {
+  plan.join_timeout = random.pick<seconds>({seconds(20), seconds(40), seconds(90)});
+  plan.last_call = random.pick<seconds>({seconds(0), seconds(2), seconds(10)});
+  plan.lost_after = random.pick<seconds>({seconds(6), seconds(15), seconds(15), seconds(15), seconds(30)});
+  plan.shutdown_timeout = random.pick<seconds>({seconds(2), seconds(5), seconds(30)});
+  plan.delay = random.pick<milliseconds>({milliseconds(1), milliseconds(20), milliseconds(200)});
+  plan.slow_percent = random.pick({0, 0, 2});
+  if (plan.lost_after < seconds(15)) plan.slow_percent = 0;  // an answer would take longer than silence is borne
+  plan.late = random.pick<milliseconds>({milliseconds(0), milliseconds(2), milliseconds(100)});
+  plan.extra_ticks = random.pick({0, 0, 20});
+  plan.work_least = random.pick<seconds>({seconds(1), seconds(10), seconds(20)});
+  plan.work_most = plan.work_least + random.pick<seconds>({seconds(5), seconds(20), seconds(40)});
+  plan.watchdog = random.pick<seconds>({seconds(5), seconds(20), seconds(60)});
+  plan.deaf_percent = random.pick({0, 0, 10, 50});
+  plan.big_percent = random.pick({0, 20, 60});
+  plan.unmoved_percent = random.pick({0, 10, 100});
+}
+
+milliseconds any(Random& random, milliseconds low, milliseconds high) {
+  return std::chrono::duration_cast<milliseconds>(random.between(low, high));
+}
+
+Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
+  Fault fault;
+  fault.kind = kind;
+  fault.machine = random.below(static_cast<int>(plan.machines.size()));
+  fault.worker = random.below(8);
+  switch (kind) {
+    case FaultKind::WorkerExits:
+      fault.number = random.pick({1, 1, 7});
+      break;
+    case FaultKind::WorkerCrashes:
+      fault.number = random.pick({SIGSEGV, SIGKILL, SIGABRT});
+      break;
+    case FaultKind::WorkerStuck:
+    case FaultKind::LeftoverStuck:
+      fault.lasting = random.pick<milliseconds>({seconds(3), seconds(12), seconds(30), seconds(120)});
+      break;
+    case FaultKind::StoreIsLate:
+      fault.lasting = any(random, seconds(1), seconds(10));
+      break;
+    case FaultKind::AgentStopped:
+    case FaultKind::HostFrozen:
+      fault.lasting = random.pick({any(random, seconds(1), seconds(8)), any(random, seconds(8), seconds(40))});
+      break;
+    case FaultKind::LinkFlaps:
+      fault.number = random.between(2, 6);
+      fault.lasting = any(random, milliseconds(50), milliseconds(1500));
+      break;
+    case FaultKind::HalfOpen:
+      fault.number = random.below(3);
+      break;
+    case FaultKind::Partition:
+      fault.number = random.pick({0, 0, 1, 2});
+      fault.lasting = random.pick({any(random, milliseconds(200), seconds(5)), any(random, seconds(5), seconds(40))});
+      break;
+    case FaultKind::UserStops:
+    case FaultKind::UserStopsTwice:
+      fault.number = random.pick({SIGTERM, SIGINT});
+      fault.lasting = any(random, milliseconds(20), seconds(6));
+      break;
+    case FaultKind::AgentReplaced:
+      fault.lasting = any(random, milliseconds(50), seconds(20));
+      break;
+    case FaultKind::ShapeDiffers:
+      fault.number = random.below(5);
+      break;
+    case FaultKind::OtherCoordinator:
+      fault.lasting = any(random, milliseconds(10), seconds(5));
+      break;
+    default:
+      break;
+  }
+  return fault;
+}
+
+// Most jobs would end at once if the coordinator's node were hit as often as any other.
+bool ends_the_job(const Fault& fault) {
+  switch (fault.kind) {
+    case FaultKind::AgentKilled:
+    case FaultKind::GuardianKilled:
+    case FaultKind::PowerLoss:
+    case FaultKind::UserStops:
+    case FaultKind::UserStopsTwice:
+    case FaultKind::AgentReplaced:
+      return fault.machine == 0;
+    case FaultKind::OtherCoordinator:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void choose_faults(Random& random, Plan& plan) {
+  std::vector<FaultKind> kinds;  // swarm testing: a few kinds, often, rather than all of them at once
+  const int share = random.pick({10, 25, 50});
+  for (int kind = 0; kind < kFaultKinds; ++kind) {
+    if (random.percent(share)) kinds.push_back(static_cast<FaultKind>(kind));
+  }
+  if (kinds.empty()) return;
+  const int count = random.pick({1, 2, 3, 5, 8, 12});
+  const milliseconds horizon = random.pick<milliseconds>({seconds(10), seconds(30), seconds(80)});
+  milliseconds last(0);
+  for (int i = 0; i < count; ++i) {
+    Fault fault =
+        choose_fault(random, plan, kinds[static_cast<std::size_t>(random.below(static_cast<int>(kinds.size())))]);
+    if (ends_the_job(fault) && random.percent(75)) continue;
+    // Races need faults close to one another.
+    const bool soon = i > 0 && random.percent(40);
+    fault.at = soon ? last + any(random, milliseconds(0),
+                                 random.pick<milliseconds>({milliseconds(20), seconds(1), seconds(5)}))
+                    : any(random, milliseconds(0), horizon);
+    last = fault.at;
+    plan.faults.push_back(fault);
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
+}  // namespace
+
+Plan make_plan(std::uint64_t seed) {
+  Plan plan;
+  plan.seed = seed;
+  Random random(seed, {1});
+  choose_job(random, plan);
+  choose_world(random, plan);
+  choose_faults(random, plan);
+  return plan;
+}
+
+Plan make_crowd(int agents) {
+  Plan plan;
+  Random random(1);
+  choose_world(random, plan);
+  plan.job = {.id = "job", .min_nodes = agents, .max_nodes = agents, .node_ranks_given = true};
+  for (int i = 0; i < agents; ++i) plan.machines.push_back({any(random, milliseconds(0), seconds(1)), 8});
+  plan.join_timeout = seconds(600);
+  plan.lost_after = seconds(15);
+  plan.shutdown_timeout = seconds(30);
+  plan.delay = milliseconds(1);
+  plan.late = milliseconds(0);
+  plan.extra_ticks = plan.slow_percent = plan.deaf_percent = plan.big_percent = 0;
+  plan.work_least = plan.work_most = seconds(2);
+  return plan;
+}
+
+milliseconds time_to_end(const Plan& plan) {
+  // A silent node is lost, the others are stopped (or cannot be), a replacement is waited for; the next round may be
+  // ended by the last watchdog, and so on for what is left of the budget.
+  const milliseconds stop = plan.lost_after + plan.shutdown_timeout + seconds(25);
+  const milliseconds round = plan.join_timeout + plan.last_call + seconds(15) + plan.work_most + plan.watchdog + stop;
+  const milliseconds longest_fault = seconds(60);
+  return longest_fault + round * (plan.job.max_restarts + 3) + plan.lost_after * 2;
+}
+
+std::string name_of(FaultKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+
+std::string in_words(const Plan& plan) {
+  const auto ms = [](milliseconds time) { return std::to_string(time.count()) + " ms"; };
+  const rendezvous::JobShape& job = plan.job;
+  std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +
+                     std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") + ", --max-restarts " +
+                     std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) + ", last call " +
+                     ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
+                     ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +
+                     " to " + ms(plan.work_most) + "\n";
+  for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {
+    text += "  machine " + std::to_string(i) + ": " + std::to_string(plan.machines[i].slots) + " workers, starts at " +
+            ms(plan.machines[i].starts_at) + "\n";
+  }
+  for (std::size_t i = 0; i < plan.faults.size(); ++i) {
+    const Fault& fault = plan.faults[i];
+    text += "  fault " + std::to_string(i) + " at " + ms(fault.at) + ": " + name_of(fault.kind) + ", machine " +
+            std::to_string(fault.machine) + ", worker " + std::to_string(fault.worker) + ", lasting " +
+            ms(fault.lasting) + ", number " + std::to_string(fault.number) + "\n";
+  }
+  return text;
+}
+
+}  // namespace ddp::sim

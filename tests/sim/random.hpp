@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random numbers that are the same everywhere and for ever, unlike the distributions of <random>. One stream for each
+// thing that is random: so a fault that is left out of a plan does not change what happens to the others.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+
+namespace ddp::sim {
+
+using Time = std::chrono::steady_clock::time_point;
+using Duration = std::chrono::nanoseconds;
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  // The stream of one thing, by any numbers that name it.
+  Random(std::uint64_t seed, std::initializer_list<int> name) : state_(seed) {
+    for (const int part : name) state_ = next() ^ static_cast<std::uint64_t>(part);
+  }
+
+  // splitmix64
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  int below(int count) { return static_cast<int>(next() % static_cast<std::uint64_t>(count)); }
+  int between(int low, int high) { return low + below(high - low + 1); }
+  Duration between(Duration low, Duration high) {
+    return low + Duration(static_cast<Duration::rep>(next() % static_cast<std::uint64_t>((high - low).count() + 1)));
+  }
+  bool percent(int chance) { return below(100) < chance; }
+  template <typename T>
+  T pick(std::initializer_list<T> choices) {
+    return *(choices.begin() + below(static_cast<int>(choices.size())));
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace ddp::sim

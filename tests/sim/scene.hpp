@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who is there: processes, workers, the coordinator, as they truly are. The world moves them, the invariants look on.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/agent_core.hpp"
+#include "rendezvous/coordinator_core.hpp"
+#include "tests/sim/network.hpp"
+#include "tests/sim/plan.hpp"
+
+namespace ddp::sim {
+
+using Task = std::function<void()>;
+
+// Why a worker ended, in truth.
+enum class Why {
+  Own,     // by itself, well or not
+  Peer,    // because of another worker, `root`
+  Ddprun,  // told to, or killed
+  Fate,    // with its machine, or with its agent by the guardian
+};
+
+inline constexpr int kDdprun = -1, kLostNode = -2;  // as a root
+
+struct Worker {
+  int id = 0;
+  int process = 0;
+  int machine = 0;
+  int local = 0;
+  int node_rank = 0;
+  int rank = 0;
+  int round = 0;
+  bool deaf = false;       // to SIGTERM
+  Duration death_takes{};  // until it is reaped
+  std::optional<Time> stuck_until;
+
+  bool acts = true;    // executes its program: not dying, not dead
+  bool hangs = false;  // executes, and will not end by itself
+  bool told = false;   // to end
+  bool reaped = false;
+  Time acted_until;
+  Why why = Why::Own;
+  int root = 0;  // the worker whose failure began it, or one of the two above
+  rendezvous::ExitStatus status;
+  int reported = 0;  // the how-manieth failure that the coordinator heard of; 0: it did not
+  Time reported_at;
+
+  int pid() const { return id + 1000; }
+};
+
+// An agent's process, and its driver's state. The first one has the coordinator in it.
+struct Process {
+  enum class Role { Wanted, RankTaken, ShapeDiffers, SecretDiffers };
+
+  Process(int process, int on_machine, launcher::AgentConfig agent)
+      : index(process), machine(on_machine), config(std::move(agent)), core(config) {}
+
+  int index, machine;
+  Role role = Role::Wanted;
+  launcher::AgentConfig config;
+  launcher::AgentCore core;
+  bool alive = true;
+  Time started;
+
+  bool asleep = false;  // stopped: nothing is handled
+  Time wakes_at, awake_since;
+  std::vector<Task> inbox;
+
+  LinkId link = -1;  // the newest that was up
+  bool up = false;
+  int tries = 0;  // of the connector; an older one is void
+  Duration wait{};
+
+  std::optional<Time> timer;
+  int ticks_at_once = 0;
+  Time last_tick;
+
+  std::vector<int> workers;  // of the newest round, by local rank
+  bool spawning = false, spawn_fails = false, clearing = false;
+  std::optional<Duration> leftover_stuck;
+  int newest_round_told = 0;
+
+  std::optional<Time> user_stopped;
+  std::vector<int> users_signals;
+  std::optional<Time> stop_told;  // the coordinator's Stop arrived, and it is not idle yet
+  std::optional<launcher::Leave> left;
+  Time ended;
+  int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
+};
+
+struct Coordinator {
+  Coordinator(rendezvous::CoordinatorConfig config, int in) : core(std::move(config)), process(in) {}
+
+  rendezvous::CoordinatorCore core;
+  int process;
+  bool alive = true;
+  std::map<int, LinkId> links;  // by AgentId; open ones
+  int next_agent = 1;
+  std::optional<Time> timer;
+  int ticks_at_once = 0;
+  Time last_tick;
+  bool store_fails = false;
+  Duration store_late{};
+  std::optional<Time> over_since;
+};
+
+struct MachineState {
+  Time frozen_until;
+  bool powered = true;
+  Time calm_from;  // the trouble that faults make here is over, and what follows from it
+};
+
+struct Scene {
+  Plan plan;
+  Network network{plan};
+  std::vector<MachineState> machines;
+  std::deque<Process> processes;
+  std::optional<Coordinator> coordinator;
+  std::deque<Worker> workers;
+  std::set<int> alive;  // workers that are not reaped
+  Time now;
+
+  Process& process(int index) { return processes[static_cast<std::size_t>(index)]; }
+  const Process& process(int index) const { return processes[static_cast<std::size_t>(index)]; }
+  Worker& worker(int id) { return workers[static_cast<std::size_t>(id)]; }
+  const Worker& worker(int id) const { return workers[static_cast<std::size_t>(id)]; }
+  MachineState& machine(int index) { return machines[static_cast<std::size_t>(index)]; }
+  const MachineState& machine(int index) const { return machines[static_cast<std::size_t>(index)]; }
+  bool is_stuck(const Worker& worker) const { return worker.stuck_until && *worker.stuck_until > now; }
+};
+
+}  // namespace ddp::sim

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How workers live and die. A worker acts until it begins to die, on its own or by a signal; it is reaped later, when
+// its memory is freed: that may take long. Its peers notice when it is gone, and most fail of it.
+#include <algorithm>
+#include <csignal>
+
+#include "tests/sim/world.hpp"
+
+namespace ddp::sim {
+
+using launcher::WorkerExited;
+using rendezvous::ExitStatus;
+
+Worker& World::start_worker(Process& process, int local, const rendezvous::Assignment& assignment) {
+  const Plan& plan = scene_.plan;
+  const int round = process.core.state().round;
+  Random random(plan.seed, {9, process.index, round, local});
+  Worker worker;
+  worker.id = static_cast<int>(scene_.workers.size());
+  worker.process = process.index;
+  worker.machine = process.machine;
+  worker.local = local;
+  worker.node_rank = assignment.node_rank;
+  worker.rank = assignment.base_rank + local;
+  worker.round = round;
+  worker.deaf = random.percent(plan.deaf_percent);
+  worker.death_takes = random.percent(plan.big_percent) ? random.between(milliseconds(50), seconds(7))
+                                                        : random.between(Duration(0), milliseconds(5));
+  process.workers.push_back(worker.id);
+  scene_.alive.insert(worker.id);
+  scene_.workers.push_back(worker);
+  ++coverage_.workers;
+  plan_success(scene_.workers.back());
+  return scene_.workers.back();
+}
+
+// All workers of a round end their work at about the same time.
+void World::plan_success(Worker& worker) {
+  const Plan& plan = scene_.plan;
+  Random round(plan.seed, {10, worker.round});
+  Random own(plan.seed, {11, worker.process, worker.round, worker.local});
+  const Duration work = round.between(plan.work_least, plan.work_most) + own.between(Duration(0), milliseconds(300));
+  queue_.at(now() + work, [this, id = worker.id] {
+    on_worker(id, [this, id] {
+      Worker& done = scene_.worker(id);
+      if (done.acts && !done.hangs) begin_to_die(done, {}, Why::Own, id);
+    });
+  });
+}
+
+// Nothing happens to it while its machine is suspended, and nothing once it is dead.
+void World::on_worker(int id, Task task) {
+  scene_.now = now();
+  const Worker& worker = scene_.worker(id);
+  if (worker.reaped) return;
+  const Time frozen = scene_.machine(worker.machine).frozen_until;
+  if (frozen <= now()) return task();
+  queue_.at(frozen + milliseconds(1), [this, id, task = std::move(task)] { on_worker(id, task); });
+}
+
+Worker* World::worker_on(int machine, int local) {
+  Process* const process = agent_on(machine);
+  if (!process || process->workers.empty()) return nullptr;
+  return &scene_.worker(process->workers[static_cast<std::size_t>(local) % process->workers.size()]);
+}
+
+void World::signal(Worker& worker, int number) {
+  if (!worker.acts) return;
+  worker.told = true;
+  if (worker.deaf) return;
+  Random random(scene_.plan.seed, {12, worker.id});
+  const Duration takes =
+      random.percent(70) ? random.between(Duration(0), milliseconds(30)) : random.between(Duration(0), seconds(4));
+  const ExitStatus status =
+      random.percent(60) ? ExitStatus{.signal = number} : ExitStatus{.code = random.pick({0, 1, 143})};
+  queue_.at(now() + takes, [this, id = worker.id, status] {
+    on_worker(id, [this, id, status] {
+      Worker& stopped = scene_.worker(id);
+      if (stopped.acts && !scene_.is_stuck(stopped)) begin_to_die(stopped, status, Why::Ddprun, kDdprun);
+    });
+  });
+}
+
+void World::kill(Worker& worker, Why why) {
+  worker.told = true;
+  if (!worker.acts) return;
+  if (!scene_.is_stuck(worker)) {
+    return begin_to_die(worker, {.signal = SIGKILL}, why, why == Why::Ddprun ? kDdprun : kLostNode);
+  }
+  // It ends when the kernel lets go of it.
+  queue_.at(*worker.stuck_until,
+            [this, id = worker.id, why] { on_worker(id, [this, id, why] { kill(scene_.worker(id), why); }); });
+}
+
+void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
+  worker.acts = false;
+  worker.acted_until = now();
+  worker.status = status;
+  worker.why = root == worker.id ? Why::Own : why;  // who hung also has peers
+  worker.root = root;
+  mark(5, worker.id, status.shell_code());
+  trace([&] {
+    return scene_.process(worker.process).config.host + ": rank " + std::to_string(worker.rank) + " of round " +
+           std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " +
+           rendezvous::in_words(status) +
+           (why == Why::Own    ? " by itself"
+            : why == Why::Peer ? " because of a peer"
+                               : "");
+  });
+  queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
+}
+
+void World::reap(int id) {
+  Worker& worker = scene_.worker(id);
+  worker.reaped = true;
+  scene_.alive.erase(id);
+  mark(6, id);
+  if (!worker.status.success()) tell_peers(worker);
+  deliver(worker.process, [this, id] {
+    const Worker& dead = scene_.worker(id);
+    Process& process = scene_.process(dead.process);
+    // One of a round that is past has no place any more.
+    if (static_cast<std::size_t>(dead.local) >= process.workers.size()) return;
+    if (process.workers[static_cast<std::size_t>(dead.local)] != id) return;
+    WorkerExited event{.local_rank = dead.local, .status = dead.status, .exiting = exiting_workers(process)};
+    handle(process, event);
+  });
+}
+
+// Their connections to it are reset.
+void World::tell_peers(const Worker& dead) {
+  for (const int id : scene_.alive) {
+    const Worker& peer = scene_.worker(id);
+    if (peer.round != dead.round || !peer.acts) continue;
+    Random random(scene_.plan.seed, {13, dead.id, id});
+    const bool cannot_know =
+        scene_.network.open_since(dead.machine) > now() || scene_.network.open_since(peer.machine) > now();
+    if (random.percent(scene_.plan.unmoved_percent) || (cannot_know && dead.machine != peer.machine)) continue;
+    const Duration takes = random.between(milliseconds(1), random.percent(80) ? milliseconds(50) : milliseconds(3000));
+    const ExitStatus status = random.percent(70) ? ExitStatus{.code = 1} : ExitStatus{.signal = SIGABRT};
+    queue_.at(now() + takes, [this, id, status, root = dead.root] {
+      on_worker(id, [this, id, status, root] {
+        Worker& failed = scene_.worker(id);
+        if (failed.acts && !scene_.is_stuck(failed)) begin_to_die(failed, status, Why::Peer, root);
+      });
+    });
+  }
+  hang_until_watchdog(dead, dead.root);
+}
+
+// Whoever waits for the culprit waits until a watchdog ends it: torch's, NCCL's, Gloo's.
+void World::hang_until_watchdog(const Worker& culprit, int root) {
+  Random random(scene_.plan.seed, {14, culprit.id});
+  for (const int id : scene_.alive) {
+    Worker& peer = scene_.worker(id);
+    if (peer.round != culprit.round || !peer.acts) continue;
+    peer.hangs = true;
+    const Duration takes = scene_.plan.watchdog + random.between(Duration(0), seconds(2));
+    queue_.at(std::max(now() + takes, peer.stuck_until.value_or(Time())), [this, id, root] {
+      on_worker(id, [this, id, root] {
+        Worker& failed = scene_.worker(id);
+        if (!failed.acts || scene_.is_stuck(failed)) return;
+        begin_to_die(failed, {.signal = SIGABRT}, Why::Peer, root);
+      });
+    });
+  }
+}
+
+}  // namespace ddp::sim

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/sim/world.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+
+namespace ddp::sim {
+
+World::World(Plan plan, Coverage& coverage, std::vector<std::string>* trace)
+    : scene_{.plan = std::move(plan)},
+      coverage_(coverage),
+      invariants_(scene_, coverage),
+      trace_(trace),
+      spawn_random_(scene_.plan.seed, {3}),
+      worker_random_(scene_.plan.seed, {4}),
+      tick_random_(scene_.plan.seed, {5}) {}
+
+std::optional<Violation> World::run() {
+  try {
+    run_until_all_ended();
+    invariants_.at_end();
+  } catch (const Violation& violation) {
+    trace([&] { return "BROKEN: " + violation.what; });
+    return violation;
+  } catch (const std::exception& error) {
+    return Violation{Promise::CoresThrowNothing, error.what()};
+  }
+  return std::nullopt;
+}
+
+void World::run_until_all_ended() {
+  const Plan& plan = scene_.plan;
+  const Time start = now();
+  scene_.now = start;
+  faults_end_ = start;
+  scene_.machines.resize(plan.machines.size());
+  for (std::size_t i = 0; i < plan.machines.size(); ++i) {
+    queue_.at(start + plan.machines[i].starts_at,
+              [this, i] { start_agent(static_cast<int>(i), scene_.plan.machines[i].slots, Process::Role::Wanted, 0); });
+    faults_end_ = std::max(faults_end_, start + plan.machines[i].starts_at);
+  }
+  for (const Fault& fault : plan.faults) {
+    queue_.at(start + fault.at, [this, fault] { happen(fault); });
+    faults_end_ = std::max(faults_end_, start + fault.at);
+  }
+  while (!queue_.empty()) {
+    if (queue_.next() > faults_end_ && all_ended()) break;
+    queue_.run_next();
+    ++coverage_.events;
+    if (now() > faults_end_ + time_to_end(plan))
+      invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
+  }
+  if (!all_ended()) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
+}
+
+bool World::all_ended() const {
+  return std::none_of(scene_.processes.begin(), scene_.processes.end(), [](const Process& p) { return p.alive; });
+}
+
+void World::deliver(int index, Task task) {
+  Process& process = scene_.process(index);
+  scene_.now = now();
+  if (!process.alive) return;
+  if (process.asleep) {
+    process.inbox.push_back(std::move(task));
+  } else {
+    task();
+  }
+}
+
+void World::deliver_at(Time time, int process, Task task) {
+  queue_.at(time, [this, process, task = std::move(task)] { deliver(process, task); });
+}
+
+// ---- Processes ----
+
+Process* World::agent_on(int machine) {
+  for (auto process = scene_.processes.rbegin(); process != scene_.processes.rend(); ++process) {
+    if (process->machine == machine && process->alive) return &*process;
+  }
+  return nullptr;
+}
+
+launcher::AgentConfig World::config_of(int machine, int slots, Process::Role role, int variant) {
+  const Plan& plan = scene_.plan;
+  const int same_host = static_cast<int>(std::count_if(scene_.processes.begin(), scene_.processes.end(),
+                                                       [&](const Process& p) { return p.machine == machine; }));
+  launcher::AgentConfig config;
+  config.job = plan.job;
+  config.host = "h" + std::to_string(machine) + (same_host > 0 ? "-" + std::to_string(same_host + 1) : "");
+  // Random as in life, so in no order of arrival.
+  config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).next() % 100000) + "." + config.host;
+  config.addresses = {"10.1.0." + std::to_string(machine)};
+  config.node_rank = machine;
+  config.workers = slots;
+  config.join_timeout = plan.join_timeout;
+  config.shutdown_timeout = plan.shutdown_timeout;
+  if (machine > 0 || scene_.coordinator) config.coordinator = "10.0.0.0:29500";
+  if (role == Process::Role::RankTaken) config.node_rank = variant % plan.job.max_nodes;
+  if (role == Process::Role::ShapeDiffers) {
+    if (variant == 0) config.job.id = "another job";
+    if (variant == 1) ++config.job.max_nodes;
+    if (variant == 2) ++config.job.max_restarts;
+    if (variant == 3) config.job.node_ranks_given = !config.job.node_ranks_given;
+    if (variant == 4) config.node_rank = config.job.max_nodes;
+  }
+  return config;
+}
+
+Process& World::start_agent(int machine, int slots, Process::Role role, int variant) {
+  while (static_cast<int>(scene_.machines.size()) <= machine) scene_.machines.emplace_back();
+  scene_.now = now();
+  const bool has_coordinator = machine == 0 && !scene_.coordinator;
+  const int index = static_cast<int>(scene_.processes.size());
+  Process& process = scene_.processes.emplace_back(index, machine, config_of(machine, slots, role, variant));
+  process.role = role;
+  process.started = now();
+  mark(1, index, machine);
+  trace([&] { return process.config.host + " starts, " + std::to_string(slots) + " workers"; });
+  if (has_coordinator) {
+    start_coordinator(process);
+    connect_within(process);
+  } else {
+    handle(process, launcher::Tick{});
+    connect(process);
+  }
+  if (scene_.machine(machine).frozen_until > now()) sleep(process, scene_.machine(machine).frozen_until);
+  return process;
+}
+
+// Its descriptors are closed, whatever ended it.
+void World::end_process(Process& process) {
+  process.alive = false;
+  process.ended = now();
+  process.inbox.clear();
+  ++process.tries;
+  if (process.link >= 0) close_agents_end(process.link);
+  if (!scene_.coordinator || scene_.coordinator->process != process.index) return;
+  scene_.coordinator->alive = false;
+  const auto links = scene_.coordinator->links;
+  for (const auto& [id, link] : links) close_coordinators_end(link);
+}
+
+void World::kill_agent(Process& process) {
+  mark(2, process.index);
+  trace([&] { return process.config.host + ": its agent is killed"; });
+  end_process(process);
+  for (const int id : process.workers) kill(scene_.worker(id), Why::Fate);
+}
+
+void World::lose_power(int machine) {
+  scene_.machine(machine).powered = false;
+  for (Process& process : scene_.processes) {
+    if (process.machine != machine || !process.alive) continue;
+    for (LinkId id = 0; id < scene_.network.links(); ++id) {
+      Link& link = scene_.network.link(id);
+      if (link.process == process.index || machine == 0) link.cut = true;
+    }
+    end_process(process);
+    for (const int id : process.workers) {
+      Worker& worker = scene_.worker(id);
+      if (worker.reaped) continue;
+      hang_until_watchdog(worker, kLostNode);
+      if (worker.acts) worker.acted_until = now();
+      worker.acts = false;
+      worker.reaped = true;
+      scene_.alive.erase(id);
+    }
+  }
+}
+
+void World::sleep(Process& process, Time until) {
+  process.wakes_at = std::max(process.wakes_at, until);
+  if (process.asleep || !process.alive) return;
+  process.asleep = true;
+  coverage_.reached(Branch::ProcessSlept);
+  trace([&] { return process.config.host + ": its agent is stopped"; });
+  queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
+}
+
+// What came meanwhile is handled now: the timer before what was received, or after it.
+void World::wake(Process& process) {
+  scene_.now = now();
+  if (!process.alive || !process.asleep) return;
+  if (process.wakes_at > now()) {  // stopped again meanwhile
+    queue_.at(process.wakes_at, [this, index = process.index] { wake(scene_.process(index)); });
+    return;
+  }
+  mark(3, process.index);
+  trace([&] { return process.config.host + ": its agent goes on"; });
+  process.asleep = false;
+  process.awake_since = now();
+  const auto tick = [this, &process] {
+    if (process.alive) handle(process, launcher::Tick{});
+    if (scene_.coordinator && scene_.coordinator->alive && scene_.coordinator->process == process.index) {
+      handle(rendezvous::CoordinatorTick{});
+    }
+  };
+  const bool ticks_first = tick_random_.percent(50);
+  if (ticks_first) tick();
+  const std::vector<Task> inbox = std::exchange(process.inbox, {});
+  for (const Task& task : inbox) deliver(process.index, task);
+  if (!ticks_first) tick();
+}
+
+void World::freeze(int machine, Time until) {
+  scene_.machine(machine).frozen_until = std::max(scene_.machine(machine).frozen_until, until);
+  for (Process& process : scene_.processes) {
+    if (process.machine == machine) sleep(process, until);
+  }
+}
+
+// ---- Faults ----
+
+// What follows from it may go on for a while: silence is noticed late.
+void World::disturb(int machine, Duration lasting) {
+  if (machine >= static_cast<int>(scene_.machines.size())) return;
+  Time& calm = scene_.machine(machine).calm_from;
+  calm = std::max(calm, now() + lasting + 2 * scene_.plan.lost_after + seconds(10));
+}
+
+void World::happen(const Fault& fault) {
+  scene_.now = now();
+  mark(4, static_cast<int>(fault.kind), fault.machine);
+  trace([&] {
+    return "FAULT " + name_of(fault.kind) + " on machine " + std::to_string(fault.machine) + ", " +
+           std::to_string(fault.lasting.count()) + " ms, " + std::to_string(fault.number);
+  });
+  Process* const agent = agent_on(fault.machine);
+  Worker* const worker = worker_on(fault.machine, fault.worker);
+  const int next_machine = static_cast<int>(std::max(scene_.machines.size(), scene_.plan.machines.size()));
+  const auto link = [&] { return agent && agent->up && !scene_.network.link(agent->link).local ? agent->link : -1; };
+  switch (fault.kind) {
+    case FaultKind::WorkerExits:
+      if (worker && worker->acts) begin_to_die(*worker, {.code = fault.number}, Why::Own, worker->id);
+      break;
+    case FaultKind::WorkerCrashes:
+      if (worker && worker->acts) begin_to_die(*worker, {.signal = fault.number}, Why::Own, worker->id);
+      break;
+    case FaultKind::WorkerHangs:
+      if (worker && worker->acts) hang_until_watchdog(*worker, worker->id);
+      break;
+    case FaultKind::WorkerStuck:
+      if (worker && worker->acts) {
+        worker->stuck_until = now() + fault.lasting;
+        faults_end_ = std::max(faults_end_, *worker->stuck_until);
+        hang_until_watchdog(*worker, worker->id);
+      }
+      break;
+    case FaultKind::LeftoverStuck:
+      if (agent) agent->leftover_stuck = fault.lasting;
+      break;
+    case FaultKind::SpawnFails:
+      if (agent) agent->spawn_fails = true;
+      break;
+    case FaultKind::StoreFails:
+      if (scene_.coordinator) scene_.coordinator->store_fails = true;
+      break;
+    case FaultKind::StoreIsLate:
+      if (scene_.coordinator) scene_.coordinator->store_late = fault.lasting;
+      break;
+    case FaultKind::AgentKilled:
+      disturb(fault.machine, Duration(0));
+      if (agent) kill_agent(*agent);
+      break;
+    case FaultKind::GuardianKilled:
+      disturb(fault.machine, Duration(0));
+      if (agent) {
+        deliver(agent->index, [this, agent] {
+          coverage_.reached(Branch::GuardianGone);
+          handle(*agent, launcher::GuardianGone{});
+        });
+      }
+      break;
+    case FaultKind::PowerLoss:
+      disturb(fault.machine, Duration(0));
+      if (agent) lose_power(fault.machine);
+      break;
+    case FaultKind::AgentStopped:
+      disturb(fault.machine, fault.lasting);
+      if (agent) sleep(*agent, now() + fault.lasting);
+      break;
+    case FaultKind::HostFrozen:
+      disturb(fault.machine, fault.lasting);
+      if (agent) freeze(fault.machine, now() + fault.lasting);
+      break;
+    case FaultKind::LinkFlaps:
+      for (int i = 1; i < fault.number; ++i) {
+        Fault again = fault;
+        again.kind = FaultKind::LinkCut;
+        queue_.at(now() + i * fault.lasting, [this, again] { happen(again); });
+      }
+      [[fallthrough]];
+    case FaultKind::LinkCut:
+      disturb(fault.machine, seconds(2));
+      if (const LinkId cut = link(); cut >= 0) {
+        Random random(scene_.plan.seed, {7, cut});
+        scene_.network.link(cut).cut = true;
+        queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
+                  [this, cut] { break_agents_end(cut, "Connection reset by peer"); });
+        queue_.at(now() + random.between(Duration(0), seconds(1)),
+                  [this, cut] { break_coordinators_end(cut, "Connection reset by peer"); });
+      }
+      break;
+    case FaultKind::HalfOpen:
+      disturb(fault.machine, scene_.plan.lost_after);
+      if (const LinkId half = link(); half >= 0) {
+        auto& vanishes = scene_.network.link(half).vanishes;
+        if (fault.number != ToAgent) vanishes[0] = true;
+        if (fault.number != ToCoordinator) vanishes[1] = true;
+        // The agent goes on sending, and may be told by a firewall.
+        Random random(scene_.plan.seed, {8, half});
+        if (random.percent(40)) {
+          queue_.at(now() + random.between(milliseconds(100), seconds(20)),
+                    [this, half] { break_agents_end(half, "Connection timed out"); });
+        }
+      }
+      break;
+    case FaultKind::Partition:
+      disturb(fault.machine, fault.lasting);
+      scene_.network.block(fault.machine, static_cast<Lost>(fault.number), now() + fault.lasting);
+      break;
+    case FaultKind::UserStopsTwice: {
+      Fault again = fault;
+      again.kind = FaultKind::UserStops;
+      queue_.at(now() + fault.lasting, [this, again] { happen(again); });
+      [[fallthrough]];
+    }
+    case FaultKind::UserStops:
+      if (agent) {
+        deliver(agent->index, [this, agent, signal = fault.number] {
+          if (!agent->user_stopped) agent->user_stopped = now();
+          agent->users_signals.push_back(signal);
+          if (agent->users_signals.size() > 1) coverage_.reached(Branch::SecondSignal);
+          handle(*agent, launcher::StopSignal{signal});
+        });
+      }
+      break;
+    case FaultKind::AgentStarts:
+      start_agent(next_machine, 1 + fault.worker % 3, Process::Role::Wanted, 0);
+      break;
+    case FaultKind::AgentReplaced:
+      disturb(fault.machine, fault.lasting);
+      if (agent) kill_agent(*agent);
+      if (!agent || fault.machine == 0) break;
+      queue_.at(now() + fault.lasting, [this, fault] {
+        start_agent(fault.machine, scene_.plan.machines[static_cast<std::size_t>(fault.machine)].slots,
+                    Process::Role::Wanted, 0);
+      });
+      faults_end_ = std::max(faults_end_, now() + fault.lasting);
+      break;
+    case FaultKind::RankTaken:
+      start_agent(next_machine, 1, Process::Role::RankTaken, fault.worker);
+      break;
+    case FaultKind::ShapeDiffers:
+      start_agent(next_machine, 1, Process::Role::ShapeDiffers, fault.number);
+      break;
+    case FaultKind::SecretDiffers:
+      start_agent(next_machine, 1, Process::Role::SecretDiffers, 0);
+      break;
+    case FaultKind::OtherCoordinator:
+      if (!scene_.coordinator || !scene_.coordinator->alive) break;
+      for (int i = 0; i < static_cast<int>(scene_.machines.size()); ++i) disturb(i, fault.lasting);
+      kill_agent(scene_.process(scene_.coordinator->process));
+      queue_.at(now() + fault.lasting, [this] { other_coordinator_ = true; });
+      break;
+  }
+}
+
+// ---- What happened ----
+
+void World::mark(int what, int who, int which) {
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(now().time_since_epoch().count()), static_cast<std::uint64_t>(what),
+        static_cast<std::uint64_t>(who), static_cast<std::uint64_t>(which)}) {
+    hash_ = (hash_ ^ part) * 1099511628211U;
+  }
+}
+
+void World::add_line(const std::string& text) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now().time_since_epoch()).count() - 1000000000;
+  std::string time = std::to_string(us / 1000000) + "." + std::to_string(us % 1000000 + 1000000).substr(1);
+  trace_->push_back(std::string(time.size() < 11 ? 11 - time.size() : 0, ' ') + time + "  " + text);
+}
+
+}  // namespace ddp::sim

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A whole job in one thread: the two cores, drivers for them that do what agent.cpp and coordinator.cpp do, workers,
+// and a plan's faults. A run is a function of its plan: the same plan gives the same trace, bit for bit.
+//
+//     world.cpp         time, processes that start, sleep and end, faults
+//     agents.cpp        an agent's driver, its workers' starts and its link
+//     coordinators.cpp  the coordinator's driver
+//     workers.cpp       how workers live and die
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/coverage.hpp"
+#include "tests/sim/event_queue.hpp"
+#include "tests/sim/invariants.hpp"
+#include "tests/sim/scene.hpp"
+
+namespace ddp::sim {
+
+class World {
+ public:
+  // trace: where readable lines go, if they are wanted.
+  World(Plan plan, Coverage& coverage, std::vector<std::string>* trace = nullptr);
+
+  // Nothing: every promise was kept.
+  std::optional<Violation> run();
+  // Of everything that happened.
+  std::uint64_t hash() const { return hash_; }
+  const Scene& scene() const { return scene_; }
+
+ private:
+  Time now() const { return queue_.now(); }
+  // A task of a process: waits while it is stopped, and is dropped when it has ended.
+  void deliver(int process, Task task);
+  void deliver_at(Time time, int process, Task task);
+  Duration lateness(Random& random) { return random.between(Duration(0), scene_.plan.late); }
+
+  // world.cpp
+  void run_until_all_ended();
+  bool all_ended() const;
+  Process& start_agent(int machine, int slots, Process::Role role, int variant);
+  launcher::AgentConfig config_of(int machine, int slots, Process::Role role, int variant);
+  void end_process(Process& process);
+  void kill_agent(Process& process);
+  void lose_power(int machine);
+  void sleep(Process& process, Time until);
+  void wake(Process& process);
+  void freeze(int machine, Time until);
+  void happen(const Fault& fault);
+  void disturb(int machine, Duration lasting);
+  Process* agent_on(int machine);
+
+  // agents.cpp
+  void handle(Process& process, const launcher::AgentEvent& event);
+  void set_timer(Process& process);
+  void carry_out(Process& process, const launcher::StartWorkers& action);
+  void carry_out(Process& process, const launcher::SignalWorkers& action);
+  void carry_out(Process& process, const launcher::KillDescendants& action);
+  void carry_out(Process& process, const launcher::ClearDescendants& action);
+  void carry_out(Process& process, const launcher::Report& action);
+  void carry_out(Process& process, const launcher::SendBeat& action);
+  void carry_out(Process& process, const launcher::Reconnect& action);
+  void carry_out(Process& process, const launcher::Say& action);
+  void carry_out(Process& process, const launcher::Leave& action);
+  void spawned(Process& process, const rendezvous::Assignment& assignment);
+  std::vector<int> exiting_workers(const Process& process) const;
+  void connect_within(Process& process);
+  void connect(Process& process);
+  void try_link(Process& process, int number, Time give_up);
+  void try_failed(Process& process, const std::string& why);
+  void accept(Process& process, int number);
+  void link_up(Process& process, LinkId link);
+  void close_agents_end(LinkId link);
+  void break_agents_end(LinkId link, const std::string& why);
+
+  // coordinators.cpp
+  void start_coordinator(Process& process);
+  void handle(const rendezvous::CoordinatorEvent& event);
+  void set_coordinators_timer();
+  void carry_out(const rendezvous::SendDirective& action);
+  void carry_out(const rendezvous::SendBeat& action);
+  void carry_out(const rendezvous::CloseLink& action);
+  void carry_out(const rendezvous::OpenStore& action);
+  void carry_out(const rendezvous::PublishFailure& action);
+  void carry_out(const rendezvous::CoordinatorSays& action);
+  void close_coordinators_end(LinkId link);
+  void break_coordinators_end(LinkId link, const std::string& why);
+  void report_arrives(LinkId link, const rendezvous::AgentState& state);
+  void beat_arrives(LinkId link);
+  void note_failures(const Process& process, const rendezvous::AgentState& state);
+  void answer_as_other_coordinator(LinkId link, const rendezvous::AgentState& state);
+  void directive_arrives(LinkId link, const rendezvous::Directive& directive);
+
+  // workers.cpp
+  Worker& start_worker(Process& process, int local, const rendezvous::Assignment& assignment);
+  void plan_success(Worker& worker);
+  void on_worker(int id, Task task);
+  void signal(Worker& worker, int number);
+  void kill(Worker& worker, Why why);
+  void begin_to_die(Worker& worker, rendezvous::ExitStatus status, Why why, int root);
+  void reap(int id);
+  void tell_peers(const Worker& dead);
+  void hang_until_watchdog(const Worker& culprit, int root);
+  Worker* worker_on(int machine, int local);
+
+  // What happened: always into the hash, as a line only if somebody reads it.
+  void mark(int what, int who, int which = 0);
+  template <typename Text>
+  void trace(Text text) {
+    if (trace_) add_line(text());
+  }
+  void add_line(const std::string& text);
+
+  Scene scene_;
+  EventQueue queue_;
+  Coverage& coverage_;
+  Invariants invariants_;
+  std::vector<std::string>* trace_;
+  std::uint64_t hash_ = 14695981039346656037U;
+  Time faults_end_;
+  Random spawn_random_, worker_random_, tick_random_;
+  bool other_coordinator_ = false;
+  int failures_heard_ = 0;
+  std::vector<launcher::AgentAction> agent_actions_;
+  std::vector<rendezvous::CoordinatorAction> coordinator_actions_;
+};
+
+}  // namespace ddp::sim
