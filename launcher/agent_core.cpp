@@ -49,6 +49,7 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
   forgive_own_sleep();
   std::visit([this](const auto& e) { on(e); }, event);
   due_ = wake_at();
+  if (due_) due_ = std::max(*due_, now);  // what was slept is forgiven once
   actions_ = nullptr;
 }
 

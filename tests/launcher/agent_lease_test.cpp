@@ -102,6 +102,18 @@ TEST_CASE("agent: one that was stopped for long looks at what it has received be
   CHECK(agent.core.phase() == AgentCore::Phase::Killing);
 }
 
+TEST_CASE("agent: its sleep is forgiven once, whatever it finds when it wakes", "[launcher][unit]") {
+  Agent agent;
+  agent.now += seconds(30);
+  for (int i = 0; i < 3; ++i) agent.tell(Directive::Kind::Wait, 1);
+  agent.step(LinkDown{"closed"});
+  agent.step(WorkerExited{0, {.code = 1}, {}, "", {}});
+  agent.step(WorkerExited{1, {.code = 1}, {}, "", {}});
+  agent.step(AllGone{});
+  agent.wait(seconds(16), false);
+  CHECK(agent.does<Leave>());
+}
+
 TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds", "[launcher][unit]") {
   Agent agent;
   agent.step(StopSignal{SIGTERM});
