@@ -281,8 +281,8 @@ void CoordinatorCore::forget(const Incarnation& incarnation) {
   const auto held = holders_.find(node.state.node_rank);
   const bool was_holder = held != holders_.end() && held->second == incarnation;
   nodes_.erase(incarnation);
-  if (!was_holder) return;
-  holders_.erase(held);
+  if (was_holder) holders_.erase(held);
+  if (!was_holder || challengers_ == 0) return;
   std::vector<Node*> claims;
   for (auto& [other, claimant] : nodes_) {
     if (claimant.holder == incarnation) claims.push_back(&claimant);
@@ -697,7 +697,8 @@ void CoordinatorCore::tell_news() {
           : std::to_string(waited.count()) + " s of " + in_seconds(limit);
   const Directive news = make(Directive::Kind::Wait, "waiting for nodes: " + who_is_missing() + "; " + how_long);
   for (auto& [incarnation, node] : nodes_) {
-    if (!node.cut) send(node, news);
+    const bool was_told_to_stop = node.state.phase != WorkersPhase::Idle;  // has to hear that again, if its link breaks
+    if (!node.cut && !was_told_to_stop) send(node, news);
   }
 }
 

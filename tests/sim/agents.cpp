@@ -60,6 +60,7 @@ void World::carry_out(Process& process, const StartWorkers& action) {
   const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
                                                    : spawn_random_.between(Duration(0), milliseconds(1500));
   process.spawning = true;
+  process.cleared = false;
   process.workers.clear();
   deliver_at(now() + takes, process.index, [this, index = process.index, assignment = action.assignment] {
     spawned(scene_.process(index), assignment);
@@ -70,6 +71,7 @@ void World::spawned(Process& process, const Assignment& assignment) {
   process.spawning = false;
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
+    process.cleared = true;
     trace([&] { return process.config.host + ": its workers could not be started"; });
     invariants_.on_spawn_failed();
     return handle(process, SpawnFailed{"no more processes"});
@@ -95,12 +97,11 @@ void World::carry_out(Process& process, const KillDescendants&) {
 }
 
 void World::carry_out(Process& process, const ClearDescendants&) {
-  process.clearing = true;
   Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 1000 : 20));
   if (process.leftover_stuck) takes += *std::exchange(process.leftover_stuck, std::nullopt);
   deliver_at(now() + takes, process.index, [this, index = process.index] {
     Process& cleared = scene_.process(index);
-    cleared.clearing = false;
+    cleared.cleared = true;
     AllGone event;
     event.words.resize(cleared.workers.size());
     handle(cleared, event);
@@ -120,6 +121,7 @@ std::vector<int> World::exiting_workers(const Process& process) const {
 
 void World::carry_out(Process& process, const Report& action) {
   ++process.reports_sent;
+  invariants_.on_report(process, action.state);
   if (!process.up) return;
   const LinkId link = process.link;
   const auto time = scene_.network.arrival(now(), link, Way::Up);
@@ -269,10 +271,6 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
-    if (process.core.phase() != AgentCore::Phase::Idle && directive.kind == rendezvous::Directive::Kind::Run &&
-        directive.round > process.core.state().round) {
-      coverage_.reached(Branch::RunBeforeIdle);
-    }
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
       event.exiting = exiting_workers(process);

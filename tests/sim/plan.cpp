@@ -147,7 +147,9 @@ void choose_faults(Random& random, Plan& plan) {
   }
   if (kinds.empty()) return;
   const int count = random.pick({1, 2, 3, 5, 8, 12});
-  const milliseconds horizon = random.pick<milliseconds>({seconds(10), seconds(30), seconds(80)});
+  const milliseconds horizon = random.pick<milliseconds>({seconds(5), seconds(20), seconds(60)});
+  milliseconds begin = plan.last_call;  // most of them while there are workers
+  for (const Machine& machine : plan.machines) begin = std::max(begin, machine.starts_at);
   milliseconds last(0);
   for (int i = 0; i < count; ++i) {
     Fault fault =
@@ -155,9 +157,10 @@ void choose_faults(Random& random, Plan& plan) {
     if (ends_the_job(fault) && random.percent(75)) continue;
     // Races need faults close to one another.
     const bool soon = i > 0 && random.percent(40);
+    const bool early = random.percent(25);
     fault.at = soon ? last + any(random, milliseconds(0),
                                  random.pick<milliseconds>({milliseconds(20), seconds(1), seconds(5)}))
-                    : any(random, milliseconds(0), horizon);
+                    : any(random, early ? milliseconds(0) : begin, begin + horizon);
     last = fault.at;
     plan.faults.push_back(fault);
   }

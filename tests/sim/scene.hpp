@@ -70,7 +70,7 @@ struct Process {
   Time started;
 
   bool asleep = false;  // stopped: nothing is handled
-  Time wakes_at, awake_since;
+  Time asleep_since, wakes_at, awake_since;
   std::vector<Task> inbox;
 
   LinkId link = -1;  // the newest that was up
@@ -83,7 +83,7 @@ struct Process {
   Time last_tick;
 
   std::vector<int> workers;  // of the newest round, by local rank
-  bool spawning = false, spawn_fails = false, clearing = false;
+  bool spawning = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;
 
@@ -124,7 +124,8 @@ struct Scene {
   std::deque<Process> processes;
   std::optional<Coordinator> coordinator;
   std::deque<Worker> workers;
-  std::set<int> alive;  // workers that are not reaped
+  std::set<int> alive;     // workers that are not reaped
+  Time network_calm_from;  // of the coordinator's machine
   Time now;
 
   Process& process(int index) { return processes[static_cast<std::size_t>(index)]; }

@@ -38,7 +38,6 @@ class World {
 
   // world.cpp
   void run_until_all_ended();
-  bool all_ended() const;
   Process& start_agent(int machine, int slots, Process::Role role, int variant);
   launcher::AgentConfig config_of(int machine, int slots, Process::Role role, int variant);
   void end_process(Process& process);
@@ -121,6 +120,8 @@ class World {
   Time faults_end_;
   Random spawn_random_, worker_random_, tick_random_;
   bool other_coordinator_ = false;
+  int alive_ = 0;  // agents
+  int events_ = 0;
   int failures_heard_ = 0;
   std::vector<launcher::AgentAction> agent_actions_;
   std::vector<rendezvous::CoordinatorAction> coordinator_actions_;
