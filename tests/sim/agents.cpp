@@ -152,15 +152,18 @@ void World::connect_within(Process& process) {
   Coordinator& coordinator = *scene_.coordinator;
   scene_.network.link(link).agent_id = coordinator.next_agent;
   coordinator.links[coordinator.next_agent++] = link;
-  link_up(process, link);
+  const Duration takes =
+      spawn_random_.percent(80) ? Duration(0) : spawn_random_.between(Duration(0), milliseconds(500));
+  deliver_at(now() + takes, process.index,
+             [this, index = process.index, link] { link_up(scene_.process(index), link); });
 }
 
 void World::connect(Process& process) {
-  process.wait = kShortestWait;
   ++process.tries;
   queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
     try_link(scene_.process(index), number, now() + kTryLimit);
   });
+  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // until a word is heard
 }
 
 void World::try_link(Process& process, int number, Time give_up) {
@@ -230,6 +233,7 @@ void World::link_up(Process& process, LinkId link) {
   ++process.tries;
   ++process.links_made;
   trace([&] { return process.config.host + ": link " + std::to_string(link) + " is up"; });
+  if (scene_.machine(process.machine).links_die_until > now()) cut(link);
   handle(process, LinkUp{});
 }
 
@@ -277,8 +281,19 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
       if (same_epoch && !process.stop_told) process.stop_told = now();
     }
     handle(process, event);
+    repeat_an_old_one(process, directive);
     if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(process, Tick{});
   });
+}
+
+// The link is level-triggered, so this does no harm.
+void World::repeat_an_old_one(Process& process, const rendezvous::Directive& directive) {
+  if (scene_.plan.repeat_percent == 0 || directive.kind == rendezvous::Directive::Kind::Exit) return;
+  if (!process.told.empty() && tick_random_.percent(scene_.plan.repeat_percent)) {
+    const int which = tick_random_.below(static_cast<int>(process.told.size()));
+    handle(process, DirectiveArrived{process.told[static_cast<std::size_t>(which)], {}});
+  }
+  process.told.push_back(directive);
 }
 
 // ---- Words and the end ----

@@ -68,11 +68,14 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
           directive.kind == Directive::Kind::Wait || is_first_run || !directive.reason.empty(),
           "none in a directive of round " + std::to_string(directive.round) + " to " + to.config.host);
   const bool is_own = to.index == scene_.coordinator->process;
+  const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
+  told_[to.index] = directive;
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
   if (directive.kind == Directive::Kind::Run) check_run(to, directive);
   if (directive.kind == Directive::Kind::Stop) {
+    promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
     if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
     const bool for_newcomer = has(directive.reason, " joined") && stopped_at_ == scene_.now;  // else said again
     promise(Promise::SuccessIsKept, !for_newcomer || !has_succeeded(to.index), to.config.host);
@@ -342,8 +345,31 @@ void Invariants::on_stepped() {
   const bool is_crowd = scene_.processes.size() > 200;
   if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping) check_second_signal();
+  for (const int process : known_) {
+    if (!coordinator.core.over() || is_crowd) break;
+    const bool can_hear = process != coordinator.process && broke_.count(process) == 0;
+    promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
+            scene_.process(process).config.host);
+  }
   const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
   promise(Promise::OwnAgentLeavesThen, !coordinator.core.over() || !others_left || own_was_told_, "");
+}
+
+// The one that ends the job: others may only leave it.
+void Invariants::check_second_signal() const {
+  const bool is_second = std::any_of(known_.begin(), known_.end(), [&](int process) {
+    const bool ends_job =
+        has(stop_reason_ + " (", (" received on node " + scene_.process(process).config.host + " (").c_str());
+    return ends_job && states_.at(process).stop_signal == SIGKILL && broke_.count(process) == 0;
+  });
+  const auto members = rounds_.find(scene_.coordinator->core.round());
+  if (!is_second || members == rounds_.end()) return;
+  for (const auto& [process, run] : members->second) {
+    const bool can_hear = known_.count(process) != 0 && broke_.count(process) == 0 && lost_at_.count(process) == 0;
+    promise(Promise::SecondSignalKills, !can_hear || told_.at(process).stop_signal == SIGKILL,
+            scene_.process(process).config.host);
+  }
 }
 
 bool Invariants::has_succeeded(int process) const {
@@ -391,8 +417,17 @@ void Invariants::check_nobody_forgotten() const {
 // ---- Agents ----
 
 void Invariants::on_report(const Process& process, const rendezvous::AgentState& state) const {
+  for (const rendezvous::WorkerFailure& failure : state.failures) {
+    if (failure.pid == 0) continue;
+    const Worker& worker = scene_.worker(failure.pid - 1000);
+    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, named(worker));
+    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, named(worker));
+  }
   const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
   if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
+  for (const int id : process.workers) {
+    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
+  }
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
     promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));
@@ -433,7 +468,7 @@ void Invariants::on_started(const Process& process) {
     const bool slept = gone.asleep || gone.awake_since + scene_.plan.lost_after > when;
     if (!gone.alive || slept || gone.workers.empty() || newest_act(gone) == Time()) continue;
     const Worker& one = scene_.worker(gone.workers.front());
-    if (one.round + 1 != process.core.state().round || newest_act(gone) + scene_.plan.lost_after < when) continue;
+    if (one.round + 1 != process.core.state().round || newest_act(gone) > when) continue;
     const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
     coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
   }

@@ -16,11 +16,11 @@ namespace ddp::sim {
 // clang-format off
 enum class Promise {
   RanksAreExact, RoleRanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
-  StrangersStayOut, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
-  NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
+  StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
+  NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
   CauseIsFirst, CauseGivesCode, ReasonsAreGiven,
-  SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
+  SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, EndIsTold, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing,
@@ -37,6 +37,8 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A node that stays keeps its node rank; seats that close up keep their order.",
   "A round has between min and max nodes.",
   "An agent of another job shape never gets a seat.",
+  "A lost node that comes back with workers is told to kill them.",
+  "When a user has signalled twice, all nodes are told to kill their workers.",
   "A first round with fewer nodes than max opens after last call.",
   "A job gives up waiting for its first nodes after join_timeout.",
   "In an elastic job a node that waits gets a free seat at once, while no node has succeeded.",
@@ -44,6 +46,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A worker is started only in the newest round that its agent was told of.",
   "A node starts round r+1 only after all of its workers of round r are reaped.",
   "Idle is reported when every process is reaped, or was found to be unkillable.",
+  "An agent reports success if all workers exited with 0, and what it ended as ddprun's doing.",
   "An agent whose guardian is gone starts no worker.",
   "When the first worker of a round starts, none of an older round acts on any node.",
   "A slot (node rank, local rank) has at most one incarnation that acts.",
@@ -60,6 +63,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "Nobody leaves with code 0 unless all workers of the last round exited with 0.",
   "Nobody leaves with code 0 and a process behind.",
   "A job without faults succeeds in its first full round, with code 0 on all nodes.",
+  "When the job is over all nodes with a link are told at once, but for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
   "The coordinator's own agent leaves after all that can hear it, or after its deadline.",
   "The coordinator's own agent is told to leave once all others have left or are lost.",
@@ -128,6 +132,7 @@ class Invariants {
   void check_quiet() const;
   void check_nobody_forgotten() const;
   void check_free_seats() const;
+  void check_second_signal() const;
   bool has_succeeded(int process) const;
   void check_success(const std::string& who);
   bool acts_against_orders(const Worker& worker) const;
@@ -151,6 +156,7 @@ class Invariants {
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // of the newest round that was stopped
   Time stopped_at_;
+  std::map<int, rendezvous::Directive> told_;     // by process: the newest
   std::set<int> must_stop_;                       // processes that were told so
   std::set<int> heard_the_end_;                   // processes
   bool own_was_told_ = false;                     // of the end

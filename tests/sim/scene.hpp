@@ -76,7 +76,7 @@ struct Process {
   LinkId link = -1;  // the newest that was up
   bool up = false;
   int tries = 0;  // of the connector; an older one is void
-  Duration wait{};
+  Duration wait = milliseconds(50);
 
   std::optional<Time> timer;
   int ticks_at_once = 0;
@@ -86,6 +86,7 @@ struct Process {
   bool spawning = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;
+  std::vector<rendezvous::Directive> told;  // if they are repeated
 
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
@@ -113,6 +114,7 @@ struct Coordinator {
 
 struct MachineState {
   Time frozen_until;
+  Time links_die_until;
   bool powered = true;
   Time calm_from;  // the trouble that faults make here is over, and what follows from it
 };

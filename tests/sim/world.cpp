@@ -225,6 +225,15 @@ void World::freeze(int machine, Time until) {
 
 // ---- Faults ----
 
+void World::cut(LinkId id) {
+  Random random(scene_.plan.seed, {7, id});
+  scene_.network.link(id).cut = true;
+  queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
+            [this, id] { break_agents_end(id, "Connection reset by peer"); });
+  queue_.at(now() + random.between(Duration(0), seconds(1)),
+            [this, id] { break_coordinators_end(id, "Connection reset by peer"); });
+}
+
 // What follows from it may go on for a while: silence is noticed late.
 void World::disturb(int machine, Duration lasting) {
   if (machine >= static_cast<int>(scene_.machines.size())) return;
@@ -307,14 +316,12 @@ void World::happen(const Fault& fault) {
       [[fallthrough]];
     case FaultKind::LinkCut:
       disturb(fault.machine, seconds(2));
-      if (const LinkId cut = link(); cut >= 0) {
-        Random random(scene_.plan.seed, {7, cut});
-        scene_.network.link(cut).cut = true;
-        queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
-                  [this, cut] { break_agents_end(cut, "Connection reset by peer"); });
-        queue_.at(now() + random.between(Duration(0), seconds(1)),
-                  [this, cut] { break_coordinators_end(cut, "Connection reset by peer"); });
-      }
+      if (const LinkId id = link(); id >= 0) cut(id);
+      break;
+    case FaultKind::LinksDie:
+      disturb(fault.machine, fault.lasting);
+      scene_.machine(fault.machine).links_die_until = now() + fault.lasting;
+      if (const LinkId id = link(); id >= 0) cut(id);
       break;
     case FaultKind::HalfOpen:
       disturb(fault.machine, scene_.plan.lost_after);

@@ -47,6 +47,7 @@ class World {
   void wake(Process& process);
   void freeze(int machine, Time until);
   void happen(const Fault& fault);
+  void cut(LinkId id);
   void disturb(int machine, Duration lasting);
   Process* agent_on(int machine);
 
@@ -89,6 +90,7 @@ class World {
   void beat_arrives(LinkId link);
   void note_failures(const Process& process, const rendezvous::AgentState& state);
   void answer_as_other_coordinator(LinkId link, const rendezvous::AgentState& state);
+  void repeat_an_old_one(Process& process, const rendezvous::Directive& directive);
   void directive_arrives(LinkId link, const rendezvous::Directive& directive);
 
   // workers.cpp
