@@ -52,6 +52,19 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   });
 }
 
+namespace {
+
+// Those that came by themselves first.
+std::vector<WorkerFailure> worth_telling(std::vector<WorkerFailure> failures, std::size_t nodes) {
+  const std::size_t limit = std::max(kFailuresToldEach, kFailuresTold / std::max<std::size_t>(nodes, 1));
+  std::stable_partition(failures.begin(), failures.end(), [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
+  if (failures.size() > limit) failures.resize(limit);
+  for (WorkerFailure& failure : failures) failure.stderr_tail.clear();
+  return failures;
+}
+
+}  // namespace
+
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
   now_ = now;
   actions_ = &actions;
@@ -390,13 +403,12 @@ void CoordinatorCore::on_round_report(const Node& node) {
 // Reports repeat what is known, and know more each time: the last words of a worker come after its death.
 void CoordinatorCore::note_failures(const Node& node) {
   for (const WorkerFailure& failure : node.state.failures) {
-    const auto known = std::find_if(failures_.begin(), failures_.end(), [&](const KnownFailure& f) {
-      return f.node == node.state.incarnation && f.failure.local_rank == failure.local_rank;
-    });
-    if (known != failures_.end()) {
-      known->failure = failure;
-    } else {
+    const auto [known, is_new] =
+        failure_of_.emplace(std::pair(node.state.incarnation, failure.local_rank), failures_.size());
+    if (is_new) {
       failures_.push_back({node.state.incarnation, now_, failure});
+    } else {
+      failures_[known->second].failure = failure;
     }
   }
 }
@@ -521,6 +533,7 @@ void CoordinatorCore::open_round() {
   ++job_.round;
   job_.phase = Phase::Opening;
   failures_.clear();
+  failure_of_.clear();
   losses_.clear();
   stop_ = {};
   stop_gathering();
@@ -620,7 +633,7 @@ void CoordinatorCore::after_stop() {
     const bool too_late = known.seen > failures_.front().seen + kCauseWindow;
     if (too_late) failures.back().already_exiting = false;
   }
-  exit.failures = failures;
+  exit.failures = worth_telling(failures, nodes_.size());
   const bool unkillable = std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
     return entry.second.seat >= 0 && !entry.second.state.unkillable.empty();
   });

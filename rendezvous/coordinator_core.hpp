@@ -28,6 +28,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct CoordinatorConfig {
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // without a word
 };
 
+// How many failures all nodes together are told of, and one at least: what thousands of workers say to thousands of
+// nodes fits into no memory. (The cause is told apart.)
+inline constexpr std::size_t kFailuresTold = 4096, kFailuresToldEach = 32;
 // Who waits is told for whom this often.
 inline constexpr std::chrono::seconds kBetweenNews{5};
 // A node that died brings down workers of others, and their reports may come before its link is seen to break.
@@ -220,10 +224,11 @@ class CoordinatorCore {
   Job job_;
   std::map<Incarnation, Node> nodes_;
   std::map<AgentId, Incarnation> links_;
-  std::map<int, Incarnation> holders_;  // of node ranks, if those are given
-  int challengers_ = 0;                 // nodes that claim a rank that is held
-  std::vector<KnownFailure> failures_;  // of this round's workers, in order of arrival
-  std::vector<Loss> losses_;            // of this round's members
+  std::map<int, Incarnation> holders_;                             // of node ranks, if those are given
+  int challengers_ = 0;                                            // nodes that claim a rank that is held
+  std::vector<KnownFailure> failures_;                             // of this round's workers, in order of arrival
+  std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // by node and local rank: where it is in failures_
+  std::vector<Loss> losses_;                                       // of this round's members
   Stop stop_;
   std::optional<Directive> exit_;  // once over
   int arrivals_ = 0;

@@ -122,7 +122,7 @@ struct Directive {
   int exit_code = 0;                    // Exit
   std::string reason;                   // in words, for the user
   std::optional<WorkerFailure> cause;   // the failure that decided it, if one did
-  std::vector<WorkerFailure> failures;  // Exit: all failures of the last round, the cause among them
+  std::vector<WorkerFailure> failures;  // Exit: of the last round; of many, those that came by themselves
   bool operator==(const Directive&) const = default;
 };
 
