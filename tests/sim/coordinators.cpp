@@ -87,7 +87,7 @@ void World::beat_arrives(LinkId id) {
   deliver(scene_.coordinator->process, [this, id] {
     const Link& link = scene_.network.link(id);
     if (!link.coordinator_open) return;
-    invariants_.on_beat(scene_.process(link.process));
+    invariants_.on_beat(scene_.process(link.process), id);
     handle(AgentBeat{link.agent_id});
   });
 }

@@ -36,6 +36,7 @@ auto found(const Map& map, const Key& key) {
 // ---- The coordinator ----
 
 void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
+  if (found(reported_, from.index).value_or(link) > link) return;  // it has a newer one
   if (!state.stopped_because.empty()) {
     const bool is_new_link = found(reported_, from.index) != link;
     lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
@@ -58,6 +59,10 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   }
 }
 
+void Invariants::on_beat(const Process& from, LinkId link) {
+  if (found(reported_, from.index) == link) heard_[from.index] = scene_.now;
+}
+
 void Invariants::on_link_broke(const Process& of, LinkId link) {
   if (found(reported_, of.index) == link) broke_[of.index] = scene_.now;
 }
@@ -70,6 +75,9 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   const bool is_own = to.index == scene_.coordinator->process;
   const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
   told_[to.index] = directive;
+  const std::size_t nodes = scene_.processes.size();
+  promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
+          "told of too many failures");
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
@@ -345,7 +353,7 @@ void Invariants::on_stepped() {
   const bool is_crowd = scene_.processes.size() > 200;
   if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
-  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping) check_second_signal();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
   for (const int process : known_) {
     if (!coordinator.core.over() || is_crowd) break;
     const bool can_hear = process != coordinator.process && broke_.count(process) == 0;

@@ -94,7 +94,7 @@ class Invariants {
 
   // The coordinator, and what its driver saw and did.
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
-  void on_beat(const Process& from) { heard_[from.index] = scene_.now; }
+  void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
   void on_sent(const Process& to, const rendezvous::Directive& directive);
   void on_not_sent(int agent, const rendezvous::Directive& directive);  // its link is gone

@@ -183,7 +183,7 @@ Plan make_plan(std::uint64_t seed) {
   return plan;
 }
 
-Plan make_crowd(int agents) {
+Plan make_crowd(int agents, bool fails) {
   Plan plan;
   Random random(1);
   choose_world(random, plan);
@@ -195,7 +195,9 @@ Plan make_crowd(int agents) {
   plan.delay = milliseconds(1);
   plan.late = milliseconds(0);
   plan.extra_ticks = plan.repeat_percent = plan.slow_percent = plan.deaf_percent = plan.big_percent = 0;
-  plan.work_least = plan.work_most = seconds(2);
+  plan.unmoved_percent = 0;
+  plan.work_least = plan.work_most = seconds(5);
+  if (fails) plan.faults.push_back({.at = seconds(3), .kind = FaultKind::WorkerExits, .machine = 1, .number = 7});
   return plan;
 }
 

@@ -85,8 +85,8 @@ struct Plan {
 };
 
 Plan make_plan(std::uint64_t seed);
-// n agents that come within a second, and nothing goes wrong.
-Plan make_crowd(int agents);
+// n agents that come within a second. One worker fails, if that is wanted, and all others of it.
+Plan make_crowd(int agents, bool fails);
 
 // From the last fault on, a run takes no longer than this.
 milliseconds time_to_end(const Plan& plan);

@@ -115,7 +115,8 @@ void World::reap(int id) {
   worker.reaped = true;
   scene_.alive.erase(id);
   mark(6, id);
-  if (!worker.status.success()) tell_peers(worker);
+  const bool is_crowd = scene_.processes.size() > 200;  // there one is enough to tell them all
+  if (!worker.status.success() && (!is_crowd || worker.why == Why::Own)) tell_peers(worker);
   deliver(worker.process, [this, id] {
     const Worker& dead = scene_.worker(id);
     Process& process = scene_.process(dead.process);
