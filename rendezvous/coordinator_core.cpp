@@ -127,7 +127,7 @@ void CoordinatorCore::on(const AgentReported& event) {
 void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
   if (const std::string reason = why_not(state); !reason.empty()) return refuse(event.agent, reason);
-  if (over()) {
+  if (over() && state.incarnation != config_.own_incarnation) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
   }
@@ -143,6 +143,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     if (!nodes_.contains(state.incarnation)) return;
   }
   count(node);
+  if (over()) return farewell();  // the last to come, and still the last to go
   if (!is_own(node) && !next_look_) next_look_ = now_ + kBetweenLooks;
   if (state.phase == WorkersPhase::Idle) {
     const bool is_spare = job_.phase != Phase::Gathering && present_ >= config_.job.max_nodes;

@@ -76,6 +76,21 @@ TEST_CASE("coordinator: no round without its own agent, even if it is the last t
   CHECK(job.told(2).assignment.node_rank == 1);
 }
 
+TEST_CASE("coordinator: its own agent is the last to go, even if it is the last to come", "[rendezvous][unit]") {
+  Job job;
+  job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 2};
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
+  AgentState stopped = job.on("b");
+  stopped.stop_signal = SIGINT;
+  job.report(2, stopped);
+  REQUIRE(job.told(2).kind == Directive::Kind::Exit);
+  job.report(1, job.on("a"));
+  CHECK(job.told(1).kind == Directive::Kind::Wait);
+  stopped.left = true;
+  job.report(2, stopped);
+  CHECK(job.told(1).kind == Directive::Kind::Exit);
+}
+
 TEST_CASE("coordinator: a node that killed its workers explains its peers' failures, whoever is heard of first",
           "[rendezvous][unit]") {
   Job job;
