@@ -581,7 +581,7 @@ void Invariants::at_end() {
     const int directives = process.directives_got, links = process.links_made;
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
-    const int reports = process.reports_sent;
+    const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
     promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
             host + " sent " + std::to_string(reports));
     if (scene_.plan.faults.empty() && process.links_made > 0) {
