@@ -70,7 +70,6 @@ class Coverage {
     ++agent_[event.index()][static_cast<std::size_t>(phase)];
   }
   void reached(Branch branch) { ++branches_[static_cast<std::size_t>(branch)]; }
-  std::uint64_t times(Branch branch) const { return branches_[static_cast<std::size_t>(branch)]; }
 
   void add(const Coverage& other);
   void print() const;
@@ -81,7 +80,6 @@ class Coverage {
   std::uint64_t events = 0, rounds = 0, workers = 0;
   // From the last act of a lost node's workers to its being counted as lost; and to the next round's first start.
   std::chrono::milliseconds least_margin_cut{1 << 30}, least_margin_silence{1 << 30}, least_margin_round{1 << 30};
-  double most_messages_per_join = 0;
 
  private:
   static constexpr std::size_t kCoordinatorEvents = std::variant_size_v<rendezvous::CoordinatorEvent>;

@@ -67,7 +67,6 @@ struct Process {
   launcher::AgentConfig config;
   launcher::AgentCore core;
   bool alive = true;
-  Time started;
 
   bool asleep = false;  // stopped: nothing is handled
   Time asleep_since, wakes_at, awake_since;
@@ -92,7 +91,6 @@ struct Process {
   std::vector<int> users_signals;
   std::optional<Time> stop_told;  // the coordinator's Stop arrived, and it is not idle yet
   std::optional<launcher::Leave> left;
-  Time ended;
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };
 

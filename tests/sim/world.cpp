@@ -2,7 +2,6 @@
 #include "tests/sim/world.hpp"
 
 #include <algorithm>
-#include <csignal>
 #include <exception>
 
 namespace ddp::sim {
@@ -120,7 +119,6 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   Process& process = scene_.processes.emplace_back(index, machine, config_of(machine, slots, role, variant));
   ++alive_;
   process.role = role;
-  process.started = now();
   mark(1, index, machine);
   trace([&] { return process.config.host + " starts, " + std::to_string(slots) + " workers"; });
   if (has_coordinator) {
@@ -138,7 +136,6 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
 void World::end_process(Process& process) {
   if (process.alive) --alive_;
   process.alive = false;
-  process.ended = now();
   process.inbox.clear();
   ++process.tries;
   if (process.link >= 0) close_agents_end(process.link);
@@ -220,172 +217,6 @@ void World::freeze(int machine, Time until) {
   scene_.machine(machine).frozen_until = std::max(scene_.machine(machine).frozen_until, until);
   for (Process& process : scene_.processes) {
     if (process.machine == machine) sleep(process, until);
-  }
-}
-
-// ---- Faults ----
-
-void World::cut(LinkId id) {
-  Random random(scene_.plan.seed, {7, id});
-  scene_.network.link(id).cut = true;
-  queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
-            [this, id] { break_agents_end(id, "Connection reset by peer"); });
-  queue_.at(now() + random.between(Duration(0), seconds(1)),
-            [this, id] { break_coordinators_end(id, "Connection reset by peer"); });
-}
-
-// What follows from it may go on for a while: silence is noticed late.
-void World::disturb(int machine, Duration lasting) {
-  if (machine >= static_cast<int>(scene_.machines.size())) return;
-  Time& calm = scene_.machine(machine).calm_from;
-  calm = std::max(calm, now() + lasting + 2 * scene_.plan.lost_after + seconds(10));
-}
-
-void World::happen(const Fault& fault) {
-  scene_.now = now();
-  mark(4, static_cast<int>(fault.kind), fault.machine);
-  trace([&] {
-    return "FAULT " + name_of(fault.kind) + " on machine " + std::to_string(fault.machine) + ", " +
-           std::to_string(fault.lasting.count()) + " ms, " + std::to_string(fault.number);
-  });
-  Process* const agent = agent_on(fault.machine);
-  Worker* const worker = worker_on(fault.machine, fault.worker);
-  const int next_machine = static_cast<int>(std::max(scene_.machines.size(), scene_.plan.machines.size()));
-  const auto link = [&] { return agent && agent->up && !scene_.network.link(agent->link).local ? agent->link : -1; };
-  switch (fault.kind) {
-    case FaultKind::WorkerExits:
-      if (worker && worker->acts) begin_to_die(*worker, {.code = fault.number}, Why::Own, worker->id);
-      break;
-    case FaultKind::WorkerCrashes:
-      if (worker && worker->acts) begin_to_die(*worker, {.signal = fault.number}, Why::Own, worker->id);
-      break;
-    case FaultKind::WorkerHangs:
-      if (worker && worker->acts) hang_until_watchdog(*worker, worker->id);
-      break;
-    case FaultKind::WorkerStuck:
-      if (worker && worker->acts) {
-        worker->stuck_until = std::max(worker->stuck_until.value_or(now()), now() + fault.lasting);
-        faults_end_ = std::max(faults_end_, *worker->stuck_until);
-        hang_until_watchdog(*worker, worker->id);
-      }
-      break;
-    case FaultKind::LeftoverStuck:
-      if (agent) agent->leftover_stuck = fault.lasting;
-      break;
-    case FaultKind::SpawnFails:
-      if (agent) agent->spawn_fails = true;
-      break;
-    case FaultKind::StoreFails:
-      if (scene_.coordinator) scene_.coordinator->store_fails = true;
-      break;
-    case FaultKind::StoreIsLate:
-      if (scene_.coordinator) scene_.coordinator->store_late = fault.lasting;
-      break;
-    case FaultKind::AgentKilled:
-      disturb(fault.machine, Duration(0));
-      if (agent) kill_agent(*agent);
-      break;
-    case FaultKind::GuardianKilled:
-      disturb(fault.machine, Duration(0));
-      if (agent) {
-        deliver(agent->index, [this, agent] {
-          coverage_.reached(Branch::GuardianGone);
-          agent->guardian_gone = true;
-          handle(*agent, launcher::GuardianGone{});
-        });
-      }
-      break;
-    case FaultKind::PowerLoss:
-      disturb(fault.machine, Duration(0));
-      if (agent) lose_power(fault.machine);
-      break;
-    case FaultKind::AgentStopped:
-      disturb(fault.machine, fault.lasting);
-      if (agent) sleep(*agent, now() + fault.lasting);
-      break;
-    case FaultKind::HostFrozen:
-      disturb(fault.machine, fault.lasting);
-      if (agent) freeze(fault.machine, now() + fault.lasting);
-      break;
-    case FaultKind::LinkFlaps:
-      for (int i = 1; i < fault.number; ++i) {
-        Fault again = fault;
-        again.kind = FaultKind::LinkCut;
-        queue_.at(now() + i * fault.lasting, [this, again] { happen(again); });
-      }
-      [[fallthrough]];
-    case FaultKind::LinkCut:
-      disturb(fault.machine, seconds(2));
-      if (const LinkId id = link(); id >= 0) cut(id);
-      break;
-    case FaultKind::LinksDie:
-      disturb(fault.machine, fault.lasting);
-      scene_.machine(fault.machine).links_die_until = now() + fault.lasting;
-      if (const LinkId id = link(); id >= 0) cut(id);
-      break;
-    case FaultKind::HalfOpen:
-      disturb(fault.machine, scene_.plan.lost_after);
-      if (const LinkId half = link(); half >= 0) {
-        auto& vanishes = scene_.network.link(half).vanishes;
-        if (fault.number != ToAgent) vanishes[0] = true;
-        if (fault.number != ToCoordinator) vanishes[1] = true;
-        // The agent goes on sending, and may be told by a firewall.
-        Random random(scene_.plan.seed, {8, half});
-        if (random.percent(40)) {
-          queue_.at(now() + random.between(milliseconds(100), seconds(20)),
-                    [this, half] { break_agents_end(half, "Connection timed out"); });
-        }
-      }
-      break;
-    case FaultKind::Partition:
-      disturb(fault.machine, fault.lasting);
-      if (fault.machine == 0) scene_.network_calm_from = scene_.machine(0).calm_from;
-      scene_.network.block(fault.machine, static_cast<Lost>(fault.number), now() + fault.lasting);
-      break;
-    case FaultKind::UserStopsTwice: {
-      Fault again = fault;
-      again.kind = FaultKind::UserStops;
-      queue_.at(now() + fault.lasting, [this, again] { happen(again); });
-      [[fallthrough]];
-    }
-    case FaultKind::UserStops:
-      if (agent) {
-        deliver(agent->index, [this, agent, signal = fault.number] {
-          if (!agent->user_stopped) agent->user_stopped = now();
-          agent->users_signals.push_back(signal);
-          if (agent->users_signals.size() > 1) coverage_.reached(Branch::SecondSignal);
-          handle(*agent, launcher::StopSignal{signal});
-        });
-      }
-      break;
-    case FaultKind::AgentStarts:
-      start_agent(next_machine, 1 + fault.worker % 3, Process::Role::Wanted, 0);
-      break;
-    case FaultKind::AgentReplaced:
-      disturb(fault.machine, fault.lasting);
-      if (agent) kill_agent(*agent);
-      if (!agent || fault.machine == 0) break;
-      queue_.at(now() + fault.lasting, [this, fault] {
-        start_agent(fault.machine, scene_.plan.machines[static_cast<std::size_t>(fault.machine)].slots,
-                    Process::Role::Wanted, 0);
-      });
-      faults_end_ = std::max(faults_end_, now() + fault.lasting);
-      break;
-    case FaultKind::RankTaken:
-      start_agent(next_machine, 1, Process::Role::RankTaken, fault.worker);
-      break;
-    case FaultKind::ShapeDiffers:
-      start_agent(next_machine, 1, Process::Role::ShapeDiffers, fault.number);
-      break;
-    case FaultKind::SecretDiffers:
-      start_agent(next_machine, 1, Process::Role::SecretDiffers, 0);
-      break;
-    case FaultKind::OtherCoordinator:
-      if (!scene_.coordinator || !scene_.coordinator->alive) break;
-      disturb(0, fault.lasting);
-      kill_agent(scene_.process(scene_.coordinator->process));
-      queue_.at(now() + fault.lasting, [this] { other_coordinator_ = true; });
-      break;
   }
 }
 

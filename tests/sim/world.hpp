@@ -2,7 +2,8 @@
 // A whole job in one thread: the two cores, drivers for them that do what agent.cpp and coordinator.cpp do, workers,
 // and a plan's faults. A run is a function of its plan: the same plan gives the same trace, bit for bit.
 //
-//     world.cpp         time, processes that start, sleep and end, faults
+//     world.cpp         time, processes that start, sleep and end
+//     faults.cpp        what is done to them
 //     agents.cpp        an agent's driver, its workers' starts and its link
 //     coordinators.cpp  the coordinator's driver
 //     workers.cpp       how workers live and die
@@ -46,10 +47,12 @@ class World {
   void sleep(Process& process, Time until);
   void wake(Process& process);
   void freeze(int machine, Time until);
+  Process* agent_on(int machine);
+
+  // faults.cpp
   void happen(const Fault& fault);
   void cut(LinkId id);
   void disturb(int machine, Duration lasting);
-  Process* agent_on(int machine);
 
   // agents.cpp
   void handle(Process& process, const launcher::AgentEvent& event);
