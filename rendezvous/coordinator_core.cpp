@@ -366,7 +366,10 @@ void CoordinatorCore::on_stop_signal(Node& node) {
     if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);
     return;
   }
-  const int others = (node.seat >= 0 ? present_ - 1 : present_) + spares_ - static_cast<int>(node.spare);
+  const auto others = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const Node& other = entry.second;
+    return &other != &node && !other.leaving && (other.seat >= 0 || other.spare);
+  });
   const bool may_leave = elastic() && !is_own(node) && (node.seat < 0 || others >= config_.job.min_nodes);
   const bool has_workers = node.seat >= 0 && (job_.phase != Phase::Gathering);
   if (!may_leave) {

@@ -118,6 +118,25 @@ TEST_CASE("coordinator: a node that leaves explains its peers' failures", "[rend
   CHECK(job.told(2).kind == Directive::Kind::Exit);
 }
 
+TEST_CASE("coordinator: two nodes that leave at once end a job that needs one of them", "[rendezvous][unit]") {
+  Job job;
+  job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 3};
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});
+  job.report(1, job.on("a"));
+  job.report(2, job.on("b"));
+  job.step(StoreOpened{1, "", 1});
+  job.report(3, job.on("c"));
+  job.report(1, job.on("a"));
+  job.report(2, job.on("b"));
+  job.step(StoreOpened{2, "", 1});
+  for (const auto& [link, host] : {std::pair(2, "b"), std::pair(3, "c")}) {
+    AgentState leaving = job.on(host, WorkersPhase::Running);
+    leaving.stop_signal = SIGTERM;
+    job.report(link, leaving);
+  }
+  CHECK(job.told(1).reason == "SIGTERM received on node c");
+}
+
 TEST_CASE("coordinator: a lost node that comes back kills what it still runs", "[rendezvous][unit]") {
   Job job;
   job.start();
