@@ -146,8 +146,14 @@ void CoordinatorCore::welcome(const AgentReported& event) {
   if (over()) return farewell();  // the last to come, and still the last to go
   if (!is_own(node) && !next_look_) next_look_ = now_ + kBetweenLooks;
   if (state.phase == WorkersPhase::Idle) {
-    const bool is_spare = job_.phase != Phase::Gathering && present_ >= config_.job.max_nodes;
-    send(node, make(Directive::Kind::Wait, is_spare ? kSpare : ""));
+    std::string why;
+    if (!node.holder.empty()) {
+      why = "node rank " + std::to_string(state.node_rank) + " is held by node " + named(nodes_.at(node.holder)) +
+            ", which may be gone: waiting for a word from it";
+    } else if (job_.phase != Phase::Gathering && present_ >= config_.job.max_nodes) {
+      why = kSpare;
+    }
+    send(node, make(Directive::Kind::Wait, why));
   } else {  // was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
     stop.stop_signal = SIGKILL;  // the others may be running already

@@ -93,7 +93,7 @@ bool family_is_missing(const Address& address, int error) {
     case EADDRINUSE: {
       const std::string owner = port == 0 ? "" : port_owner(port);
       message += "port " + std::to_string(port) + " is taken" + (owner.empty() ? "" : " by " + owner) +
-                 "; choose another port, or 0 for a free one";
+                 "; choose another port";
       throw AddressInUse(ErrorCode::System, message);
     }
     case EACCES:
