@@ -23,6 +23,7 @@
 #include "launcher/process_tree.hpp"
 #include "launcher/random_id.hpp"
 #include "launcher/spawner.hpp"
+#include "launcher/stream_route.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/file_limit.hpp"
@@ -59,13 +60,14 @@ class Agent {
   Agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded)
       : config_(config),
         log_(output_, log_level),
-        attempts_(config.log_dir, config.job.id),
+        output_([this](const std::string& line) { log_.warning(line); }),
+        attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning(line); }),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
         coordination_(config, incarnation_, [this](const std::string& line) { log_.warning(line); }),
         core_({.job = config.job,
                .incarnation = incarnation_,
-               .host = host_name(),
+               .host = host_,
                .addresses = rendezvous::own_addresses(),
                .node_rank = config.node_rank,
                .role = config.role,
@@ -264,13 +266,19 @@ class Agent {
       for (const int fd : ends_of_workers) close(fd);
     };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
+    stderr_logs_.clear();
+    const int attempt = core_.state().round - 1;
     try {
+      filter_lines(attempt);
       for (int i = 0; i < config_.workers; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
         worker.incarnation = random_id();
-        worker.error_file = attempts_.error_file(core_.state().round - 1, i);
-        const auto ends = output_.open_worker(i, config_.workers == 1);
-        ends_of_workers.insert(ends_of_workers.end(), {ends.stdout_fd, ends.stderr_fd});
+        const std::string folder = attempts_.of_worker(attempt, i);
+        worker.error_file = folder.empty() ? "" : folder + "/error.json";
+        const StreamOwner owner = {config_.role, host_, i, assignment.base_rank + i, config_.workers, folder};
+        for (const Console console : {Console::Stdout, Console::Stderr}) {
+          ends_of_workers.push_back(output_.open_stream(route_stream(config_.logs, owner, console)));
+        }
         WorkerCommand command;
         command.path = config_.program.path;
         command.arguments = worker_command(config_, i);
@@ -281,8 +289,8 @@ class Agent {
         // One reader for a terminal: local rank 0 of node 0. A file or pipe is everybody's, as with torchrun.
         const bool reads = !stdin_is_terminal || (i == 0 && assignment.node_rank == 0);
         command.stdin_fd = reads ? STDIN_FILENO : -1;
-        command.stdout_fd = ends.stdout_fd;
-        command.stderr_fd = ends.stderr_fd;
+        command.stdout_fd = ends_of_workers.end()[-2];
+        command.stderr_fd = ends_of_workers.end()[-1];
         command.open_files = inherited_files_;
         commands.push_back(std::move(command));
       }
@@ -296,6 +304,19 @@ class Agent {
     log_.info("round " + std::to_string(core_.state().round) + ": started " + std::to_string(workers_.size()) +
               " workers of " + config_.program.name + "; store at " + assignment.master_addr + ":" +
               std::to_string(assignment.master_port));
+  }
+
+  void filter_lines(int attempt) {
+    const LogConfig& logs = config_.logs;
+    if (logs.stdout_filters.empty() && logs.stderr_filters.empty()) return;
+    const std::string folder = attempts_.of_attempt(attempt);
+    if (folder.empty()) return;
+    if (!logs.stdout_filters.empty()) {
+      output_.filter_lines(Console::Stdout, folder + "/filtered_stdout.log", logs.stdout_filters);
+    }
+    if (!logs.stderr_filters.empty()) {
+      output_.filter_lines(Console::Stderr, folder + "/filtered_stderr.log", logs.stderr_filters);
+    }
   }
 
   void carry_out(const SignalWorkers& action) {
@@ -331,18 +352,27 @@ class Agent {
   }
 
   void all_gone() {
-    const auto tails = output_.end_round(kDrainDeadline);
+    auto last_words = output_.end_round(kDrainDeadline);
+    last_words.resize(workers_.size());
     AllGone event;
     event.words.resize(workers_.size());
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       event.words[i].message = read_error_file(workers_[i].error_file);
-      if (i < tails.size()) event.words[i].stderr_tail = tails[i];
+      event.words[i].stderr_tail = last_words[i].lines;
+      stderr_logs_.push_back(last_words[i].log);
     }
     workers_.clear();
     handle(event);
   }
 
-  void carry_out(const Report& action) { link_->send(action.state); }
+  void carry_out(const Report& action) {
+    rendezvous::AgentState state = action.state;
+    for (rendezvous::WorkerFailure& failure : state.failures) {
+      const auto index = static_cast<std::size_t>(failure.local_rank);
+      if (index < stderr_logs_.size()) failure.stderr_log = stderr_logs_[index];
+    }
+    link_->send(state);
+  }
 
   void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
 
@@ -375,8 +405,9 @@ class Agent {
   const LaunchConfig& config_;
   const std::string incarnation_ = random_id();
   const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
+  const std::string host_ = host_name();
+  Log log_;  // writes to output_, whose last warnings go to it: so it lives longer
   Output output_;
-  Log log_;
   AttemptFolder attempts_;
   Environment inherited_;
   std::optional<std::string> visible_gpus_;
@@ -392,7 +423,8 @@ class Agent {
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
-  std::vector<Worker> workers_;  // of the current round, by local rank
+  std::vector<Worker> workers_;           // of the current round, by local rank
+  std::vector<std::string> stderr_logs_;  // theirs once they are gone; files that have all of it, or empty
   std::optional<Spawned> spawned_;
   bool clearing_ = false;
   std::optional<int> exit_code_;
