@@ -17,6 +17,7 @@
 #include "launcher/attempt_folder.hpp"
 #include "launcher/coordination.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
 #include "launcher/output.hpp"
@@ -57,14 +58,17 @@ ExitStatus status_of(const siginfo_t& info) {
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded)
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded)
       : config_(config),
-        log_(output_, log_level),
-        output_([this](const std::string& line) { log_.warning(line); }),
-        attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning(line); }),
+        log_(output_, log, host_),
+        output_([this](const std::string& line) { log_.warning("output_lost", line); }),
+        attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); }),
+        events_(
+            {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
+            [this](std::string line) { output_.write_event(std::move(line)); }),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
-        coordination_(config, incarnation_, [this](const std::string& line) { log_.warning(line); }),
+        coordination_(config, incarnation_, [this](const std::string& line) { log_.warning("coordinator", line); }),
         core_({.job = config.job,
                .incarnation = incarnation_,
                .host = host_,
@@ -77,6 +81,7 @@ class Agent {
                .shutdown_timeout = config.shutdown_timeout}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd) {
+    if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
   }
 
@@ -92,6 +97,7 @@ class Agent {
  private:
   struct Worker {
     pid_t pid = 0;
+    int rank = 0;
     bool reaped = false;
     std::string incarnation;
     std::string error_file;
@@ -195,8 +201,10 @@ class Agent {
     }
     event.status = status;
     if (!status.success()) event.exiting = exiting_workers();
-    log_.info("worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
-              in_words(status));
+    log_.info(
+        "worker_exited",
+        "worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " + in_words(status),
+        worker.rank);
     handle(event);
   }
 
@@ -244,8 +252,10 @@ class Agent {
   // ---- actions ----
 
   void carry_out(const StartWorkers& action) {
+    log_.set_round(core_.state().round);
     try {
       rendezvous::Assignment assignment = action.assignment;
+      events_.round(assignment);
       if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
       start_workers(assignment);
     } catch (const Error& error) {
@@ -272,10 +282,11 @@ class Agent {
       filter_lines(attempt);
       for (int i = 0; i < config_.workers; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
+        worker.rank = assignment.base_rank + i;
         worker.incarnation = random_id();
         const std::string folder = attempts_.of_worker(attempt, i);
         worker.error_file = folder.empty() ? "" : folder + "/error.json";
-        const StreamOwner owner = {config_.role, host_, i, assignment.base_rank + i, config_.workers, folder};
+        const StreamOwner owner = {config_.role, host_, i, worker.rank, config_.workers, folder};
         for (const Console console : {Console::Stdout, Console::Stderr}) {
           ends_of_workers.push_back(output_.open_stream(route_stream(config_.logs, owner, console)));
         }
@@ -300,10 +311,15 @@ class Agent {
       throw;
     }
     close_ends();
-    for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = spawned_->pids()[i];
-    log_.info("round " + std::to_string(core_.state().round) + ": started " + std::to_string(workers_.size()) +
-              " workers of " + config_.program.name + "; store at " + assignment.master_addr + ":" +
-              std::to_string(assignment.master_port));
+    for (int i = 0; i < config_.workers; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      workers_[index].pid = spawned_->pids()[index];
+      events_.worker_started(i, workers_[index].pid);
+    }
+    log_.info("workers_started", "round " + std::to_string(core_.state().round) + ": started " +
+                                     std::to_string(workers_.size()) + " workers of " + config_.program.name +
+                                     "; store at " + assignment.master_addr + ":" +
+                                     std::to_string(assignment.master_port));
   }
 
   void filter_lines(int attempt) {
@@ -361,8 +377,25 @@ class Agent {
       event.words[i].stderr_tail = last_words[i].lines;
       stderr_logs_.push_back(last_words[i].log);
     }
+    record_ends(event.words);
     workers_.clear();
     handle(event);
+  }
+
+  void record_ends(const std::vector<WorkerWords>& words) {
+    const std::vector<rendezvous::WorkerFailure>& failures = core_.state().failures;
+    for (int i = 0; i < config_.workers; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const auto failed = std::find_if(failures.begin(), failures.end(),
+                                       [&](const rendezvous::WorkerFailure& f) { return f.local_rank == i; });
+      std::optional<rendezvous::WorkerFailure> failure;
+      if (failed != failures.end()) {
+        failure = *failed;
+        if (failure->message.empty()) failure->message = words[index].message;
+      }
+      events_.worker_ended(i, workers_[index].pid, failure ? &*failure : nullptr);
+    }
+    events_.round_ended();
   }
 
   void carry_out(const Report& action) {
@@ -378,23 +411,26 @@ class Agent {
 
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
 
-  void carry_out(const Say& action) { log_.warning(action.text); }
+  void carry_out(const Say& action) { log_.warning("notice", action.text); }
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;
-    if (action.directive.cause) {
-      for (const std::string& line :
-           failure_report(config_.program.name, *action.directive.cause, action.directive.failures)) {
-        log_.error(line);
+    const rendezvous::Directive& why = action.directive;
+    if (why.cause) {
+      std::string report;
+      for (const std::string& line : failure_report(config_.program.name, *why.cause, why.failures)) {
+        report += (report.empty() ? "" : "\n") + line;
       }
+      log_.error("job_failed", report, why.cause->rank);
     } else if (action.exit_code != 0) {
-      log_.error(config_.program.name + " stopped: " + action.directive.reason);
+      log_.error("job_stopped", config_.program.name + " stopped: " + why.reason);
     } else {
-      log_.info(action.directive.reason);
+      log_.info("job_succeeded", why.reason);
     }
     for (const int pid : action.unkillable) {
-      if (pid != 0) log_.error("process " + std::to_string(pid) + " could not be killed");
+      if (pid != 0) log_.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
     }
+    events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? in_words(*why.cause) : why.reason);
     link_->stop();
     timer_.cancel();
     sweep_timer_.cancel();
@@ -409,6 +445,7 @@ class Agent {
   Log log_;  // writes to output_, whose last warnings go to it: so it lives longer
   Output output_;
   AttemptFolder attempts_;
+  EventLog events_;
   Environment inherited_;
   std::optional<std::string> visible_gpus_;
   Coordination coordination_;
@@ -432,9 +469,9 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded) {
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
-  Agent agent(config, log_level, guarded);
+  Agent agent(config, log, guarded);
   return agent.run();
 }
 

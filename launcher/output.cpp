@@ -37,8 +37,8 @@ constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
 constexpr int kOwnLines = 0;                   // ddprun as a writer; workers' streams count from 1
 
 // O_APPEND: whoever truncates the file while it is written gets no hole.
-int open_log(const std::string& path) {
-  return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+int open_log(const std::string& path, int flags = O_TRUNC) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
 }
 
 // The two ends of what a worker writes to and ddprun reads.
@@ -137,6 +137,17 @@ class Output::Thread {
     post(Request{.kind = Request::Kind::Line, .console = console, .text = std::move(text)});
   }
 
+  void open_events(const std::string& path) {
+    const int fd = open_log(path, 0);
+    if (fd < 0) {
+      throw Error(ErrorCode::System, "cannot open " + path + " (--event-log-file): " + strerror(errno));
+    }
+    post(Request{.kind = Request::Kind::Events,
+                 .file = std::make_unique<Sink>(fd, Sink::Descriptor::Owned, path, warn_once())});
+  }
+
+  void write_event(std::string line) { post(Request{.kind = Request::Kind::Event, .text = std::move(line)}); }
+
   void resize() { post(Request{.kind = Request::Kind::Resize}); }
 
   std::vector<LastWords> end_round(std::chrono::milliseconds deadline) {
@@ -151,13 +162,13 @@ class Output::Thread {
 
  private:
   struct Request {
-    enum class Kind { Filter, Stream, Line, EndRound, Resize, Quit } kind;
+    enum class Kind { Filter, Stream, Line, Events, Event, EndRound, Resize, Quit } kind;
     Console console = Console::Stderr;  // Filter, Line
     LineFilter filter{};                // Filter
     StreamRoute route{};                // Stream
     int fd = -1;                        // Stream: our end
-    std::unique_ptr<Sink> file{};       // Stream
-    std::string text{};                 // Line
+    std::unique_ptr<Sink> file{};       // Stream, Events
+    std::string text{};                 // Line, Event
   };
 
   struct Reader {
@@ -250,6 +261,12 @@ class Output::Thread {
         case Request::Kind::Line:
           sink(request.console).write(kOwnLines, request.text + "\n");
           break;
+        case Request::Kind::Events:
+          events_ = std::move(request.file);
+          break;
+        case Request::Kind::Event:
+          if (events_) events_->write(kOwnLines, request.text + "\n");
+          break;
         case Request::Kind::EndRound:
           finish_streams();
           break;
@@ -326,6 +343,7 @@ class Output::Thread {
   // The thread's own:
   std::array<LineFilter, 2> filters_;  // readers' streams point into them,
   std::list<Reader> readers_;          // and epoll into these
+  std::unique_ptr<Sink> events_;
   int writers_ = kOwnLines;
   std::array<char, 65536> buffer_;
 
@@ -348,6 +366,10 @@ Output::~Output() {
 void Output::filter_lines(Console console, const std::string& path, const std::vector<std::string>& words) {
   thread_->filter(console, path, words);
 }
+
+void Output::open_events(const std::string& path) { thread_->open_events(path); }
+
+void Output::write_event(std::string line) { thread_->write_event(std::move(line)); }
 
 int Output::open_stream(const StreamRoute& route) { return thread_->open_stream(route); }
 

@@ -44,6 +44,11 @@ class Output {
   // ddprun's own lines; text without its final newline. Does not block.
   void write_line(Console console, std::string text);
 
+  // The file that write_event appends to. Throws rendezvous::Error if it cannot be opened.
+  void open_events(const std::string& path);
+  // Dropped if there is no such file.
+  void write_event(std::string line);
+
   // The round's processes are gone: reads what they left in their pipes, ends unfinished lines, closes the streams.
   // Returns what each local rank said last on stderr. Waits for a stuck console at most `deadline`.
   struct LastWords {

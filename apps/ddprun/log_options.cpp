@@ -94,6 +94,7 @@ std::vector<std::string> parse_words(const std::string& text) {
 launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_prefix) {
   launcher::LogConfig config;
   config.folder = options.log_dir;
+  config.event_file = options.event_log_file;
   config.redirects = parse_streams("redirects", options.redirects);
   config.tee = parse_streams("tee", options.tee);
   config.shown_ranks = parse_ranks(options.local_ranks_filter);

@@ -18,6 +18,7 @@ struct LogOptions {
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
   std::string log_line_prefix_template;
+  std::string event_log_file;
 };
 
 // "3" or "0:1,12:3"; `option` is its name, for what is thrown.

@@ -34,7 +34,7 @@ struct NotYet {
 };
 const NotYet kNotYet[] = {
     {{"logs-specs"}, "it names a Python plug-in, which a native launcher cannot load"},
-    {{"event-log-handler"}, "use --log-level info"},
+    {{"event-log-handler"}, "it names a Python plug-in; --event-log-file writes the same records to a file"},
     {{"numa-binding"}, "start ddprun under numactl"},
     {{"run-path", 0, false}, "leave it out: scripts are run as `python script.py`"},
     {{"print-completion"}, "there is none yet"},
@@ -57,6 +57,7 @@ struct Raw {
   bool virtual_local_rank = false;
   std::string gpus;
   std::string log_level = "warning";
+  std::string log_format = "text";
   bool version = false;
 };
 
@@ -196,6 +197,12 @@ std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
 
   d.group("ddprun itself");
   d.value("log-level", raw.log_level, "LEVEL", "What ddprun says: debug, info, warning, error.")->envname("LOGLEVEL");
+  d.value("log-format", raw.log_format, "text|json",
+          "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
+          "reason.");
+  d.value("event-log-file", raw.logs.event_log_file, "FILE",
+          "Append what torchrun's --event-log-handler records, as JSON lines: when workers started, succeeded, failed "
+          "or were terminated, and what became of the node.");
   d.value("monitor-interval", raw.monitor_interval, "SECONDS",
           "Accepted; ddprun hears of a death when it happens and polls nothing.")
       ->check(in_range(1e-9, 1e9, "a number of seconds above 0"));
@@ -330,9 +337,9 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
 
   Launch launch;
   try {
-    launch.log_level = launcher::log_level_from(raw.log_level);
+    launch.log = {launcher::log_level_from(raw.log_level), launcher::log_format_from(raw.log_format)};
   } catch (const rendezvous::Error& error) {
-    throw UsageError(std::string("--log-level: ") + error.what());
+    throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
   launch.config = to_config(raw, app);
   const auto kind = raw.module      ? launcher::ProgramKind::Module
