@@ -338,7 +338,8 @@ class Agent {
   void carry_out(const SignalWorkers& action) {
     for (const Worker& worker : workers_) {
       if (worker.reaped) continue;
-      kill(-worker.pid, action.signal);
+      // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
+      if (kill(-worker.pid, action.signal) != 0) kill(worker.pid, action.signal);
       kill(-worker.pid, SIGCONT);  // a stopped process would not hear it
     }
   }

@@ -164,6 +164,10 @@ std::string CoordinatorCore::why_not(const AgentState& state) const {
     return "--node-rank " + std::to_string(state.node_rank) + " with --nnodes " + nnodes(ours) + ": give 0 to " +
            std::to_string(ours.max_nodes - 1);
   }
+  const bool own_is_there = nodes_.contains(config_.own_incarnation);  // else it is about to come, with node rank 0
+  if (ours.node_ranks_given && state.node_rank == 0 && !own_is_there && state.incarnation != config_.own_incarnation) {
+    return "--node-rank 0 is the coordinator's node: give each host a --node-rank of its own";
+  }
   if (state.slots < 1 || state.slots > kMaxSlots) {
     return std::to_string(state.slots) + " workers on one node: give 1 to " + std::to_string(kMaxSlots);
   }
@@ -281,8 +285,8 @@ void CoordinatorCore::forget(const Incarnation& incarnation) {
   const auto held = holders_.find(node.state.node_rank);
   const bool was_holder = held != holders_.end() && held->second == incarnation;
   nodes_.erase(incarnation);
-  if (!was_holder) return;
-  holders_.erase(held);
+  if (was_holder) holders_.erase(held);
+  if (!was_holder || challengers_ == 0) return;
   std::vector<Node*> claims;
   for (auto& [other, claimant] : nodes_) {
     if (claimant.holder == incarnation) claims.push_back(&claimant);
@@ -436,6 +440,7 @@ bool CoordinatorCore::has_newcomer() const {
 
 void CoordinatorCore::gather() {
   const JobShape& job = config_.job;
+  if (nodes_.empty()) return;
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
     gather_until_ = now_ + config_.join_timeout;
@@ -444,8 +449,9 @@ void CoordinatorCore::gather() {
   gather_wake_.reset();
   // Members of the last round whose link is broken are back in a moment, or lost.
   if (cut_ > 0 && job_.round > 0) return;
-  if (ready_ >= job.max_nodes) return open_round();
-  const bool enough = elastic() && ready_ >= job.min_nodes;
+  const bool own_is_there = nodes_.contains(config_.own_incarnation);  // it may be the last to come
+  if (own_is_there && ready_ >= job.max_nodes) return open_round();
+  const bool enough = own_is_there && elastic() && ready_ >= job.min_nodes;
   if (enough && job_.round > 0) return open_round();  // who comes later starts another round
   if (!enough) {
     last_call_until_.reset();
@@ -697,7 +703,8 @@ void CoordinatorCore::tell_news() {
           : std::to_string(waited.count()) + " s of " + in_seconds(limit);
   const Directive news = make(Directive::Kind::Wait, "waiting for nodes: " + who_is_missing() + "; " + how_long);
   for (auto& [incarnation, node] : nodes_) {
-    if (!node.cut) send(node, news);
+    const bool was_told_to_stop = node.state.phase != WorkersPhase::Idle;  // has to hear that again, if its link breaks
+    if (!node.cut && !was_told_to_stop) send(node, news);
   }
 }
 

@@ -418,6 +418,26 @@ TEST_CASE("nodes: one more than MAX waits as a spare, and takes the place and ra
   CHECK(hosts.all_gone());
 }
 
+TEST_CASE("nodes: nodes that join in a burst end rounds that have hardly begun, and no stop gets lost",
+          "[launcher][integration]") {
+  const Hosts hosts(1);
+  constexpr int kNodes = 9;
+  NodesJob job(hosts, c10d_job("1:9", "last_call_timeout=0") + Words{"--nproc_per_node=8", "--shutdown-timeout=5"},
+               {"meet", "ready", "wait"});
+  std::vector<Process*> nodes = {&job.start(0)};
+  nodes[0]->wait_for("ready");
+  while (nodes.size() < kNodes) nodes.push_back(&job.start(0));
+  for (Process* node : nodes) node->wait_for("met 72", 8);
+  nodes[0]->signal(SIGTERM);
+  for (Process* node : nodes) {
+    const Result result = node->wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(count(result.err, "--shutdown-timeout") == 0);
+  }
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("nodes: SIGTERM to one node of an elastic job lets it go, to the coordinator's ends the job",
           "[launcher][integration]") {
   const Hosts hosts(3);

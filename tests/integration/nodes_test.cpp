@@ -424,6 +424,27 @@ TEST_CASE("nodes: with several networks each host's workers are told an address 
   CHECK(hosts.all_gone());
 }
 
+TEST_CASE("nodes: --local-addr is what all workers are told, is_host overrides what is found out",
+          "[launcher][integration]") {
+  const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
+  NodesJob job(hosts, c10d_job("2"), {"place", "meet"});
+  job.start(0, {"--local-addr=10.7.1.1"});
+  job.start(1);
+  for (const int host : {0, 1}) {  // the other node's worker comes from another address than its agent
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "store 10.7.1.1:29400") == 1);
+  }
+
+  NodesJob nobody(hosts, c10d_job("2", "join_timeout=1,is_host=false"), {"say=started"});
+  const Result result = nobody.start(0).wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(count(result.err, "no coordinator at node0:29400 within 1 s") == 1);
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration]") {
   const Hosts hosts(2, {.v4 = false, .v6 = true});
   const std::vector<Words> jobs = {

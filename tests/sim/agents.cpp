@@ -60,6 +60,7 @@ void World::carry_out(Process& process, const StartWorkers& action) {
   const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
                                                    : spawn_random_.between(Duration(0), milliseconds(1500));
   process.spawning = true;
+  process.cleared = false;
   process.workers.clear();
   deliver_at(now() + takes, process.index, [this, index = process.index, assignment = action.assignment] {
     spawned(scene_.process(index), assignment);
@@ -70,6 +71,7 @@ void World::spawned(Process& process, const Assignment& assignment) {
   process.spawning = false;
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
+    process.cleared = true;
     trace([&] { return process.config.host + ": its workers could not be started"; });
     invariants_.on_spawn_failed();
     return handle(process, SpawnFailed{"no more processes"});
@@ -95,12 +97,11 @@ void World::carry_out(Process& process, const KillDescendants&) {
 }
 
 void World::carry_out(Process& process, const ClearDescendants&) {
-  process.clearing = true;
   Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 1000 : 20));
   if (process.leftover_stuck) takes += *std::exchange(process.leftover_stuck, std::nullopt);
   deliver_at(now() + takes, process.index, [this, index = process.index] {
     Process& cleared = scene_.process(index);
-    cleared.clearing = false;
+    cleared.cleared = true;
     AllGone event;
     event.words.resize(cleared.workers.size());
     handle(cleared, event);
@@ -120,6 +121,7 @@ std::vector<int> World::exiting_workers(const Process& process) const {
 
 void World::carry_out(Process& process, const Report& action) {
   ++process.reports_sent;
+  invariants_.on_report(process, action.state);
   if (!process.up) return;
   const LinkId link = process.link;
   const auto time = scene_.network.arrival(now(), link, Way::Up);
@@ -150,15 +152,18 @@ void World::connect_within(Process& process) {
   Coordinator& coordinator = *scene_.coordinator;
   scene_.network.link(link).agent_id = coordinator.next_agent;
   coordinator.links[coordinator.next_agent++] = link;
-  link_up(process, link);
+  const Duration takes =
+      spawn_random_.percent(80) ? Duration(0) : spawn_random_.between(Duration(0), milliseconds(500));
+  deliver_at(now() + takes, process.index,
+             [this, index = process.index, link] { link_up(scene_.process(index), link); });
 }
 
 void World::connect(Process& process) {
-  process.wait = kShortestWait;
   ++process.tries;
   queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
     try_link(scene_.process(index), number, now() + kTryLimit);
   });
+  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // until a word is heard
 }
 
 void World::try_link(Process& process, int number, Time give_up) {
@@ -228,6 +233,7 @@ void World::link_up(Process& process, LinkId link) {
   ++process.tries;
   ++process.links_made;
   trace([&] { return process.config.host + ": link " + std::to_string(link) + " is up"; });
+  if (scene_.machine(process.machine).links_die_until > now()) cut(link);
   handle(process, LinkUp{});
 }
 
@@ -269,18 +275,25 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
-    if (process.core.phase() != AgentCore::Phase::Idle && directive.kind == rendezvous::Directive::Kind::Run &&
-        directive.round > process.core.state().round) {
-      coverage_.reached(Branch::RunBeforeIdle);
-    }
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
       event.exiting = exiting_workers(process);
       if (same_epoch && !process.stop_told) process.stop_told = now();
     }
     handle(process, event);
+    repeat_an_old_one(process, directive);
     if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(process, Tick{});
   });
+}
+
+// The link is level-triggered, so this does no harm.
+void World::repeat_an_old_one(Process& process, const rendezvous::Directive& directive) {
+  if (scene_.plan.repeat_percent == 0 || directive.kind == rendezvous::Directive::Kind::Exit) return;
+  if (!process.told.empty() && tick_random_.percent(scene_.plan.repeat_percent)) {
+    const int which = tick_random_.below(static_cast<int>(process.told.size()));
+    handle(process, DirectiveArrived{process.told[static_cast<std::size_t>(which)], {}});
+  }
+  process.told.push_back(directive);
 }
 
 // ---- Words and the end ----

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace ddp::sim {
 
@@ -19,6 +20,11 @@ bool has(const std::string& text, const char* words) { return text.find(words) !
 bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
 bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
 
+// Its --node-rank may be one that there is none of, and that counts only if node ranks are given.
+bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& job) {
+  return config.job == job && (!job.node_ranks_given || config.node_rank < job.max_nodes);
+}
+
 template <typename Map, typename Key>
 auto found(const Map& map, const Key& key) {
   const auto entry = map.find(key);
@@ -34,7 +40,16 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
     const bool is_new_link = found(reported_, from.index) != link;
     lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
   }
+  const bool is_crowd = known_.size() > 200;
+  if (known_.count(from.index) == 0 && scene_.plan.job.node_ranks_given && !is_crowd) {
+    const bool is_held = std::any_of(known_.begin(), known_.end(), [&](int known) {
+      return scene_.process(known).config.node_rank == from.config.node_rank;
+    });
+    if (is_held) challengers_.insert(from.index);
+  }
+  if (!first_heard_) first_heard_ = scene_.now;
   heard_[from.index] = scene_.now;
+  states_[from.index] = state;
   reported_[from.index] = link;
   broke_.erase(from.index);
   if (state.left) known_.erase(from.index);
@@ -52,9 +67,21 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   promise(Promise::ReasonsAreGiven,
           directive.kind == Directive::Kind::Wait || is_first_run || !directive.reason.empty(),
           "none in a directive of round " + std::to_string(directive.round) + " to " + to.config.host);
+  const bool is_own = to.index == scene_.coordinator->process;
+  const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
+  told_[to.index] = directive;
+  if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
   if (directive.kind == Directive::Kind::Run) check_run(to, directive);
+  if (directive.kind == Directive::Kind::Stop) {
+    promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
+    if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
+    const bool for_newcomer = has(directive.reason, " joined") && stopped_at_ == scene_.now;  // else said again
+    promise(Promise::SuccessIsKept, !for_newcomer || !has_succeeded(to.index), to.config.host);
+    if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
+      coverage_.reached(Branch::StopAtOnce);
+  }
   if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
     coverage_.reached(Branch::SpareWaits);
   }
@@ -80,14 +107,20 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   const auto agreed = [](const Assignment& a) {
     return std::tuple(a.world_size, a.node_count, a.restart_count, a.max_restarts, a.master_port);
   };
+  const rendezvous::JobShape& job = scene_.plan.job;
   const std::string who = to.config.host + ", node rank " + std::to_string(run.node_rank) + " of " +
                           std::to_string(run.node_count) + " in round " + std::to_string(directive.round);
+  promise(Promise::StrangersStayOut, to.role != Process::Role::ShapeDiffers || is_alike(to.config, job), who);
   promise(Promise::MembersAgree, agreed(run) == agreed(other), who);
   promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == (to.index == scene_.coordinator->process), who);
-  const rendezvous::JobShape& job = scene_.plan.job;
   promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
   promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
   check_ranks(members);
+  check_role_ranks(members);
+  if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
+  const bool is_short = directive.round == 1 && run.node_count < job.max_nodes;
+  if (is_short) coverage_.reached(Branch::LastCall);
+  promise(Promise::LastCallIsKept, !is_short || scene_.now >= *first_heard_ + scene_.plan.last_call, who);
   const auto before = rounds_.find(directive.round - 1);
   if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
 }
@@ -117,6 +150,24 @@ void Invariants::check_ranks(const Members& members) const {
     const bool are_neighbours = next->first == rank + 1;
     promise(Promise::RanksAreExact,
             are_neighbours ? next->second.first == range.second : next->second.first > range.second, who);
+  }
+}
+
+// Within each role, once all members have been told.
+void Invariants::check_role_ranks(const Members& members) const {
+  if (members.size() < static_cast<std::size_t>(members.begin()->second.node_count)) return;
+  std::map<int, int> by_node_rank;  // process
+  for (const auto& [process, run] : members) by_node_rank[run.node_rank] = process;
+  std::map<std::string, int> next;
+  for (const auto& [node_rank, index] : by_node_rank) {
+    const Process& process = scene_.process(index);
+    int& rank = next[process.config.role];
+    promise(Promise::RoleRanksAreExact, members.at(index).base_role_rank == rank, process.config.host);
+    rank += process.config.workers;
+  }
+  for (const auto& [index, run] : members) {
+    const Process& process = scene_.process(index);
+    promise(Promise::RoleRanksAreExact, run.role_world_size == next[process.config.role], process.config.host);
   }
 }
 
@@ -155,6 +206,7 @@ void Invariants::check_budget(int round, const Directive& run) {
     coverage_.reached(loss && restart ? Branch::RestartAfterLoss
                       : restart       ? Branch::RestartAfterFailure
                                       : Branch::RoundAfterMembership);
+    if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
   }
   auto previous = rounds_.lower_bound(round);
   if (previous == rounds_.begin()) return;
@@ -199,7 +251,10 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   }
   the_end_ = exit;
   if (exit.exit_code == 0) check_success("the coordinator");
-  if (has(exit.reason, "not all nodes came")) coverage_.reached(Branch::JoinTimeout);
+  if (has(exit.reason, "not all nodes came")) {
+    coverage_.reached(Branch::JoinTimeout);
+    promise(Promise::JoinTimeoutIsKept, scene_.now >= *first_heard_ + scene_.plan.join_timeout, exit.reason);
+  }
   if (has(exit.reason, "nobody took its place")) coverage_.reached(Branch::NoReplacement);
   if (has(exit.reason, "could be killed")) coverage_.reached(Branch::UnkillableEndsJob);
   if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
@@ -213,8 +268,9 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
-// What nobody can tell apart: of those that did not crash, which was first, but by when they are heard of; whether one
-// that aborts beside the first did so by itself; what hung before it was ended; what is known after the cause window.
+// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when
+// they are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is
+// known after the cause window.
 void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (cause.pid == 0) return;  // it could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
@@ -235,7 +291,10 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const Worker& root = scene_.worker(named_one.root);
   const bool hung = root.why != Why::Own;  // until ddprun ended it; its peers' watchdogs spoke first
   if (root.reported == 0 || root.reported_at > window_ends || hung) return;
-  const bool root_crashed = root.status.signal != 0 && root.status.signal != SIGABRT;
+  const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+    return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
+  });
+  const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
           named(named_one) + " failed of " + named(root));
@@ -264,7 +323,8 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   const auto broke = found(broke_, process.index);
   promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + kReconnectWindow), host);
   promise(Promise::LostNotTooEarly, by_cut || scene_.now >= heard_[process.index] + scene_.plan.lost_after, host);
-  promise(Promise::LostOnlyInTrouble, was_in_trouble(process), host);
+  const Time calm_from = std::max(scene_.machine(process.machine).calm_from, scene_.network_calm_from);
+  promise(Promise::LostOnlyInTrouble, !process.alive || scene_.now <= calm_from, host);
   coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
@@ -282,7 +342,61 @@ void Invariants::on_stepped() {
   const Coordinator& coordinator = *scene_.coordinator;
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
   check_quiet();
-  if (!coordinator.core.over() && scene_.processes.size() < 200) check_nobody_forgotten();
+  const bool is_crowd = scene_.processes.size() > 200;
+  if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping) check_second_signal();
+  for (const int process : known_) {
+    if (!coordinator.core.over() || is_crowd) break;
+    const bool can_hear = process != coordinator.process && broke_.count(process) == 0;
+    promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
+            scene_.process(process).config.host);
+  }
+  const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
+  promise(Promise::OwnAgentLeavesThen, !coordinator.core.over() || !others_left || own_was_told_, "");
+}
+
+// The one that ends the job: others may only leave it.
+void Invariants::check_second_signal() const {
+  const bool is_second = std::any_of(known_.begin(), known_.end(), [&](int process) {
+    const bool ends_job =
+        has(stop_reason_ + " (", (" received on node " + scene_.process(process).config.host + " (").c_str());
+    return ends_job && states_.at(process).stop_signal == SIGKILL && broke_.count(process) == 0;
+  });
+  const auto members = rounds_.find(scene_.coordinator->core.round());
+  if (!is_second || members == rounds_.end()) return;
+  for (const auto& [process, run] : members->second) {
+    const bool can_hear = known_.count(process) != 0 && broke_.count(process) == 0 && lost_at_.count(process) == 0;
+    promise(Promise::SecondSignalKills, !can_hear || told_.at(process).stop_signal == SIGKILL,
+            scene_.process(process).config.host);
+  }
+}
+
+bool Invariants::has_succeeded(int process) const {
+  const auto state = states_.find(process);
+  if (state == states_.end() || known_.count(process) == 0) return false;
+  const bool is_done = state->second.phase == rendezvous::WorkersPhase::Idle && state->second.succeeded;
+  return is_done && state->second.round == scene_.coordinator->core.round();
+}
+
+void Invariants::check_free_seats() const {
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const auto round = rounds_.find(scene_.coordinator->core.round());
+  if (job.min_nodes == job.max_nodes || round == rounds_.end()) return;
+  const Members& members = round->second;
+  int free = job.max_nodes - static_cast<int>(members.size());
+  if (static_cast<int>(members.size()) < members.begin()->second.node_count) return;  // some have not been told
+  for (const auto& [process, run] : members) {
+    if (has_succeeded(process)) return;
+    free += known_.count(process) == 0;
+  }
+  for (const int process : known_) {
+    const rendezvous::AgentState& state = states_.at(process);
+    const bool may_sit = state.phase == rendezvous::WorkersPhase::Idle && state.unkillable.empty() &&
+                         state.stop_signal == 0 && broke_.count(process) == 0;
+    const bool waits = members.count(process) == 0 && may_sit;
+    promise(Promise::FreeSeatIsGiven, free <= 0 || !waits, scene_.process(process).config.host);
+  }
 }
 
 void Invariants::check_nobody_forgotten() const {
@@ -301,6 +415,24 @@ void Invariants::check_nobody_forgotten() const {
 }
 
 // ---- Agents ----
+
+void Invariants::on_report(const Process& process, const rendezvous::AgentState& state) const {
+  for (const rendezvous::WorkerFailure& failure : state.failures) {
+    if (failure.pid == 0) continue;
+    const Worker& worker = scene_.worker(failure.pid - 1000);
+    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, named(worker));
+    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, named(worker));
+  }
+  const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
+  if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
+  for (const int id : process.workers) {
+    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
+  }
+  promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
+  for (const int id : process.workers) {
+    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));
+  }
+}
 
 void Invariants::on_told(const Process& process, const Directive& directive) {
   if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
@@ -325,6 +457,7 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
     const Worker& worker = scene_.worker(id);
     promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
   }
+  promise(Promise::GuardedOnly, !process.guardian_gone, who);
   promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over(), who);
 }
 
@@ -332,9 +465,10 @@ void Invariants::on_started(const Process& process) {
   check_quiet();
   for (const auto& [lost, when] : lost_at_) {
     const Process& gone = scene_.process(lost);
-    if (!gone.alive || gone.index == process.index || gone.asleep || gone.awake_since + scene_.plan.lost_after > when)
-      continue;
-    if (newest_act(gone) == Time() || newest_act(gone) + 2 * scene_.plan.lost_after < when) continue;
+    const bool slept = gone.asleep || gone.awake_since + scene_.plan.lost_after > when;
+    if (!gone.alive || slept || gone.workers.empty() || newest_act(gone) == Time()) continue;
+    const Worker& one = scene_.worker(gone.workers.front());
+    if (one.round + 1 != process.core.state().round || newest_act(gone) > when) continue;
     const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
     coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
   }
@@ -351,13 +485,14 @@ bool Invariants::acts_against_orders(const Worker& worker) const {
 }
 
 void Invariants::check_quiet() const {
+  const bool is_crowd = scene_.alive.size() > 300;
+  if (scene_.alive.empty()) return;
+  if (is_crowd && scene_.worker(*scene_.alive.begin()).round == scene_.coordinator->core.round())
+    return;  // of one round
   const Worker* newest = nullptr;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     if (worker.acts && (!newest || worker.round > newest->round)) newest = &worker;
-  }
-  if (!newest || scene_.worker(*scene_.alive.begin()).round == newest->round) {
-    if (scene_.alive.size() > 300) return;  // a crowd
   }
   std::map<std::pair<int, int>, const Worker*> slots;
   for (const int id : scene_.alive) {
@@ -396,6 +531,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + named(worker));
   }
   if (leave.exit_code == 0) check_success(who);
+  promise(Promise::SuccessIsClean, leave.exit_code != 0 || process.core.state().unkillable.empty(), who);
   if (process.user_stopped) {
     const milliseconds limit = 3 * scene_.plan.lost_after + process.config.shutdown_timeout + seconds(30);
     promise(Promise::UserIsHeard, scene_.now <= std::max(*process.user_stopped, process.awake_since) + limit, who);
@@ -453,20 +589,22 @@ void Invariants::at_end() {
   }
 }
 
-void Invariants::check_success(const std::string& who) const {
+void Invariants::check_success(const std::string& who) {
   const int round = scene_.coordinator->core.round();
+  if (succeeded_ == round) return;  // has been looked at
+  std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
-    promise(Promise::SuccessIsTrue, worker.round != round || (worker.reaped && worker.status.success()),
-            who + "; " + named(worker));
+    if (worker.round != round) continue;
+    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + named(worker));
+    ran.insert(worker.process);
   }
   const auto members = rounds_.find(round);
   promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
   for (const auto& [process, run] : members->second) {
-    const bool ran = std::any_of(scene_.workers.begin(), scene_.workers.end(), [&, index = process](const Worker& w) {
-      return w.process == index && w.round == round;
-    });
-    promise(Promise::SuccessIsTrue, ran, who + "; no worker ran on " + scene_.process(process).config.host);
+    promise(Promise::SuccessIsTrue, ran.count(process) != 0,
+            who + "; nobody ran on " + scene_.process(process).config.host);
   }
+  succeeded_ = round;
 }
 
 bool Invariants::was_in_trouble(const Process& process) const {
@@ -475,7 +613,10 @@ bool Invariants::was_in_trouble(const Process& process) const {
 
 Time Invariants::newest_act(const Process& process) const {
   Time newest;
-  for (const int id : process.workers) newest = std::max(newest, scene_.worker(id).acted_until);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    if (!worker.stuck_until) newest = std::max(newest, worker.acted_until);
+  }
   return newest;
 }
 

@@ -15,11 +15,12 @@ namespace ddp::sim {
 
 // clang-format off
 enum class Promise {
-  RanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
-  NewestRoundOnly, ReapedBeforeNext, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
+  RanksAreExact, RoleRanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
+  StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
+  NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
   CauseIsFirst, CauseGivesCode, ReasonsAreGiven,
-  SuccessIsTrue, FaultlessSucceeds, OneEnd, OwnAgentLast, NothingStartsAfterEnd, OverForEver,
+  SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, EndIsTold, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing,
@@ -28,14 +29,25 @@ enum class Promise {
 
 inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count)> kSentences = {
   "The ranks of a round are exactly 0 to world size - 1.",
+  "The ranks within a role are exactly 0 to the role's world size - 1, in order of node rank.",
   "All members of a round are told the same world size, node count, restart count and store.",
   "The Run of a round, told again, says the same.",
   "Node rank 0 is the coordinator's node.",
   "A node rank that the user gave is the one the node gets.",
   "A node that stays keeps its node rank; seats that close up keep their order.",
   "A round has between min and max nodes.",
+  "An agent of another job shape never gets a seat.",
+  "A lost node that comes back with workers is told to kill them.",
+  "When a user has signalled twice, all nodes are told to kill their workers.",
+  "A first round with fewer nodes than max opens after last call.",
+  "A job gives up waiting for its first nodes after join_timeout.",
+  "In an elastic job a node that waits gets a free seat at once, while no node has succeeded.",
+  "A node that has succeeded does not run again because another one joins.",
   "A worker is started only in the newest round that its agent was told of.",
   "A node starts round r+1 only after all of its workers of round r are reaped.",
+  "Idle is reported when every process is reaped, or was found to be unkillable.",
+  "An agent reports success if all workers exited with 0, and what it ended as ddprun's doing.",
+  "An agent whose guardian is gone starts no worker.",
   "When the first worker of a round starts, none of an older round acts on any node.",
   "A slot (node rank, local rank) has at most one incarnation that acts.",
   "When a node is counted as lost, none of its workers acts.",
@@ -49,14 +61,17 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A job that a failed worker ends has that worker's exit code.",
   "Every stop, every exit and every further round comes with its reason in words.",
   "Nobody leaves with code 0 unless all workers of the last round exited with 0.",
+  "Nobody leaves with code 0 and a process behind.",
   "A job without faults succeeds in its first full round, with code 0 on all nodes.",
+  "When the job is over all nodes with a link are told at once, but for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
   "The coordinator's own agent leaves after all that can hear it, or after its deadline.",
+  "The coordinator's own agent is told to leave once all others have left or are lost.",
   "Once the job is over no worker is started.",
   "Once over, always over.",
   "A node is lost no sooner than promised: a reconnect window after its link broke, lost_after without a word.",
   "A node that is gone is counted as lost in time.",
-  "A node is counted as lost only if something had happened to it or to the coordinator.",
+  "A node is counted as lost only if something had happened to it or to the network.",
   "A node kills its workers for want of the coordinator only if something had happened to either.",
   "A node told to stop is idle after shutdown_timeout and twice the time to be unkillable.",
   "An agent that its user stops has left in time.",
@@ -87,6 +102,7 @@ class Invariants {
   void on_stepped();
 
   // An agent.
+  void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
   void on_started(const Process& process);
@@ -107,6 +123,7 @@ class Invariants {
   }
   void check_run(const Process& to, const rendezvous::Directive& directive);
   void check_ranks(const Members& members) const;
+  void check_role_ranks(const Members& members) const;
   void check_seats(const Members& before, const Members& now) const;
   void check_budget(int round, const rendezvous::Directive& run);
   void check_exit(const Process& to, const rendezvous::Directive& exit);
@@ -114,7 +131,10 @@ class Invariants {
   void check_lost(const Process& process, bool by_cut);
   void check_quiet() const;
   void check_nobody_forgotten() const;
-  void check_success(const std::string& who) const;
+  void check_free_seats() const;
+  void check_second_signal() const;
+  bool has_succeeded(int process) const;
+  void check_success(const std::string& who);
   bool acts_against_orders(const Worker& worker) const;
   bool loss_was_late(int round) const;
   Time silent_since(int process) const;
@@ -128,12 +148,20 @@ class Invariants {
   std::map<int, Members> rounds_;
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: its newest word that the coordinator handled
+  std::optional<Time> first_heard_;               // any agent
+  std::map<int, rendezvous::AgentState> states_;  // by process: what it reported
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
   std::map<int, Time> broke_;                     // by process: since when that is broken for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, of those lost in the newest round
+  std::set<int> challengers_;                     // processes that came while their node rank was held
+  std::string stop_reason_;                       // of the newest round that was stopped
+  Time stopped_at_;
+  std::map<int, rendezvous::Directive> told_;     // by process: the newest
   std::set<int> must_stop_;                       // processes that were told so
   std::set<int> heard_the_end_;                   // processes
+  bool own_was_told_ = false;                     // of the end
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told
+  int succeeded_ = 0;                             // the round of which it is known
   bool failed_by_itself_ = false;                 // a start of workers, since the newest round was told
 };
 

@@ -10,13 +10,13 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",      "worker crashes",  "worker hangs",     "worker stuck in the kernel",
-    "leftover stuck",    "spawn fails",     "store fails",      "store is late",
-    "agent killed",      "guardian killed", "power loss",       "agent stopped",
-    "host frozen",       "link cut",        "link flaps",       "link half-open",
-    "partition",         "user stops",      "user stops twice", "agent starts",
-    "agent replaced",    "rank taken",      "shape differs",    "secret differs",
-    "other coordinator",
+    "worker exits",   "worker crashes",    "worker hangs", "worker stuck in the kernel",
+    "leftover stuck", "spawn fails",       "store fails",  "store is late",
+    "agent killed",   "guardian killed",   "power loss",   "agent stopped",
+    "host frozen",    "link cut",          "links die",    "link flaps",
+    "link half-open", "partition",         "user stops",   "user stops twice",
+    "agent starts",   "agent replaced",    "rank taken",   "shape differs",
+    "secret differs", "other coordinator",
 };
 
 int machines_wanted(Random& random) {
@@ -56,6 +56,7 @@ void choose_world(Random& random, Plan& plan) {
   if (plan.lost_after < seconds(15)) plan.slow_percent = 0;  // an answer would take longer than silence is borne
   plan.late = random.pick<milliseconds>({milliseconds(0), milliseconds(2), milliseconds(100)});
   plan.extra_ticks = random.pick({0, 0, 20});
+  plan.repeat_percent = random.pick({0, 0, 20});
   plan.work_least = random.pick<seconds>({seconds(1), seconds(10), seconds(20)});
   plan.work_most = plan.work_least + random.pick<seconds>({seconds(5), seconds(20), seconds(40)});
   plan.watchdog = random.pick<seconds>({seconds(5), seconds(20), seconds(60)});
@@ -107,6 +108,9 @@ Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
       fault.number = random.pick({SIGTERM, SIGINT});
       fault.lasting = any(random, milliseconds(20), seconds(6));
       break;
+    case FaultKind::LinksDie:
+      fault.lasting = any(random, seconds(1), seconds(20));
+      break;
     case FaultKind::AgentReplaced:
       fault.lasting = any(random, milliseconds(50), seconds(20));
       break;
@@ -147,7 +151,9 @@ void choose_faults(Random& random, Plan& plan) {
   }
   if (kinds.empty()) return;
   const int count = random.pick({1, 2, 3, 5, 8, 12});
-  const milliseconds horizon = random.pick<milliseconds>({seconds(10), seconds(30), seconds(80)});
+  const milliseconds horizon = random.pick<milliseconds>({seconds(5), seconds(20), seconds(60)});
+  milliseconds begin = plan.last_call;  // most of them while there are workers
+  for (const Machine& machine : plan.machines) begin = std::max(begin, machine.starts_at);
   milliseconds last(0);
   for (int i = 0; i < count; ++i) {
     Fault fault =
@@ -155,9 +161,10 @@ void choose_faults(Random& random, Plan& plan) {
     if (ends_the_job(fault) && random.percent(75)) continue;
     // Races need faults close to one another.
     const bool soon = i > 0 && random.percent(40);
+    const bool early = random.percent(25);
     fault.at = soon ? last + any(random, milliseconds(0),
                                  random.pick<milliseconds>({milliseconds(20), seconds(1), seconds(5)}))
-                    : any(random, milliseconds(0), horizon);
+                    : any(random, early ? milliseconds(0) : begin, begin + horizon);
     last = fault.at;
     plan.faults.push_back(fault);
   }
@@ -187,7 +194,7 @@ Plan make_crowd(int agents) {
   plan.shutdown_timeout = seconds(30);
   plan.delay = milliseconds(1);
   plan.late = milliseconds(0);
-  plan.extra_ticks = plan.slow_percent = plan.deaf_percent = plan.big_percent = 0;
+  plan.extra_ticks = plan.repeat_percent = plan.slow_percent = plan.deaf_percent = plan.big_percent = 0;
   plan.work_least = plan.work_most = seconds(2);
   return plan;
 }

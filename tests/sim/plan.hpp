@@ -30,6 +30,7 @@ enum class FaultKind {
   AgentStopped,      // SIGSTOP, SIGCONT after `lasting`; its workers go on
   HostFrozen,        // a suspended machine, for `lasting`
   LinkCut,           // both ends learn of it
+  LinksDie,          // for `lasting`, new links break before a word has come over them
   LinkFlaps,         // the same, `number` times, every `lasting`
   HalfOpen,          // what is sent on this link is lost; `number`: Lost
   Partition,         // this machine cannot be reached for `lasting`; `number`: Lost
@@ -70,10 +71,11 @@ struct Plan {
 
   milliseconds join_timeout{0}, last_call{0}, lost_after{0}, shutdown_timeout{0};
 
-  milliseconds delay{0};  // of a message, at most
-  int slow_percent = 0;   // of messages that take up to ten times as long
-  milliseconds late{0};   // a timer, at most
-  int extra_ticks = 0;    // percent of messages that come with a Tick
+  milliseconds delay{0};   // of a message, at most
+  int slow_percent = 0;    // of messages that take up to ten times as long
+  milliseconds late{0};    // a timer, at most
+  int extra_ticks = 0;     // percent of messages that come with a Tick
+  int repeat_percent = 0;  // of directives that come with an older one
 
   milliseconds work_least{0}, work_most{0};  // that a round takes
   milliseconds watchdog{0};                  // of a worker whose peers are silent

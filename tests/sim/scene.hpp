@@ -70,22 +70,23 @@ struct Process {
   Time started;
 
   bool asleep = false;  // stopped: nothing is handled
-  Time wakes_at, awake_since;
+  Time asleep_since, wakes_at, awake_since;
   std::vector<Task> inbox;
 
   LinkId link = -1;  // the newest that was up
   bool up = false;
   int tries = 0;  // of the connector; an older one is void
-  Duration wait{};
+  Duration wait = milliseconds(50);
 
   std::optional<Time> timer;
   int ticks_at_once = 0;
   Time last_tick;
 
   std::vector<int> workers;  // of the newest round, by local rank
-  bool spawning = false, spawn_fails = false, clearing = false;
+  bool spawning = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;
+  std::vector<rendezvous::Directive> told;  // if they are repeated
 
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
@@ -113,6 +114,7 @@ struct Coordinator {
 
 struct MachineState {
   Time frozen_until;
+  Time links_die_until;
   bool powered = true;
   Time calm_from;  // the trouble that faults make here is over, and what follows from it
 };
@@ -124,7 +126,8 @@ struct Scene {
   std::deque<Process> processes;
   std::optional<Coordinator> coordinator;
   std::deque<Worker> workers;
-  std::set<int> alive;  // workers that are not reaped
+  std::set<int> alive;     // workers that are not reaped
+  Time network_calm_from;  // of the coordinator's machine
   Time now;
 
   Process& process(int index) { return processes[static_cast<std::size_t>(index)]; }

@@ -50,6 +50,7 @@ Plan shrink(Plan plan, Promise broken) {
   try_without([](Plan& p) { p.unmoved_percent = 0; });
   try_without([](Plan& p) { p.slow_percent = 0; });
   try_without([](Plan& p) { p.extra_ticks = 0; });
+  try_without([](Plan& p) { p.repeat_percent = 0; });
   try_without([](Plan& p) { p.delay = milliseconds(1); });
   try_without([](Plan& p) { p.late = milliseconds(0); });
   return plan;

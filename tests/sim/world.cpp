@@ -7,6 +7,12 @@
 
 namespace ddp::sim {
 
+namespace {
+
+constexpr int kMostEvents = 5000000;  // the longest runs take a tenth
+
+}  // namespace
+
 World::World(Plan plan, Coverage& coverage, std::vector<std::string>* trace)
     : scene_{.plan = std::move(plan)},
       coverage_(coverage),
@@ -45,17 +51,14 @@ void World::run_until_all_ended() {
     faults_end_ = std::max(faults_end_, start + fault.at);
   }
   while (!queue_.empty()) {
-    if (queue_.next() > faults_end_ && all_ended()) break;
+    if (queue_.next() > faults_end_ && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
+    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "there is no end to what happens");
     if (now() > faults_end_ + time_to_end(plan))
       invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
   }
-  if (!all_ended()) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
-}
-
-bool World::all_ended() const {
-  return std::none_of(scene_.processes.begin(), scene_.processes.end(), [](const Process& p) { return p.alive; });
+  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
 }
 
 void World::deliver(int index, Task task) {
@@ -93,6 +96,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).next() % 100000) + "." + config.host;
   config.addresses = {"10.1.0." + std::to_string(machine)};
   config.node_rank = machine;
+  config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
   config.workers = slots;
   config.join_timeout = plan.join_timeout;
   config.shutdown_timeout = plan.shutdown_timeout;
@@ -114,6 +118,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   const bool has_coordinator = machine == 0 && !scene_.coordinator;
   const int index = static_cast<int>(scene_.processes.size());
   Process& process = scene_.processes.emplace_back(index, machine, config_of(machine, slots, role, variant));
+  ++alive_;
   process.role = role;
   process.started = now();
   mark(1, index, machine);
@@ -131,6 +136,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
 
 // Its descriptors are closed, whatever ended it.
 void World::end_process(Process& process) {
+  if (process.alive) --alive_;
   process.alive = false;
   process.ended = now();
   process.inbox.clear();
@@ -138,6 +144,7 @@ void World::end_process(Process& process) {
   if (process.link >= 0) close_agents_end(process.link);
   if (!scene_.coordinator || scene_.coordinator->process != process.index) return;
   scene_.coordinator->alive = false;
+  if (!process.left) coverage_.reached(Branch::CoordinatorDied);
   const auto links = scene_.coordinator->links;
   for (const auto& [id, link] : links) close_coordinators_end(link);
 }
@@ -174,6 +181,7 @@ void World::sleep(Process& process, Time until) {
   process.wakes_at = std::max(process.wakes_at, until);
   if (process.asleep || !process.alive) return;
   process.asleep = true;
+  process.asleep_since = now();
   coverage_.reached(Branch::ProcessSlept);
   trace([&] { return process.config.host + ": its agent is stopped"; });
   queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
@@ -190,6 +198,10 @@ void World::wake(Process& process) {
   mark(3, process.index);
   trace([&] { return process.config.host + ": its agent goes on"; });
   process.asleep = false;
+  const bool overslept = now() - process.asleep_since > seconds(2);
+  if (overslept && scene_.coordinator && scene_.coordinator->process == process.index) {
+    coverage_.reached(Branch::OwnSleepForgiven);
+  }
   process.awake_since = now();
   const auto tick = [this, &process] {
     if (process.alive) handle(process, launcher::Tick{});
@@ -212,6 +224,15 @@ void World::freeze(int machine, Time until) {
 }
 
 // ---- Faults ----
+
+void World::cut(LinkId id) {
+  Random random(scene_.plan.seed, {7, id});
+  scene_.network.link(id).cut = true;
+  queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
+            [this, id] { break_agents_end(id, "Connection reset by peer"); });
+  queue_.at(now() + random.between(Duration(0), seconds(1)),
+            [this, id] { break_coordinators_end(id, "Connection reset by peer"); });
+}
 
 // What follows from it may go on for a while: silence is noticed late.
 void World::disturb(int machine, Duration lasting) {
@@ -243,7 +264,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::WorkerStuck:
       if (worker && worker->acts) {
-        worker->stuck_until = now() + fault.lasting;
+        worker->stuck_until = std::max(worker->stuck_until.value_or(now()), now() + fault.lasting);
         faults_end_ = std::max(faults_end_, *worker->stuck_until);
         hang_until_watchdog(*worker, worker->id);
       }
@@ -269,6 +290,7 @@ void World::happen(const Fault& fault) {
       if (agent) {
         deliver(agent->index, [this, agent] {
           coverage_.reached(Branch::GuardianGone);
+          agent->guardian_gone = true;
           handle(*agent, launcher::GuardianGone{});
         });
       }
@@ -294,14 +316,12 @@ void World::happen(const Fault& fault) {
       [[fallthrough]];
     case FaultKind::LinkCut:
       disturb(fault.machine, seconds(2));
-      if (const LinkId cut = link(); cut >= 0) {
-        Random random(scene_.plan.seed, {7, cut});
-        scene_.network.link(cut).cut = true;
-        queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
-                  [this, cut] { break_agents_end(cut, "Connection reset by peer"); });
-        queue_.at(now() + random.between(Duration(0), seconds(1)),
-                  [this, cut] { break_coordinators_end(cut, "Connection reset by peer"); });
-      }
+      if (const LinkId id = link(); id >= 0) cut(id);
+      break;
+    case FaultKind::LinksDie:
+      disturb(fault.machine, fault.lasting);
+      scene_.machine(fault.machine).links_die_until = now() + fault.lasting;
+      if (const LinkId id = link(); id >= 0) cut(id);
       break;
     case FaultKind::HalfOpen:
       disturb(fault.machine, scene_.plan.lost_after);
@@ -319,6 +339,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::Partition:
       disturb(fault.machine, fault.lasting);
+      if (fault.machine == 0) scene_.network_calm_from = scene_.machine(0).calm_from;
       scene_.network.block(fault.machine, static_cast<Lost>(fault.number), now() + fault.lasting);
       break;
     case FaultKind::UserStopsTwice: {
@@ -361,7 +382,7 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;
-      for (int i = 0; i < static_cast<int>(scene_.machines.size()); ++i) disturb(i, fault.lasting);
+      disturb(0, fault.lasting);
       kill_agent(scene_.process(scene_.coordinator->process));
       queue_.at(now() + fault.lasting, [this] { other_coordinator_ = true; });
       break;

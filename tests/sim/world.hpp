@@ -38,7 +38,6 @@ class World {
 
   // world.cpp
   void run_until_all_ended();
-  bool all_ended() const;
   Process& start_agent(int machine, int slots, Process::Role role, int variant);
   launcher::AgentConfig config_of(int machine, int slots, Process::Role role, int variant);
   void end_process(Process& process);
@@ -48,6 +47,7 @@ class World {
   void wake(Process& process);
   void freeze(int machine, Time until);
   void happen(const Fault& fault);
+  void cut(LinkId id);
   void disturb(int machine, Duration lasting);
   Process* agent_on(int machine);
 
@@ -90,6 +90,7 @@ class World {
   void beat_arrives(LinkId link);
   void note_failures(const Process& process, const rendezvous::AgentState& state);
   void answer_as_other_coordinator(LinkId link, const rendezvous::AgentState& state);
+  void repeat_an_old_one(Process& process, const rendezvous::Directive& directive);
   void directive_arrives(LinkId link, const rendezvous::Directive& directive);
 
   // workers.cpp
@@ -121,6 +122,8 @@ class World {
   Time faults_end_;
   Random spawn_random_, worker_random_, tick_random_;
   bool other_coordinator_ = false;
+  int alive_ = 0;  // agents
+  int events_ = 0;
   int failures_heard_ = 0;
   std::vector<launcher::AgentAction> agent_actions_;
   std::vector<rendezvous::CoordinatorAction> coordinator_actions_;
