@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // --redirects, --tee and their kin: what workers print is in the files it should be in, and on the console where it
 // should be, whatever happens to the files.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
@@ -253,6 +256,47 @@ TEST_CASE("logs: a line of 100 MB comes in pieces of a line each, and is whole i
   CHECK((memory > 0 && memory < 80'000));
 #endif
   check_flood(others, {1}, 1000, "[default");
+}
+
+TEST_CASE("logs: a closed stdout leaves teed files whole", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process::Options closed;
+  closed.close_stdout = true;
+  Process job(ddprun(two_workers(folder) + Words{"-t1"}, {"flood=2000"}), closed);
+  CHECK(job.wait().code == 0);
+  const LogFiles files(folder.path());
+  check_flood(files.at("attempt_0/0/stdout.log"), {0}, 2000);
+  check_flood(files.at("attempt_0/1/stdout.log"), {1}, 2000);
+}
+
+TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not the job", "[launcher][integration]") {
+  const Words job = ddprun({"--nproc_per_node=2"}, {"lines=100"});
+  const Result result = run(Words{"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} + job);
+  CHECK(result.code == 0);
+  CHECK(result.err == "ddprun: cannot write to stdout: No space left on device; the job goes on without it\n");
+}
+
+TEST_CASE("logs: a stranger that holds a worker's pipe does not hold ddprun back", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process job(ddprun({"-t1", "--log-dir", folder.path()}, {"catch=TERM", "ready", "wait"}));
+  job.wait_for("ready ");
+  job.wait_for("\n");
+  const std::string worker = job.out().substr(job.out().find("ready ") + 6, job.out().find('\n') - 17);
+  const int held = open(("/proc/" + worker + "/fd/1").c_str(), O_WRONLY);
+  REQUIRE(held >= 0);
+  job.signal(SIGTERM);
+  const Result result = job.wait();
+  CHECK(result.out == "[default0]:ready " + worker + "\n[default0]:rank 0 got SIGTERM\n");
+  close(held);
+}
+
+TEST_CASE("logs: a teed stream of a job on a terminal is a pipe, and has its prefix there", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  const Result result = run(ddprun({"-t1", "--log-dir", folder.path()}, {"tty"}), terminal);
+  CHECK(count(result.out, "[default0]:stdin tty\r\n[default0]:stdout other\r\n") == 1);
+  CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "stdin tty\nstdout other\n");
 }
 
 TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][integration]") {
