@@ -7,7 +7,6 @@
 
 using namespace ddp::apps;
 using ddp::launcher::Console;
-using ddp::launcher::LogConfig;
 using Words = std::vector<std::string>;
 
 TEST_CASE("log options: streams are 0 to 3 for all workers, or rank:0-3 of each", "[launcher][unit]") {
