@@ -17,12 +17,14 @@
 #include "launcher/attempt_folder.hpp"
 #include "launcher/coordination.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
 #include "launcher/output.hpp"
 #include "launcher/process_tree.hpp"
 #include "launcher/random_id.hpp"
 #include "launcher/spawner.hpp"
+#include "launcher/stream_route.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/file_limit.hpp"
@@ -56,16 +58,20 @@ ExitStatus status_of(const siginfo_t& info) {
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded)
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded)
       : config_(config),
-        log_(output_, log_level),
-        attempts_(config.log_dir, config.job.id),
+        log_(output_, log, host_),
+        output_([this](const std::string& line) { log_.warning("output_lost", line); }),
+        attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); }),
+        events_(
+            {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
+            [this](std::string line) { output_.write_event(std::move(line)); }),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
-        coordination_(config, incarnation_, [this](const std::string& line) { log_.warning(line); }),
+        coordination_(config, incarnation_, [this](const std::string& line) { log_.warning("coordinator", line); }),
         core_({.job = config.job,
                .incarnation = incarnation_,
-               .host = host_name(),
+               .host = host_,
                .addresses = rendezvous::own_addresses(),
                .node_rank = config.node_rank,
                .role = config.role,
@@ -75,6 +81,7 @@ class Agent {
                .shutdown_timeout = config.shutdown_timeout}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd) {
+    if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
   }
 
@@ -90,6 +97,7 @@ class Agent {
  private:
   struct Worker {
     pid_t pid = 0;
+    int rank = 0;
     bool reaped = false;
     std::string incarnation;
     std::string error_file;
@@ -193,8 +201,10 @@ class Agent {
     }
     event.status = status;
     if (!status.success()) event.exiting = exiting_workers();
-    log_.info("worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
-              in_words(status));
+    log_.info(
+        "worker_exited",
+        "worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " + in_words(status),
+        worker.rank);
     handle(event);
   }
 
@@ -242,8 +252,10 @@ class Agent {
   // ---- actions ----
 
   void carry_out(const StartWorkers& action) {
+    log_.set_round(core_.state().round);
     try {
       rendezvous::Assignment assignment = action.assignment;
+      events_.round(assignment);
       if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
       start_workers(assignment);
     } catch (const Error& error) {
@@ -264,13 +276,20 @@ class Agent {
       for (const int fd : ends_of_workers) close(fd);
     };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
+    stderr_logs_.clear();
+    const int attempt = core_.state().round - 1;
     try {
+      filter_lines(attempt);
       for (int i = 0; i < config_.workers; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
+        worker.rank = assignment.base_rank + i;
         worker.incarnation = random_id();
-        worker.error_file = attempts_.error_file(core_.state().round - 1, i);
-        const auto ends = output_.open_worker(i, config_.workers == 1);
-        ends_of_workers.insert(ends_of_workers.end(), {ends.stdout_fd, ends.stderr_fd});
+        const std::string folder = attempts_.of_worker(attempt, i);
+        worker.error_file = folder.empty() ? "" : folder + "/error.json";
+        const StreamOwner owner = {config_.role, host_, i, worker.rank, config_.workers, folder};
+        for (const Console console : {Console::Stdout, Console::Stderr}) {
+          ends_of_workers.push_back(output_.open_stream(route_stream(config_.logs, owner, console)));
+        }
         WorkerCommand command;
         command.path = config_.program.path;
         command.arguments = worker_command(config_, i);
@@ -281,8 +300,8 @@ class Agent {
         // One reader for a terminal: local rank 0 of node 0. A file or pipe is everybody's, as with torchrun.
         const bool reads = !stdin_is_terminal || (i == 0 && assignment.node_rank == 0);
         command.stdin_fd = reads ? STDIN_FILENO : -1;
-        command.stdout_fd = ends.stdout_fd;
-        command.stderr_fd = ends.stderr_fd;
+        command.stdout_fd = ends_of_workers.end()[-2];
+        command.stderr_fd = ends_of_workers.end()[-1];
         command.open_files = inherited_files_;
         commands.push_back(std::move(command));
       }
@@ -292,10 +311,28 @@ class Agent {
       throw;
     }
     close_ends();
-    for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = spawned_->pids()[i];
-    log_.info("round " + std::to_string(core_.state().round) + ": started " + std::to_string(workers_.size()) +
-              " workers of " + config_.program.name + "; store at " + assignment.master_addr + ":" +
-              std::to_string(assignment.master_port));
+    for (int i = 0; i < config_.workers; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      workers_[index].pid = spawned_->pids()[index];
+      events_.worker_started(i, workers_[index].pid);
+    }
+    log_.info("workers_started", "round " + std::to_string(core_.state().round) + ": started " +
+                                     std::to_string(workers_.size()) + " workers of " + config_.program.name +
+                                     "; store at " + assignment.master_addr + ":" +
+                                     std::to_string(assignment.master_port));
+  }
+
+  void filter_lines(int attempt) {
+    const LogConfig& logs = config_.logs;
+    if (logs.stdout_filters.empty() && logs.stderr_filters.empty()) return;
+    const std::string folder = attempts_.of_attempt(attempt);
+    if (folder.empty()) return;
+    if (!logs.stdout_filters.empty()) {
+      output_.filter_lines(Console::Stdout, folder + "/filtered_stdout.log", logs.stdout_filters);
+    }
+    if (!logs.stderr_filters.empty()) {
+      output_.filter_lines(Console::Stderr, folder + "/filtered_stderr.log", logs.stderr_filters);
+    }
   }
 
   void carry_out(const SignalWorkers& action) {
@@ -332,40 +369,69 @@ class Agent {
   }
 
   void all_gone() {
-    const auto tails = output_.end_round(kDrainDeadline);
+    auto last_words = output_.end_round(kDrainDeadline);
+    last_words.resize(workers_.size());
     AllGone event;
     event.words.resize(workers_.size());
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       event.words[i].message = read_error_file(workers_[i].error_file);
-      if (i < tails.size()) event.words[i].stderr_tail = tails[i];
+      event.words[i].stderr_tail = last_words[i].lines;
+      stderr_logs_.push_back(last_words[i].log);
     }
+    record_ends(event.words);
     workers_.clear();
     handle(event);
   }
 
-  void carry_out(const Report& action) { link_->send(action.state); }
+  void record_ends(const std::vector<WorkerWords>& words) {
+    const std::vector<rendezvous::WorkerFailure>& failures = core_.state().failures;
+    for (int i = 0; i < config_.workers; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const auto failed = std::find_if(failures.begin(), failures.end(),
+                                       [&](const rendezvous::WorkerFailure& f) { return f.local_rank == i; });
+      std::optional<rendezvous::WorkerFailure> failure;
+      if (failed != failures.end()) {
+        failure = *failed;
+        if (failure->message.empty()) failure->message = words[index].message;
+      }
+      events_.worker_ended(i, workers_[index].pid, failure ? &*failure : nullptr);
+    }
+    events_.round_ended();
+  }
+
+  void carry_out(const Report& action) {
+    rendezvous::AgentState state = action.state;
+    for (rendezvous::WorkerFailure& failure : state.failures) {
+      const auto index = static_cast<std::size_t>(failure.local_rank);
+      if (index < stderr_logs_.size()) failure.stderr_log = stderr_logs_[index];
+    }
+    link_->send(state);
+  }
 
   void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
 
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
 
-  void carry_out(const Say& action) { log_.warning(action.text); }
+  void carry_out(const Say& action) { log_.warning("notice", action.text); }
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;
-    if (action.directive.cause) {
-      for (const std::string& line :
-           failure_report(config_.program.name, *action.directive.cause, action.directive.failures)) {
-        log_.error(line);
+    const rendezvous::Directive& why = action.directive;
+    if (why.cause) {
+      std::string report;
+      for (const std::string& line : failure_report(config_.program.name, *why.cause, why.failures)) {
+        report += (report.empty() ? "" : "\n") + line;
       }
+      log_.error("job_failed", report, why.cause->rank);
     } else if (action.exit_code != 0) {
-      log_.error(config_.program.name + " stopped: " + action.directive.reason);
+      log_.error("job_stopped", config_.program.name + " stopped: " + why.reason);
     } else {
-      log_.info(action.directive.reason);
+      log_.info("job_succeeded", why.reason);
     }
     for (const int pid : action.unkillable) {
-      if (pid != 0) log_.error("process " + std::to_string(pid) + " could not be killed");
+      if (pid != 0) log_.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
     }
+    events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? in_words(*why.cause) : why.reason);
     link_->stop();
     timer_.cancel();
     sweep_timer_.cancel();
@@ -376,9 +442,11 @@ class Agent {
   const LaunchConfig& config_;
   const std::string incarnation_ = random_id();
   const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
+  const std::string host_ = host_name();
+  Log log_;  // writes to output_, whose last warnings go to it: so it lives longer
   Output output_;
-  Log log_;
   AttemptFolder attempts_;
+  EventLog events_;
   Environment inherited_;
   std::optional<std::string> visible_gpus_;
   Coordination coordination_;
@@ -393,7 +461,8 @@ class Agent {
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
-  std::vector<Worker> workers_;  // of the current round, by local rank
+  std::vector<Worker> workers_;           // of the current round, by local rank
+  std::vector<std::string> stderr_logs_;  // theirs once they are gone; files that have all of it, or empty
   std::optional<Spawned> spawned_;
   bool clearing_ = false;
   std::optional<int> exit_code_;
@@ -401,9 +470,9 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded) {
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
-  Agent agent(config, log_level, guarded);
+  Agent agent(config, log, guarded);
   return agent.run();
 }
 

@@ -14,6 +14,6 @@ namespace ddp::launcher {
 
 // Runs the job on this node to its end; returns ddprun's exit code. Throws rendezvous::Error before anything was
 // started (a port that is taken, no descriptors).
-int run_agent(const LaunchConfig& config, LogLevel log_level, const Guarded& guarded);
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded);
 
 }  // namespace ddp::launcher

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "launcher/random_id.hpp"
 #include "rendezvous/error.hpp"
@@ -11,36 +12,56 @@ namespace ddp::launcher {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-void make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) return;
-  throw rendezvous::Error(rendezvous::ErrorCode::System, "cannot make the folder " + path.string() + ": " +
-                                                             error.message() + "; choose another with --log-dir");
-}
-
-}  // namespace
-
-AttemptFolder::AttemptFolder(const std::string& log_dir, const std::string& run_id) : temporary_(log_dir.empty()) {
-  const fs::path base = temporary_ ? fs::temp_directory_path() : fs::absolute(log_dir);
+AttemptFolder::AttemptFolder(const LogConfig& config, const std::string& run_id,
+                             std::function<void(const std::string&)> warn)
+    : warn_(std::move(warn)) {
+  if (config.folder == kNoFolder) return;
   std::string name = run_id;
   std::replace(name.begin(), name.end(), '/', '_');
   name += "_" + random_id().substr(0, 8);
-  root_ = (base / (temporary_ ? "ddprun_" + name : name)).string();
-  make_folders(root_);
+
+  std::error_code error;
+  if (!config.folder.empty()) {
+    if (fs::exists(config.folder, error) && !fs::is_directory(config.folder, error)) {
+      throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                              "--log-dir " + config.folder + ": this is a file; give a folder");
+    }
+    const std::string path = (fs::absolute(config.folder) / name).string();
+    if (make(path, "a temporary folder takes its place")) root_ = path;
+  }
+  if (!root_.empty()) return;
+  const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
+  if (!make(path, "the job goes on without log files")) return;
+  root_ = path;
+  removed_at_end_ = !config.writes_logs();
+  if (!removed_at_end_) warn_("logs are in " + root_ + " (--log-dir chooses another place)");
 }
 
 AttemptFolder::~AttemptFolder() {
   std::error_code ignored;
-  if (temporary_) fs::remove_all(root_, ignored);
+  if (removed_at_end_ && !root_.empty()) fs::remove_all(root_, ignored);
 }
 
-std::string AttemptFolder::error_file(int attempt, int local_rank) const {
-  const fs::path folder = fs::path(root_) / ("attempt_" + std::to_string(attempt)) / std::to_string(local_rank);
-  make_folders(folder);
-  return (folder / "error.json").string();
+std::string AttemptFolder::of_attempt(int attempt) {
+  if (root_.empty()) return "";
+  const std::string path = root_ + "/attempt_" + std::to_string(attempt);
+  return make(path, "the job goes on without its logs") ? path : "";
+}
+
+std::string AttemptFolder::of_worker(int attempt, int local_rank) {
+  if (root_.empty()) return "";
+  const std::string path = root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank);
+  return make(path, "the job goes on without its logs") ? path : "";
+}
+
+bool AttemptFolder::make(const std::string& path, const std::string& instead) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return true;
+  if (!std::exchange(warned_, true)) {
+    warn_("cannot make the folder " + path + ": " + error.message() + "; " + instead);
+  }
+  return false;
 }
 
 }  // namespace ddp::launcher

@@ -1,29 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where workers leave their error files, laid out as torchrun does:
+// Where workers' logs and error files are, laid out as torchrun does:
 //
-//     <log dir>/<run id>_<random>/attempt_<restart count>/<local rank>/error.json
+//     <log dir>/<run id>_<random>/attempt_<round - 1>/<local rank>/{stdout.log,stderr.log,error.json}
+//                                                    /{filtered_stdout.log,filtered_stderr.log}
 //
-// Earlier attempts are kept. Without a log dir it is a folder under $TMPDIR that is removed at the end.
+// Earlier attempts are kept: a round that began because nodes came or went is one too, while torchrun counts restarts
+// and writes over it. Without a log dir it is a folder under $TMPDIR, removed at the end if it held no logs.
 #pragma once
 
+#include <functional>
 #include <string>
+
+#include "launcher/log_config.hpp"
 
 namespace ddp::launcher {
 
 class AttemptFolder {
  public:
-  // log_dir: "" for a temporary folder; made if missing. Throws rendezvous::Error if it cannot be.
-  AttemptFolder(const std::string& log_dir, const std::string& run_id);
+  // A log dir that cannot be had is replaced by a temporary one, or by none, and the job goes on: `warn` says so, once.
+  // Throws rendezvous::Error if it is a file.
+  AttemptFolder(const LogConfig& config, const std::string& run_id, std::function<void(const std::string&)> warn);
   ~AttemptFolder();
   AttemptFolder(const AttemptFolder&) = delete;
   AttemptFolder& operator=(const AttemptFolder&) = delete;
 
-  // The path for this worker; its folder is made. The file is the worker's to write.
-  std::string error_file(int attempt, int local_rank) const;
+  // Made by the call; empty: there is none.
+  std::string of_attempt(int attempt);
+  std::string of_worker(int attempt, int local_rank);
 
  private:
-  std::string root_;
-  bool temporary_;
+  bool make(const std::string& path, const std::string& instead);
+
+  std::function<void(const std::string&)> warn_;
+  bool warned_ = false;
+  std::string root_;  // empty: nothing is kept
+  bool removed_at_end_ = false;
 };
 
 }  // namespace ddp::launcher

@@ -57,6 +57,7 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
     lines.push_back("  the last lines of its stderr:");
     for (const std::string& line : cause.stderr_tail) lines.push_back("    | " + line);
   }
+  if (!cause.stderr_log.empty()) lines.push_back("  all of its stderr: " + cause.stderr_log);
   std::vector<int> stopped;
   for (const WorkerFailure& failure : all) {
     if (failure.rank == cause.rank) continue;

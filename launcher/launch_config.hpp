@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/log_config.hpp"
 #include "launcher/program.hpp"
 #include "rendezvous/link_messages.hpp"
 
@@ -42,7 +43,7 @@ struct LaunchConfig {
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;
-  std::string log_dir;            // --log-dir; empty: a temporary folder, removed if nothing was left in it
+  LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
   std::string stop_signal_names;  // the same, as text for the workers
 };

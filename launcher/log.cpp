@@ -6,8 +6,14 @@
 #include <spdlog/sinks/base_sink.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <sstream>
 
+#include "launcher/json_text.hpp"
 #include "launcher/output.hpp"
 #include "rendezvous/error.hpp"
 
@@ -27,6 +33,33 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
       break;
   }
   return spdlog::level::err;
+}
+
+const char* name_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::Debug:
+      return "debug";
+    case LogLevel::Info:
+      return "info";
+    case LogLevel::Warning:
+      return "warning";
+    case LogLevel::Error:
+      break;
+  }
+  return "error";
+}
+
+// "2026-11-21T19:28:00.123Z"
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts = {};
+  gmtime_r(&seconds, &parts);
+  char day[32], text[40];
+  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
+  snprintf(text, sizeof text, "%s.%03dZ", day, static_cast<int>(ms));
+  return text;
 }
 
 // Hands finished lines to the output thread.
@@ -59,21 +92,49 @@ LogLevel log_level_from(const std::string& name) {
                           "'" + name + "' is no log level; use debug, info, warning or error");
 }
 
+LogFormat log_format_from(const std::string& name) {
+  if (name == "text") return LogFormat::Text;
+  if (name == "json") return LogFormat::Json;
+  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, "'" + name + "' is no log format; use text or json");
+}
+
 struct Log::Logger {
   spdlog::logger logger;
+  LogFormat format;
+  std::string node;
+  std::atomic<int> round = 0;
 };
 
-Log::Log(Output& output, LogLevel level)
-    : logger_(new Logger{spdlog::logger("ddprun", std::make_shared<OutputSink>(output))}) {
+Log::Log(Output& output, const LogSettings& settings, std::string node)
+    : logger_(new Logger{.logger = {"ddprun", std::make_shared<OutputSink>(output)},
+                         .format = settings.format,
+                         .node = std::move(node)}) {
   // For a user who watches, the bare words; for one who asked for more, when they were said.
-  const std::string pattern = level >= LogLevel::Warning ? "ddprun: %v" : "%Y-%m-%dT%H:%M:%S.%e ddprun %l: %v";
+  const std::string pattern = settings.format == LogFormat::Json    ? "%v"
+                              : settings.level >= LogLevel::Warning ? "ddprun: %v"
+                                                                    : "%Y-%m-%dT%H:%M:%S.%e ddprun %l: %v";
   logger_->logger.set_formatter(
       std::make_unique<spdlog::pattern_formatter>(pattern, spdlog::pattern_time_type::local, ""));
-  logger_->logger.set_level(to_spdlog(level));
+  logger_->logger.set_level(to_spdlog(settings.level));
 }
 
 Log::~Log() = default;
 
-void Log::write(LogLevel level, const std::string& line) { logger_->logger.log(to_spdlog(level), line); }
+void Log::set_round(int round) { logger_->round = round; }
+
+void Log::write(LogLevel level, const char* event, const std::string& reason, Rank rank) {
+  if (!logger_->logger.should_log(to_spdlog(level))) return;
+  if (logger_->format == LogFormat::Text) {
+    std::istringstream lines(reason);
+    for (std::string line; std::getline(lines, line);) logger_->logger.log(to_spdlog(level), line);
+    return;
+  }
+  const int round = logger_->round;
+  JsonObject line;
+  line.text("time", utc_now()).text("level", name_of(level)).text("node", logger_->node);
+  line.number("round", round > 0 ? std::optional<int>(round) : std::nullopt);
+  line.number("rank", rank).text("event", event).text("reason", reason);
+  logger_->logger.log(to_spdlog(level), line.str());
+}
 
 }  // namespace ddp::launcher

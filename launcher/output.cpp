@@ -2,7 +2,6 @@
 #include "launcher/output.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
@@ -22,6 +22,8 @@
 #include <thread>
 #include <utility>
 
+#include "launcher/sink.hpp"
+#include "launcher/worker_stream.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::launcher {
@@ -30,73 +32,48 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
-using Clock = std::chrono::steady_clock;
 
-// One of ddprun's own two streams.
-class Sink {
- public:
-  explicit Sink(int fd) : fd_(fd), is_terminal_(isatty(fd) != 0) {}
-  bool is_terminal() const { return is_terminal_; }
-  int fd() const { return fd_; }
+constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
+constexpr int kOwnLines = 0;                   // ddprun as a writer; workers' streams count from 1
 
-  // Whole lines of `writer`; a part of a line that another writer left open is ended first.
-  void write_text(const void* writer, std::string_view text) {
-    if (text.empty()) return;
-    if (open_line_of_ && open_line_of_ != writer) put("\n");
-    put(text);
-    open_line_of_ = text.back() == '\n' || text.back() == '\r' ? nullptr : writer;
-  }
+// O_APPEND: whoever truncates the file while it is written gets no hole.
+int open_log(const std::string& path, int flags = O_TRUNC) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+}
 
- private:
-  void put(std::string_view text) {
-    while (!text.empty() && !broken_) {
-      const ssize_t written = write(fd_, text.data(), text.size());
-      if (written >= 0) {
-        text.remove_prefix(static_cast<std::size_t>(written));
-      } else if (errno == EAGAIN) {
-        pollfd ready = {fd_, POLLOUT, 0};  // somebody made the console non-blocking
-        poll(&ready, 1, -1);
-      } else if (errno != EINTR) {
-        broken_ = true;  // closed pipe, full disk: the job goes on without this output
-      }
-    }
-  }
-
-  int fd_;
-  bool is_terminal_;
-  bool broken_ = false;
-  const void* open_line_of_ = nullptr;
+// The two ends of what a worker writes to and ddprun reads.
+struct Ends {
+  int ours = -1;
+  int theirs = -1;
 };
 
-// One worker's stdout or stderr.
-struct Stream {
-  int fd = -1;
-  int local_rank = 0;
-  Sink* sink = nullptr;
-  bool pass_through = false;
-  bool keeps_tail = false;
-  std::string held;              // the line that has no end yet
-  std::deque<std::string> tail;  // whole lines, newest last
-  std::string tail_rest;         // the newest, unfinished
-};
+Ends open_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {};
+  return {ends[0], ends[1]};
+}
 
-void remember(Stream& stream, std::string_view text) {
-  while (!text.empty()) {
-    const auto end = text.find_first_of("\r\n");
-    stream.tail_rest.append(text.substr(0, end));
-    if (stream.tail_rest.size() > 1000) stream.tail_rest.resize(1000);
-    if (end == std::string_view::npos) return;
-    text.remove_prefix(end + 1);
-    if (!stream.tail_rest.empty()) stream.tail.push_back(std::exchange(stream.tail_rest, {}));
-    if (stream.tail.size() > kTailLines) stream.tail.pop_front();
-  }
+Ends open_pty(int terminal) {
+  termios raw = {};
+  tcgetattr(terminal, &raw);
+  cfmakeraw(&raw);
+  winsize size = {};
+  ioctl(terminal, TIOCGWINSZ, &size);
+  Ends ends;
+  if (openpty(&ends.ours, &ends.theirs, nullptr, &raw, &size) != 0) return {};
+  fcntl(ends.ours, F_SETFD, FD_CLOEXEC);
+  fcntl(ends.theirs, F_SETFD, FD_CLOEXEC);
+  return ends;
 }
 
 }  // namespace
 
 class Output::Thread {
  public:
-  Thread() : sinks_{Sink(STDOUT_FILENO), Sink(STDERR_FILENO)} {
+  explicit Thread(Sink::Warn warn)
+      : warn_(std::move(warn)),
+        sinks_{Sink(STDOUT_FILENO, Sink::Descriptor::Borrowed, "stdout", warn_once()),
+               Sink(STDERR_FILENO, Sink::Descriptor::Borrowed, "stderr", warn_once())} {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (epoll_ < 0 || wake_ < 0) {
@@ -112,6 +89,7 @@ class Output::Thread {
     post(Request{.kind = Request::Kind::Quit});
     std::unique_lock lock(mutex_);
     if (!done_.wait_for(lock, kFinalFlush, [this] { return finished_; })) {
+      warned_ = true;  // there is nobody any more who would hear it
       thread_.detach();
       return false;
     }
@@ -122,50 +100,80 @@ class Output::Thread {
     return true;
   }
 
-  Sink& sink(Console console) { return sinks_[console == Console::Stdout ? 0 : 1]; }
-
-  // Called before the round's workers exist, so nothing can be read yet.
-  int add(Console console, int local_rank, bool pass_through) {
-    Sink& target = sink(console);
-    int ours = -1, theirs = -1;
-    if (target.is_terminal()) {
-      termios raw = {};
-      tcgetattr(target.fd(), &raw);
-      cfmakeraw(&raw);
-      winsize size = {};
-      ioctl(target.fd(), TIOCGWINSZ, &size);
-      if (openpty(&ours, &theirs, nullptr, &raw, &size) != 0) ours = -1;
-      if (ours >= 0) {
-        fcntl(ours, F_SETFD, FD_CLOEXEC);
-        fcntl(theirs, F_SETFD, FD_CLOEXEC);
-      }
-    } else {
-      int ends[2];
-      if (pipe2(ends, O_CLOEXEC) == 0) {
-        ours = ends[0];
-        theirs = ends[1];
-      }
-    }
-    if (ours < 0) {
-      throw Error(ErrorCode::System, "cannot open a stream for worker " + std::to_string(local_rank) + ": " +
-                                         strerror(errno) + " (a limit on open files? see ulimit -n)");
-    }
-    fcntl(ours, F_SETFL, O_NONBLOCK);
-    Request request{.kind = Request::Kind::Add};
-    request.stream.fd = ours;
-    request.stream.local_rank = local_rank;
-    request.stream.sink = &target;
-    request.stream.pass_through = pass_through;
-    request.stream.keeps_tail = console == Console::Stderr;
-    post(std::move(request));
-    return theirs;
+  // Before the round's streams are opened.
+  void filter(Console console, const std::string& path, const std::vector<std::string>& words) {
+    auto file = open_sink(path);
+    if (!file) return;
+    post(Request{.kind = Request::Kind::Filter, .console = console, .filter = {words, std::move(file)}});
   }
 
+  // Called before the round's workers exist, so nothing can be read yet.
+  int open_stream(StreamRoute route) {
+    if (!route.shown && !route.file.empty()) {
+      const int file = open_log(route.file);
+      if (file >= 0) {
+        post(Request{.kind = Request::Kind::Stream, .route = std::move(route)});
+        return file;
+      }
+      cannot_open(route.file);
+      route.file.clear();
+      route.shown = true;
+    }
+    std::unique_ptr<Sink> file;
+    if (!route.file.empty()) file = open_sink(route.file);
+    if (!file) route.file.clear();
+    const Ends ends = open_ends(route);
+    if (ends.theirs < 0) {
+      throw Error(ErrorCode::System, "cannot open a stream for worker " + std::to_string(route.local_rank) + ": " +
+                                         strerror(errno) + " (a limit on open files? see ulimit -n)");
+    }
+    if (ends.ours < 0) return ends.theirs;
+    fcntl(ends.ours, F_SETFL, O_NONBLOCK);
+    post(Request{.kind = Request::Kind::Stream, .route = std::move(route), .fd = ends.ours, .file = std::move(file)});
+    return ends.theirs;
+  }
+
+  void write_line(Console console, std::string text) {
+    post(Request{.kind = Request::Kind::Line, .console = console, .text = std::move(text)});
+  }
+
+  void open_events(const std::string& path) {
+    const int fd = open_log(path, 0);
+    if (fd < 0) {
+      throw Error(ErrorCode::System, "cannot open " + path + " (--event-log-file): " + strerror(errno));
+    }
+    post(Request{.kind = Request::Kind::Events,
+                 .file = std::make_unique<Sink>(fd, Sink::Descriptor::Owned, path, warn_once())});
+  }
+
+  void write_event(std::string line) { post(Request{.kind = Request::Kind::Event, .text = std::move(line)}); }
+
+  void resize() { post(Request{.kind = Request::Kind::Resize}); }
+
+  std::vector<LastWords> end_round(std::chrono::milliseconds deadline) {
+    std::unique_lock lock(mutex_);
+    const auto before = rounds_ended_;
+    lock.unlock();
+    post(Request{.kind = Request::Kind::EndRound});
+    lock.lock();
+    done_.wait_for(lock, deadline, [&] { return rounds_ended_ != before; });
+    return std::move(last_words_);
+  }
+
+ private:
   struct Request {
-    enum class Kind { Add, Line, EndRound, Resize, Quit } kind;
-    Stream stream{};                    // Add
-    Console console = Console::Stderr;  // Line
-    std::string text{};                 // Line
+    enum class Kind { Filter, Stream, Line, Events, Event, EndRound, Resize, Quit } kind;
+    Console console = Console::Stderr;  // Filter, Line
+    LineFilter filter{};                // Filter
+    StreamRoute route{};                // Stream
+    int fd = -1;                        // Stream: our end
+    std::unique_ptr<Sink> file{};       // Stream, Events
+    std::string text{};                 // Line, Event
+  };
+
+  struct Reader {
+    WorkerStream stream;
+    int fd;  // -1: the worker holds its file itself, or has closed its end
   };
 
   void post(Request request) {
@@ -178,17 +186,37 @@ class Output::Thread {
     (void)ignored;
   }
 
-  std::vector<std::vector<std::string>> end_round(std::chrono::milliseconds deadline) {
-    std::unique_lock lock(mutex_);
-    const auto before = rounds_ended_;
-    lock.unlock();
-    post(Request{.kind = Request::Kind::EndRound});
-    lock.lock();
-    done_.wait_for(lock, deadline, [&] { return rounds_ended_ != before; });
-    return std::move(tails_);
+  Ends open_ends(const StreamRoute& route) {
+    if (route.shown && route.lines != StreamRoute::Lines::Teed && sink(route.console).is_terminal()) {
+      return open_pty(sink(route.console).fd());
+    }
+    if (route.shown || route.console == Console::Stderr) return open_pipe();
+    return {.ours = -1, .theirs = open("/dev/null", O_WRONLY | O_CLOEXEC)};
   }
 
- private:
+  // One full disk has many files.
+  Sink::Warn warn_once() {
+    return [this](const std::string& what) {
+      if (!warned_.exchange(true)) warn_(what);
+    };
+  }
+
+  void cannot_open(const std::string& path) {
+    warn_once()("cannot open " + path + ": " + strerror(errno) + "; the job goes on without it");
+  }
+
+  std::unique_ptr<Sink> open_sink(const std::string& path) {
+    const int fd = open_log(path);
+    if (fd < 0) {
+      cannot_open(path);
+      return nullptr;
+    }
+    return std::make_unique<Sink>(fd, Sink::Descriptor::Owned, path, warn_once());
+  }
+
+  Sink& sink(Console console) { return sinks_[console == Console::Stdout ? 0 : 1]; }
+  LineFilter& filter_of(Console console) { return filters_[console == Console::Stdout ? 0 : 1]; }
+
   void run() {
     sigset_t all;
     sigfillset(&all);
@@ -198,13 +226,13 @@ class Output::Thread {
       std::array<epoll_event, 64> events;
       const int ready = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
       // Ready streams come in the order in which they became ready: a worker's stdout line before its later stderr one.
+      bool has_requests = false;
       for (int i = 0; i < ready; ++i) {
-        if (auto* stream = static_cast<Stream*>(events[static_cast<std::size_t>(i)].data.ptr)) read_once(*stream);
+        auto* reader = static_cast<Reader*>(events[static_cast<std::size_t>(i)].data.ptr);
+        if (reader) read_once(*reader);
+        has_requests = has_requests || !reader;
       }
-      std::uint64_t count;
-      const ssize_t ignored = read(wake_, &count, sizeof count);
-      (void)ignored;
-      quit = serve_requests();
+      if (has_requests) quit = serve_requests();
     }
     const std::lock_guard lock(mutex_);
     finished_ = true;
@@ -212,6 +240,9 @@ class Output::Thread {
   }
 
   bool serve_requests() {
+    std::uint64_t count;
+    const ssize_t ignored = read(wake_, &count, sizeof count);
+    (void)ignored;
     while (true) {
       Request request;
       {
@@ -221,25 +252,26 @@ class Output::Thread {
         requests_.pop_front();
       }
       switch (request.kind) {
-        case Request::Kind::Add: {
-          Stream& stream = streams_.emplace_back(std::move(request.stream));
-          epoll_event event = {.events = EPOLLIN, .data = {.ptr = &stream}};
-          epoll_ctl(epoll_, EPOLL_CTL_ADD, stream.fd, &event);
+        case Request::Kind::Filter:
+          filter_of(request.console) = std::move(request.filter);
           break;
-        }
+        case Request::Kind::Stream:
+          add_stream(std::move(request));
+          break;
         case Request::Kind::Line:
-          sink(request.console).write_text(this, request.text + "\n");
+          sink(request.console).write(kOwnLines, request.text + "\n");
+          break;
+        case Request::Kind::Events:
+          events_ = std::move(request.file);
+          break;
+        case Request::Kind::Event:
+          if (events_) events_->write(kOwnLines, request.text + "\n");
           break;
         case Request::Kind::EndRound:
           finish_streams();
           break;
         case Request::Kind::Resize:
-          for (Stream& stream : streams_) {
-            winsize size = {};
-            if (stream.fd >= 0 && ioctl(stream.sink->fd(), TIOCGWINSZ, &size) == 0) {
-              ioctl(stream.fd, TIOCSWINSZ, &size);
-            }
-          }
+          resize_ptys();
           break;
         case Request::Kind::Quit:
           finish_streams();
@@ -248,93 +280,105 @@ class Output::Thread {
     }
   }
 
-  // False: nothing more now (or ever: then the descriptor is closed).
-  bool read_once(Stream& stream) {
-    if (stream.fd < 0) return false;
-    const ssize_t size = read(stream.fd, buffer_.data(), buffer_.size());
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (size <= 0) {  // end of file; EIO is a pty's way to say so
-      close(std::exchange(stream.fd, -1));
-      return false;
-    }
-    take(stream, {buffer_.data(), static_cast<std::size_t>(size)});
-    return true;
+  void add_stream(Request request) {
+    const Console console = request.route.console;
+    Sink* shown_on = request.route.shown ? &sink(console) : nullptr;
+    LineFilter* filter = filter_of(console).file ? &filter_of(console) : nullptr;
+    Reader& reader = readers_.emplace_back(
+        Reader{{std::move(request.route), ++writers_, shown_on, std::move(request.file), filter}, request.fd});
+    if (reader.fd < 0) return;
+    epoll_event event = {.events = EPOLLIN, .data = {.ptr = &reader}};
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, reader.fd, &event);
   }
 
-  void take(Stream& stream, std::string_view text) {
-    if (stream.keeps_tail) remember(stream, text);
-    if (stream.pass_through) {
-      stream.sink->write_text(&stream, text);
-      return;
+  void resize_ptys() {
+    for (const Reader& reader : readers_) {
+      winsize size = {};
+      if (reader.fd >= 0 && ioctl(sink(reader.stream.route().console).fd(), TIOCGWINSZ, &size) == 0) {
+        ioctl(reader.fd, TIOCSWINSZ, &size);
+      }
     }
-    const auto end = text.find_last_of(stream.sink->is_terminal() ? "\r\n" : "\n");
-    if (end != std::string_view::npos) {
-      stream.held.append(text.substr(0, end + 1));
-      stream.sink->write_text(&stream, stream.held);
-      stream.held.clear();
-      text.remove_prefix(end + 1);
+  }
+
+  // How many bytes; 0: nothing more now (or ever: then the descriptor is closed).
+  std::size_t read_once(Reader& reader) {
+    if (reader.fd < 0) return 0;
+    const ssize_t size = read(reader.fd, buffer_.data(), buffer_.size());
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (size <= 0) {  // end of file; EIO is a pty's way to say so
+      close(std::exchange(reader.fd, -1));
+      return 0;
     }
-    stream.held.append(text);
-    if (stream.held.size() > kMaxHeldBytes) stream.sink->write_text(&stream, std::exchange(stream.held, {}));
+    reader.stream.take({buffer_.data(), static_cast<std::size_t>(size)});
+    return static_cast<std::size_t>(size);
   }
 
   void finish_streams() {
-    std::vector<std::vector<std::string>> tails;
-    for (Stream& stream : streams_) {
-      while (read_once(stream)) {
-      }
-      if (stream.fd >= 0) close(stream.fd);  // held open by a process that is not ours; what it says is lost
-      stream.sink->write_text(&stream, stream.held);
-      if (!stream.keeps_tail) continue;
-      if (!stream.tail_rest.empty()) stream.tail.push_back(stream.tail_rest);
-      const auto index = static_cast<std::size_t>(stream.local_rank);
-      if (tails.size() <= index) tails.resize(index + 1);
-      tails[index].assign(stream.tail.begin(), stream.tail.end());
+    std::vector<LastWords> last_words;
+    for (Reader& reader : readers_) {
+      // No more than was in it: a process that is not ours may hold it open, and write for ever.
+      std::size_t drained = 0;
+      while (const std::size_t size = drained < kMostInAPipe ? read_once(reader) : 0) drained += size;
+      if (reader.fd >= 0) close(reader.fd);
+      reader.stream.finish();
+      const StreamRoute& route = reader.stream.route();
+      if (route.console != Console::Stderr) continue;
+      const auto index = static_cast<std::size_t>(route.local_rank);
+      if (last_words.size() <= index) last_words.resize(index + 1);
+      last_words[index] = {reader.stream.last_lines(), route.file};
     }
-    streams_.clear();
+    readers_.clear();
+    filters_ = {};
     const std::lock_guard lock(mutex_);
-    tails_ = std::move(tails);
+    last_words_ = std::move(last_words);
     ++rounds_ended_;
     done_.notify_all();
   }
 
+  const Sink::Warn warn_;
+  std::atomic<bool> warned_ = false;
   int epoll_ = -1;
   int wake_ = -1;
   std::array<Sink, 2> sinks_;
-  std::list<Stream> streams_;  // the thread's own; epoll points into it
+  // The thread's own:
+  std::array<LineFilter, 2> filters_;  // readers' streams point into them,
+  std::list<Reader> readers_;          // and epoll into these
+  std::unique_ptr<Sink> events_;
+  int writers_ = kOwnLines;
   std::array<char, 65536> buffer_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable done_;
   std::deque<Request> requests_;
-  std::vector<std::vector<std::string>> tails_;
+  std::vector<LastWords> last_words_;
   std::uint64_t rounds_ended_ = 0;
   bool finished_ = false;
 
   std::thread thread_;  // last: it uses all of the above
 };
 
-Output::Output() : thread_(std::make_unique<Thread>()) {}
+Output::Output(std::function<void(const std::string&)> warn) : thread_(std::make_unique<Thread>(std::move(warn))) {}
 
 Output::~Output() {
   if (!thread_->finish()) static_cast<void>(thread_.release());  // the process is about to end
 }
 
-Output::WorkerEnds Output::open_worker(int local_rank, bool pass_through) {
-  WorkerEnds ends;
-  ends.stdout_fd = thread_->add(Console::Stdout, local_rank, pass_through);
-  ends.stderr_fd = thread_->add(Console::Stderr, local_rank, pass_through);
-  return ends;
+void Output::filter_lines(Console console, const std::string& path, const std::vector<std::string>& words) {
+  thread_->filter(console, path, words);
 }
 
-void Output::write_line(Console console, std::string text) {
-  thread_->post({.kind = Thread::Request::Kind::Line, .console = console, .text = std::move(text)});
-}
+void Output::open_events(const std::string& path) { thread_->open_events(path); }
 
-std::vector<std::vector<std::string>> Output::end_round(std::chrono::milliseconds deadline) {
+void Output::write_event(std::string line) { thread_->write_event(std::move(line)); }
+
+int Output::open_stream(const StreamRoute& route) { return thread_->open_stream(route); }
+
+void Output::write_line(Console console, std::string text) { thread_->write_line(console, std::move(text)); }
+
+std::vector<Output::LastWords> Output::end_round(std::chrono::milliseconds deadline) {
   return thread_->end_round(deadline);
 }
 
-void Output::resize() { thread_->post({.kind = Thread::Request::Kind::Resize}); }
+void Output::resize() { thread_->resize(); }
 
 }  // namespace ddp::launcher

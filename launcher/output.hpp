@@ -1,52 +1,61 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What workers print, and ddprun's own lines, to ddprun's stdout and stderr: whole lines, never mixed inside.
+// What workers print, and ddprun's own lines, to ddprun's stdout and stderr and to log files: whole lines, never mixed
+// inside.
 //
 //     worker ── pipe, or pty if ours is a terminal ──▶ [ output thread: lines ] ──▶ stdout / stderr
+//        │                                                        └─────────────▶ stdout.log, filtered_stdout.log, …
+//        └──── only redirected: holds its log file itself
 //
 // One thread owns the reading and writing and alone may block on a console that is stuck; everybody else posts to it.
-// A console that is gone ends the output, not the job: what workers write is then read and dropped. With one worker, or
-// after kMaxHeldBytes without a newline, bytes are passed on as they come. '\r' on a terminal ends a line (progress
-// bars). Streams belong to a round; end_round closes them.
+// A console that is gone ends the output, not the job: what workers write is then read and dropped. So does a log file
+// that cannot be written; it is said once. A single worker's bytes are passed on as they come. '\r' on a terminal ends
+// a line (progress bars). Streams belong to a round; end_round closes them.
 #pragma once
 
 #include <chrono>
-#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "launcher/log_config.hpp"
+#include "launcher/stream_route.hpp"
+
 namespace ddp::launcher {
-
-enum class Console { Stdout, Stderr };
-
-// A line longer than this is written in pieces; it bounds what 8 workers without newlines can make us hold.
-inline constexpr std::size_t kMaxHeldBytes = 16 << 20;
-// Of each worker's stderr, kept for the failure report.
-inline constexpr std::size_t kTailLines = 20;
 
 class Output {
  public:
-  Output();
+  // warn: called at most once, on any thread, when something cannot be written; it may call write_line.
+  explicit Output(std::function<void(const std::string&)> warn);
   // Writes what is left, waiting for the console at most this long.
   static constexpr std::chrono::seconds kFinalFlush{2};
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // The two ends that a worker's stdout and stderr become (close-on-exec, owned by the caller, who closes them after
-  // the fork). Throws rendezvous::Error if there are no descriptors left.
-  struct WorkerEnds {
-    int stdout_fd = -1;
-    int stderr_fd = -1;
-  };
-  WorkerEnds open_worker(int local_rank, bool pass_through);
+  // Teed lines with one of `words` go into the file `path` as well, until the end of the round.
+  void filter_lines(Console console, const std::string& path, const std::vector<std::string>& words);
+
+  // What a worker's stdout or stderr becomes (close-on-exec, owned by the caller, who closes it after the fork). If the
+  // file of the route cannot be opened, what would be there is on the console. Throws rendezvous::Error if there are no
+  // descriptors left.
+  int open_stream(const StreamRoute& route);
 
   // ddprun's own lines; text without its final newline. Does not block.
   void write_line(Console console, std::string text);
 
+  // The file that write_event appends to. Throws rendezvous::Error if it cannot be opened.
+  void open_events(const std::string& path);
+  // Dropped if there is no such file.
+  void write_event(std::string line);
+
   // The round's processes are gone: reads what they left in their pipes, ends unfinished lines, closes the streams.
-  // Returns the last stderr lines of each local rank. Waits for a stuck console at most `deadline`.
-  std::vector<std::vector<std::string>> end_round(std::chrono::milliseconds deadline);
+  // Returns what each local rank said last on stderr. Waits for a stuck console at most `deadline`.
+  struct LastWords {
+    std::vector<std::string> lines;
+    std::string log;  // the file that has all of it; empty: none
+  };
+  std::vector<LastWords> end_round(std::chrono::milliseconds deadline);
 
   // The terminal changed its size: so do the workers' ptys.
   void resize();

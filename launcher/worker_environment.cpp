@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "launcher/gpus.hpp"
+#include "launcher/template.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -14,29 +15,6 @@ namespace {
 
 // Written by us below in every case, or meaningless inside a new job.
 constexpr const char* kOuterJob[] = {"TORCHELASTIC_TIMER_FILE", contract::kIncarnation, contract::kSecretFile};
-
-std::string replace_local_rank(const std::string& text, const std::string& local_rank) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto starts = [&](std::string_view what) { return text.compare(i, what.size(), what) == 0; };
-    const auto ends_name = [&](std::size_t at) {
-      return at >= text.size() || !(isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
-    };
-    if (starts("$$")) {
-      out += '$';
-      i += 2;
-    } else if (starts("${local_rank}")) {
-      out += local_rank;
-      i += 13;
-    } else if (starts("$local_rank") && ends_name(i + 11)) {
-      out += local_rank;
-      i += 11;
-    } else {
-      out += text[i++];
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -89,7 +67,7 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank) {
   std::vector<std::string> command = config.program.prefix;
   for (const std::string& argument : config.program_args) {
-    command.push_back(replace_local_rank(argument, std::to_string(local_rank)));
+    command.push_back(substitute(argument, {{"local_rank", std::to_string(local_rank)}}));
   }
   return command;
 }

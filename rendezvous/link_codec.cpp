@@ -29,7 +29,8 @@ static void to_json(json& j, const WorkerFailure& f) {
        {"already_exiting", f.already_exiting},
        {"stopped_by_ddprun", f.stopped_by_ddprun},
        {"message", f.message},
-       {"stderr_tail", f.stderr_tail}};
+       {"stderr_tail", f.stderr_tail},
+       {"stderr_log", f.stderr_log}};
 }
 static void from_json(const json& j, WorkerFailure& f) {
   j.at("rank").get_to(f.rank);
@@ -42,6 +43,7 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("stopped_by_ddprun").get_to(f.stopped_by_ddprun);
   j.at("message").get_to(f.message);
   j.at("stderr_tail").get_to(f.stderr_tail);
+  j.at("stderr_log").get_to(f.stderr_log);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, role, slots, round,

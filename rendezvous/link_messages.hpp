@@ -49,6 +49,7 @@ struct WorkerFailure {
   bool stopped_by_ddprun = false;        // it died after ddprun had told it to: never a cause
   std::string message;                   // what the error file says, or why it could not be started
   std::vector<std::string> stderr_tail;  // the last lines it wrote to stderr
+  std::string stderr_log;                // the file on `host` that has all of it; empty: none
   bool operator==(const WorkerFailure&) const = default;
 };
 

@@ -32,7 +32,7 @@ void open_standard_descriptors() {
 int run(const ddp::apps::Launch& launch) {
   return ddp::launcher::run_guarded([&](const ddp::launcher::Guarded& guarded) {
     try {
-      return ddp::launcher::run_agent(launch.config, launch.log_level, guarded);
+      return ddp::launcher::run_agent(launch.config, launch.log, guarded);
     } catch (const std::exception& error) {
       return fail(1, error.what());
     }

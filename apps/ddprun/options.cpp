@@ -12,6 +12,7 @@
 
 #include "apps/ddprun/arguments.hpp"
 #include "apps/ddprun/help.hpp"
+#include "apps/ddprun/log_options.hpp"
 #include "apps/ddprun/node_options.hpp"
 #include "launcher/gpus.hpp"
 #include "launcher/random_id.hpp"
@@ -32,14 +33,8 @@ struct NotYet {
   const char* instead;
 };
 const NotYet kNotYet[] = {
-    {{"redirects", 'r'}, "every worker's output goes to the console, whole lines at a time"},
-    {{"tee", 't'}, "every worker's output goes to the console, whole lines at a time"},
-    {{"local-ranks-filter"}, "filter in the program, by LOCAL_RANK"},
-    {{"duplicate-stdout-filters"}, "use grep on ddprun's output"},
-    {{"duplicate-stderr-filters"}, "use grep on ddprun's output"},
-    {{"log-line-prefix-template"}, "lines appear as the workers wrote them"},
     {{"logs-specs"}, "it names a Python plug-in, which a native launcher cannot load"},
-    {{"event-log-handler"}, "use --log-level info"},
+    {{"event-log-handler"}, "it names a Python plug-in; --event-log-file writes the same records to a file"},
     {{"numa-binding"}, "start ddprun under numactl"},
     {{"run-path", 0, false}, "leave it out: scripts are run as `python script.py`"},
     {{"print-completion"}, "there is none yet"},
@@ -55,13 +50,14 @@ struct Raw {
   std::string role = "default";
   bool module = false;
   bool no_python = false;
-  std::string log_dir;
+  LogOptions logs;
   std::string make_secret;
   std::string signals = kDefaultSignals;
   int shutdown_timeout = 30;
   bool virtual_local_rank = false;
   std::string gpus;
   std::string log_level = "warning";
+  std::string log_format = "text";
   bool version = false;
 };
 
@@ -84,7 +80,7 @@ auto in_range(T low, T high, const char* what) {
 const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
 const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
 
-// Declares every option once: name, variable, type, group, help.
+// Declares every option once: name, variable, type, group, help. If one is given twice the last counts, as in Python.
 class Declaration {
  public:
   explicit Declaration(CLI::App& app) : app_(app) {}
@@ -92,24 +88,32 @@ class Declaration {
   void group(const std::string& name) { group_ = name; }
 
   template <typename T>
-  CLI::Option* value(const std::string& name, T& target, const std::string& shown, const std::string& help) {
-    names_.push_back({name});
-    return app_.add_option("--" + name, target, help)
+  CLI::Option* value(const std::string& name, T& target, const std::string& shown, const std::string& help,
+                     char letter = 0) {
+    names_.push_back({name, letter});
+    return app_.add_option(spelled(name, letter), target, help)
         ->group(group_)
         ->type_name(shown)
         ->envname(pet(name))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
         ->capture_default_str();
   }
 
   CLI::Option* flag(const std::string& name, bool& target, const std::string& help, char letter = 0) {
     names_.push_back({name, letter, false});
-    const std::string spelled = (letter ? std::string("-") + letter + "," : "") + "--" + name;
-    return app_.add_flag(spelled, target, help)->group(group_)->envname(pet(name));
+    return app_.add_flag(spelled(name, letter), target, help)
+        ->group(group_)
+        ->envname(pet(name))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 
   const std::vector<OptionName>& names() const { return names_; }
 
  private:
+  static std::string spelled(const std::string& name, char letter) {
+    return (letter ? std::string("-") + letter + "," : "") + "--" + name;
+  }
+
   CLI::App& app_;
   std::string group_;
   std::vector<OptionName> names_ = {{"help", 'h', false}};
@@ -126,13 +130,32 @@ std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
   d.flag("virtual-local-rank", raw.virtual_local_rank,
          "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
   d.value("role", raw.role, "NAME", "Role of the workers (ROLE_NAME).");
-  d.value("log-dir", raw.log_dir, "DIR",
-          "Where workers leave error files: DIR/<run id>_<random>/attempt_<n>/<local rank>/error.json. Default: a "
-          "temporary folder.");
 
   d.group("Program");
   d.flag("module", raw.module, "The program is a Python module: run `python -u -m program`.", 'm');
   d.flag("no-python", raw.no_python, "Execute the program as it is, also if it looks like a Python script.");
+
+  d.group("Output");
+  d.value("redirects", raw.logs.redirects, "STREAMS",
+          "What goes into files instead of to the console: 1 stdout, 2 stderr, 3 both, 0 neither, of all workers; or "
+          "of single ones, LOCAL_RANK:STREAMS,... The worker writes the file itself.",
+          'r');
+  d.value("tee", raw.logs.tee, "STREAMS",
+          "What goes into files and to the console, where each line has a prefix; as for --redirects.", 't');
+  d.value("log-dir", raw.logs.log_dir, "DIR",
+          "Where files are: DIR/<run id>_<random>/attempt_<n>/<local rank>/stdout.log, stderr.log, and error.json for "
+          "the program's own account of its failure. /dev/null: none, everything goes to the console. Default: a "
+          "temporary folder, kept if it has logs.");
+  d.value("log-line-prefix-template", raw.logs.log_line_prefix_template, "TEXT",
+          "Prefix of teed lines on the console, with ${role_name}, ${local_rank}, ${rank}, ${hostname}. "
+          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the default, else it is [${role_name}${local_rank}]:");
+  d.value("local-ranks-filter", raw.logs.local_ranks_filter, "RANKS",
+          "Local ranks whose output is on the console: 0,1,2. Files have it of all.");
+  d.value("duplicate-stdout-filters", raw.logs.duplicate_stdout_filters, "WORDS",
+          "Teed lines that contain one of these words, with commas between, are also in attempt_<n>/"
+          "filtered_stdout.log; a comma within a word is written twice.");
+  d.value("duplicate-stderr-filters", raw.logs.duplicate_stderr_filters, "WORDS",
+          "The same of stderr, in filtered_stderr.log.");
 
   d.group("Failure and shutdown");
   d.value("max-restarts", raw.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
@@ -174,6 +197,12 @@ std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
 
   d.group("ddprun itself");
   d.value("log-level", raw.log_level, "LEVEL", "What ddprun says: debug, info, warning, error.")->envname("LOGLEVEL");
+  d.value("log-format", raw.log_format, "text|json",
+          "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
+          "reason.");
+  d.value("event-log-file", raw.logs.event_log_file, "FILE",
+          "Append what torchrun's --event-log-handler records, as JSON lines: when workers started, succeeded, failed "
+          "or were terminated, and what became of the node.");
   d.value("monitor-interval", raw.monitor_interval, "SECONDS",
           "Accepted; ddprun hears of a death when it happens and polls nothing.")
       ->check(in_range(1e-9, 1e9, "a number of seconds above 0"));
@@ -263,7 +292,7 @@ launcher::LaunchConfig to_config(const Raw& raw, const CLI::App& app) {
   config.job.max_restarts = raw.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(raw.shutdown_timeout);
   config.virtual_local_rank = raw.virtual_local_rank;
-  config.log_dir = raw.log_dir;
+  config.logs = resolve_logs(raw.logs, getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
   parse_signals(raw.signals, raw.signals == kDefaultSignals, config);
 
   NodeOptions nodes = raw.nodes;
@@ -308,9 +337,9 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
 
   Launch launch;
   try {
-    launch.log_level = launcher::log_level_from(raw.log_level);
+    launch.log = {launcher::log_level_from(raw.log_level), launcher::log_format_from(raw.log_format)};
   } catch (const rendezvous::Error& error) {
-    throw UsageError(std::string("--log-level: ") + error.what());
+    throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
   launch.config = to_config(raw, app);
   const auto kind = raw.module      ? launcher::ProgramKind::Module

@@ -21,7 +21,7 @@ class UsageError : public std::runtime_error {
 
 struct Launch {
   launcher::LaunchConfig config;
-  launcher::LogLevel log_level = launcher::LogLevel::Warning;
+  launcher::LogSettings log;
 };
 // --help or --version: text for stdout, exit code 0.
 struct JustPrint {

@@ -217,6 +217,10 @@ TEST_CASE("launch: a given address and port are what workers are told", "[launch
   CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");
 }
 
+TEST_CASE("launch: of an option that is given twice the last counts", "[launcher][integration]") {
+  CHECK(run(ddprun({"--role=a", "-t", "1", "--role", "b", "--tee=0"}, {"env=ROLE_NAME"})).out == "[ROLE_NAME=b]\n");
+}
+
 TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][integration]") {
   struct Case {
     std::vector<std::string> words;
@@ -234,7 +238,9 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
       {{"--nproc_per_node", "0", "true"}, "give a number above 0"},
       {{"--nproc_per_nodes", "2", "true"}, "did you mean --nproc-per-node?"},
       {{"--ma", "2", "true"}, "could mean"},
-      {{"--tee", "3", "true"}, "not there yet"},
+      {{"--numa_binding", "node", "true"}, "not there yet"},
+      {{"--tee", "4", "true"}, "LOCAL_RANK:0-3"},
+      {{"-r", "0:1,1", "true"}, "--redirects 0:1,1: give 0 "},
       {{"--master_port", "99999", "true"}, "not a port number"},
       {{"--master_addr", "8.8.8.8", "true"}, "not an address of this machine"},
       {{"-m", "--no-python", "x"}, "contradict"},

@@ -46,6 +46,7 @@ TEST_CASE("failure report: names the first failure, what followed it, and what d
   auto cause = failed(5, 0, SIGSEGV);
   cause.message = "two\nlines";
   cause.stderr_tail = {"last line"};
+  cause.stderr_log = "/logs/5/stderr.log";
   const auto lines = failure_report(
       "train", cause,
       {failed(0, 0, SIGTERM, true), failed(1, 0, SIGTERM, true), cause, failed(3, 1, 0), failed(7, 0, SIGTERM, true)});
@@ -54,6 +55,7 @@ TEST_CASE("failure report: names the first failure, what followed it, and what d
   CHECK(has(lines, "    | two"));
   CHECK(has(lines, "    | lines"));
   CHECK(has(lines, "    | last line"));
+  CHECK(has(lines, "all of its stderr: /logs/5/stderr.log"));
   CHECK(has(lines, "after it: rank 3 on node b exited with code 1"));
   CHECK(has(lines, "stopped by ddprun: ranks 0-1, 7"));
 }

@@ -28,6 +28,7 @@ AgentState some_state() {
   failure.already_exiting = true;
   failure.message = "a \"quoted\"\nmessage";
   failure.stderr_tail = {"one", "two"};
+  failure.stderr_log = "/logs/stderr.log";
   state.failures = {failure};
   return state;
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Bytes as lines.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddp::launcher {
+
+// Calls line(std::string_view line, bool ended) for each line of `text`, without its end. As Python reads text files,
+// '\n', '\r' and "\r\n" all end a line; only the last one may have no end.
+template <typename Line>
+void for_each_line(std::string_view text, Line line) {
+  while (!text.empty()) {
+    std::size_t end = text.find('\n');
+    // A search for either is slower than two for one: the second stays within the line.
+    const std::size_t carriage = text.substr(0, end).find('\r');
+    if (carriage != std::string_view::npos) end = carriage;
+    if (end == std::string_view::npos) return line(text, false);
+    line(text.substr(0, end), true);
+    text.remove_prefix(text.compare(end, 2, "\r\n") == 0 ? end + 2 : end + 1);
+  }
+}
+
+// The last `count` lines of `text` that are not empty, each cut to `width` bytes.
+std::vector<std::string> last_lines(std::string_view text, std::size_t count, std::size_t width);
+
+// Holds the beginning of a line until its end has come, or until it is too long to be held.
+class LineHolder {
+ public:
+  enum class Ends {
+    Newline,          // '\n'
+    Terminal,         // '\r' too, at once: a progress bar
+    UniversalNewline  // '\r' too, once it is known that no '\n' follows
+  };
+  LineHolder(Ends ends, std::size_t max_held) : ends_(ends), max_held_(max_held) {}
+
+  // Calls out(std::string_view) with what may be written now: whole lines, or a piece of one that is too long.
+  template <typename Out>
+  void take(std::string_view text, Out out) {
+    const bool ended = ends_ == Ends::UniversalNewline && !held_.empty() && held_.back() == '\r';
+    if (ended && !text.empty() && text.front() != '\n') release(out);
+    const std::size_t whole = end_of_lines(text);
+    if (whole > 0 && held_.empty()) {
+      out(text.substr(0, whole));
+    } else if (whole > 0) {
+      held_.append(text.substr(0, whole));
+      release(out);
+    }
+    held_.append(text.substr(whole));
+    if (held_.size() > max_held_) release(out);
+  }
+
+  // The last line may have no end.
+  template <typename Out>
+  void finish(Out out) {
+    if (!held_.empty()) release(out);
+  }
+
+ private:
+  // How much of `text` ends with a line's end.
+  std::size_t end_of_lines(std::string_view text) const {
+    if (ends_ == Ends::Newline) return text.rfind('\n') + 1;
+    if (ends_ == Ends::UniversalNewline && !text.empty() && text.back() == '\r') text.remove_suffix(1);
+    return text.find_last_of("\r\n") + 1;
+  }
+
+  template <typename Out>
+  void release(Out out) {
+    const std::string released = std::exchange(held_, {});  // its memory too: few lines are long
+    out(released);
+  }
+
+  Ends ends_;
+  std::size_t max_held_;
+  std::string held_;
+};
+
+}  // namespace ddp::launcher
