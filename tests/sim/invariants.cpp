@@ -56,7 +56,7 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
     promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
   }
   promise(Promise::GuardedOnly, !process.guardian_gone, who);
-  promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over(), who);
+  promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
 }
 
 void Invariants::on_started(const Process& process) {
@@ -72,12 +72,15 @@ void Invariants::on_started(const Process& process) {
   }
 }
 
-// A worker that goes on although its node's lease is over. An agent that is stopped cannot kill; when it goes on it has
-// to find out first, and does so within the reconnect window.
+// An agent that was stopped has to find out first that its link is broken, and does so within the reconnect window.
+bool Invariants::has_just_woken(const Process& process) const {
+  return process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now;
+}
+
+// A worker that goes on although its node's lease is over, and its agent could kill it.
 bool Invariants::acts_against_orders(const Worker& worker) const {
   const Process& process = scene_.process(worker.process);
-  const bool could_not =
-      process.asleep || (process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now);
+  const bool could_not = process.asleep || has_just_woken(process);
   return worker.acts && !could_not && !scene_.is_stuck(worker) &&
          scene_.machine(worker.machine).frozen_until <= scene_.now;
 }

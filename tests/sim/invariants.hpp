@@ -67,7 +67,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "All nodes that hear the end leave with the same exit code and reason.",
   "The coordinator's own agent leaves after all that can hear it, or after its deadline.",
   "The coordinator's own agent is told to leave once all others have left or are lost.",
-  "Once the job is over no worker is started.",
+  "Once the job is over no worker is started, but by an agent that has just woken and does not know.",
   "Once over, always over.",
   "A node is lost no sooner than promised: a reconnect window after its link broke, lost_after without a word.",
   "A node that is gone is counted as lost in time.",
@@ -135,6 +135,7 @@ class Invariants {
   void check_second_signal() const;
   bool has_succeeded(int process) const;
   void check_success(const std::string& who);
+  bool has_just_woken(const Process& process) const;
   bool acts_against_orders(const Worker& worker) const;
   bool loss_was_late(int round) const;
   Time silent_since(int process) const;

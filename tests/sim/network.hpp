@@ -6,7 +6,9 @@
 //   * A link that breaks for the coordinator breaks for its agent at most kNewsOfBreak later. (A reset from a firewall
 //     in between, told to the coordinator's side only, would break this: the node's lease then runs to 2/3 lost_after,
 //     the coordinator's patience for kReconnectWindow.) The other way round anything goes.
-//   * All clocks run at the same rate. A process that is not stopped handles a timer within 100 ms.
+//   * All clocks run at the same rate. A process that is not stopped handles a timer within 100 ms. One that was
+//     stopped may have been given up: for a reconnect window its workers may run beside those that took their place.
+//   * What SIGKILL has reached executes nothing more, however long it takes to be reaped; unless the kernel holds it.
 #pragma once
 
 #include <array>
