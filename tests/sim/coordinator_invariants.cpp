@@ -29,6 +29,11 @@ bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& j
 
 void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
   if (found(reported_, from.index).value_or(link) > link) return;  // it has a newer one
+  // When the job is over nothing is said about who is lost, and that is looked at twice a second.
+  const auto broke = found(broke_, from.index);
+  const bool too_late = (broke && scene_.now >= *broke + kReconnectWindow) ||
+                        scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
+  if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
     const bool is_new_link = found(reported_, from.index) != link;
     lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
@@ -289,7 +294,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
                    named(named_one) + " failed of a loss, or of a peer that ddprun ended");
   }
   const Worker& root = scene_.worker(named_one.root);
-  const bool hung = root.why != Why::Own;  // until ddprun ended it; its peers' watchdogs spoke first
+  const bool hung = root.why != Why::Own || root.culprit;  // its peers' watchdogs spoke first
   if (root.reported == 0 || root.reported_at > window_ends || hung) return;
   const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
     return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
@@ -353,7 +358,8 @@ void Invariants::on_stepped() {
             scene_.process(process).config.host);
   }
   const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
-  promise(Promise::OwnAgentLeavesThen, !coordinator.core.over() || !others_left || own_was_told_, "");
+  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty();
+  promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
 }
 
 // The one that ends the job: others may only leave it.

@@ -41,10 +41,14 @@ void World::happen(const Fault& fault) {
       if (worker && worker->acts) begin_to_die(*worker, {.signal = fault.number}, Why::Own, worker->id);
       break;
     case FaultKind::WorkerHangs:
-      if (worker && worker->acts) hang_until_watchdog(*worker, worker->id);
+      if (worker && worker->acts) {
+        worker->culprit = true;
+        hang_until_watchdog(*worker, worker->id);
+      }
       break;
     case FaultKind::WorkerStuck:
       if (worker && worker->acts) {
+        worker->culprit = true;
         worker->stuck_until = std::max(worker->stuck_until.value_or(now()), now() + fault.lasting);
         faults_end_ = std::max(faults_end_, *worker->stuck_until);
         hang_until_watchdog(*worker, worker->id);

@@ -155,6 +155,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
+    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // lost, or let go
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
     promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
   }

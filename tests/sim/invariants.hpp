@@ -159,6 +159,7 @@ class Invariants {
   Time stopped_at_;
   std::map<int, rendezvous::Directive> told_;     // by process: the newest
   std::set<int> must_stop_;                       // processes that were told so
+  std::set<int> perhaps_lost_;                    // processes, since the job is over
   std::set<int> heard_the_end_;                   // processes
   bool own_was_told_ = false;                     // of the end
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told

@@ -41,9 +41,10 @@ struct Worker {
   Duration death_takes{};  // until it is reaped
   std::optional<Time> stuck_until;
 
-  bool acts = true;    // executes its program: not dying, not dead
-  bool hangs = false;  // executes, and will not end by itself
-  bool told = false;   // to end
+  bool acts = true;      // executes its program: not dying, not dead
+  bool hangs = false;    // executes, and will not end by itself
+  bool culprit = false;  // because of a fault of its own: its peers hang as well
+  bool told = false;     // to end
   bool reaped = false;
   Time acted_until;
   Why why = Why::Own;
