@@ -196,7 +196,7 @@ class Agent {
     event.local_rank = static_cast<int>(&worker - workers_.data());
     event.time = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
     if (const auto failure = spawned_->exec_failure(event.local_rank)) {
-      event.message = "cannot execute " + config_.program.path + ": " + strerror(failure->error);
+      event.message = why_it_never_ran(*failure);
       status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
     }
     event.status = status;
@@ -206,6 +206,15 @@ class Agent {
         "worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " + in_words(status),
         worker.rank);
     handle(event);
+  }
+
+  std::string why_it_never_ran(const ExecFailure& failure) const {
+    if (failure.step == ExecFailure::Step::Execute) {
+      return "cannot execute " + config_.program.path + ": " + strerror(failure.error);
+    }
+    const WorkerBinding& binding = config_.bindings[static_cast<std::size_t>(failure.index)];
+    return "cannot be bound to CPUs " + to_cpu_list(binding.cpus) + ": " + strerror(failure.error) +
+           " (were they taken away since ddprun started?)";
   }
 
   // Descendants that had left a dead worker's process group are children of this subreaper now, next to what living
@@ -303,6 +312,7 @@ class Agent {
         command.stdout_fd = ends_of_workers.end()[-2];
         command.stderr_fd = ends_of_workers.end()[-1];
         command.open_files = inherited_files_;
+        if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(i)].cpus);
         commands.push_back(std::move(command));
       }
       spawned_.emplace(spawn(commands));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/log_config.hpp"
+#include "launcher/numa_binding.hpp"
 #include "launcher/program.hpp"
 #include "rendezvous/link_messages.hpp"
 
@@ -43,6 +44,7 @@ struct LaunchConfig {
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;
+  std::vector<WorkerBinding> bindings;  // --numa-binding, by local rank; empty: not bound
   LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
   std::string stop_signal_names;  // the same, as text for the workers

@@ -78,6 +78,12 @@ void close_on_exec_from(unsigned first) {
   for (unsigned fd = first; fd < end; ++fd) fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC);
 }
 
+[[noreturn]] void give_up(const Pipe& status, const ExecFailure& failure) {
+  ssize_t ignored = write(status.write_end, &failure, sizeof failure);
+  (void)ignored;
+  _exit(kNeverRan);
+}
+
 [[noreturn]] void enter(const WorkerCommand& command, int index, pid_t agent, int null_fd, const Pipe& gate,
                         const Pipe& status, char* const* argv, char* const* envp) {
   close(gate.write_end);  // else the gate would not close with the agent
@@ -95,12 +101,14 @@ void close_on_exec_from(unsigned first) {
   } while (got < 0 && errno == EINTR);
   if (got != 1) _exit(kNeverRan);
   if (command.open_files) setrlimit(RLIMIT_NOFILE, &*command.open_files);
+  // By number, for masks longer than glibc's cpu_set_t.
+  const std::vector<unsigned long>& cpus = command.cpus;
+  if (!cpus.empty() && syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
+    give_up(status, {index, ExecFailure::Step::Bind, errno});
+  }
   reset_signals();
   execve(command.path.c_str(), argv, envp);
-  const ExecFailure failure = {index, errno};
-  ssize_t ignored = write(status.write_end, &failure, sizeof failure);
-  (void)ignored;
-  _exit(kNeverRan);
+  give_up(status, {index, ExecFailure::Step::Execute, errno});
 }
 
 }  // namespace

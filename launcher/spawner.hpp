@@ -27,11 +27,14 @@ struct WorkerCommand {
   int stdout_fd = -1;                     // becomes 1
   int stderr_fd = -1;                     // becomes 2
   std::optional<rlimit> open_files = {};  // the limit to have, if not this process's
+  std::vector<unsigned long> cpus = {};   // to run on, one bit each; empty: as this process
 };
 
-// exec failed in worker `index`.
+// What failed in worker `index` before its program ran.
 struct ExecFailure {
+  enum class Step { Bind, Execute };
   int index = 0;
+  Step step = Step::Execute;
   int error = 0;  // errno
 };
 

@@ -35,7 +35,6 @@ struct NotYet {
 const NotYet kNotYet[] = {
     {{"logs-specs"}, "it names a Python plug-in, which a native launcher cannot load"},
     {{"event-log-handler"}, "it names a Python plug-in; --event-log-file writes the same records to a file"},
-    {{"numa-binding"}, "start ddprun under numactl"},
     {{"run-path", 0, false}, "leave it out: scripts are run as `python script.py`"},
     {{"print-completion"}, "there is none yet"},
 };
@@ -56,6 +55,8 @@ struct Raw {
   int shutdown_timeout = 30;
   bool virtual_local_rank = false;
   std::string gpus;
+  std::string numa_binding;
+  bool print_bindings = false;
   std::string log_level = "warning";
   std::string log_format = "text";
   bool version = false;
@@ -129,6 +130,15 @@ std::vector<OptionName> declare(CLI::App& app, Raw& raw) {
           "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.");
   d.flag("virtual-local-rank", raw.virtual_local_rank,
          "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
+  d.value(
+       "numa-binding", raw.numa_binding, "node|socket|exclusive|core-complex",
+       "Run each worker on CPUs near its GPU: those of its NUMA node; of its socket; cores of the node that no other "
+       "worker has; cores that share a cache. Without a GPU workers are spread over the nodes.")
+      ->envname("")
+      ->check([](const std::string& text) -> std::string {
+        return launcher::numa_binding_from(text) ? "" : "give node, socket, exclusive or core-complex";
+      });
+  d.flag("print-bindings", raw.print_bindings, "Print which worker would run on which CPUs, and exit.")->envname("");
   d.value("role", raw.role, "NAME", "Role of the workers (ROLE_NAME).");
 
   d.group("Program");
@@ -292,6 +302,10 @@ launcher::LaunchConfig to_config(const Raw& raw, const CLI::App& app) {
   config.job.max_restarts = raw.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(raw.shutdown_timeout);
   config.virtual_local_rank = raw.virtual_local_rank;
+  const auto binding = *launcher::numa_binding_from(raw.numa_binding);
+  if (binding != launcher::NumaBinding::None || raw.print_bindings) {
+    config.bindings = launcher::bind_workers(binding, config.workers, launcher::visible_gpus(config.gpus));
+  }
   config.logs = resolve_logs(raw.logs, getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
   parse_signals(raw.signals, raw.signals == kDefaultSignals, config);
 
@@ -332,6 +346,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
     rendezvous::make_secret_file(raw.make_secret);
     return JustPrint{raw.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n"};
   }
+  if (raw.print_bindings) return JustPrint{launcher::bindings_table(to_config(raw, app).bindings)};
   if (!split.program) throw UsageError("no program given: nothing to run");
   if (raw.module && raw.no_python) throw UsageError("--module and --no-python contradict each other; choose one");
 

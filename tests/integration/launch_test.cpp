@@ -238,7 +238,7 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
       {{"--nproc_per_node", "0", "true"}, "give a number above 0"},
       {{"--nproc_per_nodes", "2", "true"}, "did you mean --nproc-per-node?"},
       {{"--ma", "2", "true"}, "could mean"},
-      {{"--numa_binding", "node", "true"}, "not there yet"},
+      {{"--numa_binding", "near", "true"}, "give node, socket, exclusive or core-complex"},
       {{"--tee", "4", "true"}, "LOCAL_RANK:0-3"},
       {{"-r", "0:1,1", "true"}, "--redirects 0:1,1: give 0 "},
       {{"--master_port", "99999", "true"}, "not a port number"},

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// --numa-binding with real processes. GPUs and a machine of two NUMA nodes come from a fake NVML and from a /sys that
+// a mount namespace shows to ddprun.
+#include <sched.h>
+
+#include <catch2/catch.hpp>
+
+#include "launcher/topology.hpp"
+#include "tests/integration/ddprun.hpp"
+#include "tests/launcher/fake_sysfs.hpp"
+#include "tests/support/hosts.hpp"
+
+using namespace ddp::testing;
+using ddp::launcher::allowed_cpus;
+using ddp::launcher::CpuSet;
+using ddp::launcher::to_cpu_list;
+
+namespace {
+
+// Two CPUs that this process may use; else there is nothing to bind to.
+std::pair<std::string, std::string> two_cpus() {
+  const CpuSet allowed = allowed_cpus();
+  if (allowed.size() < 2) skip("one CPU only");
+  return {std::to_string(*allowed.begin()), std::to_string(*std::next(allowed.begin()))};
+}
+
+// `command` where /sys is `sysfs`.
+std::vector<std::string> seeing(const FakeSysfs& sysfs, const std::vector<std::string>& command) {
+  const std::string probe = "mount --bind " + sysfs.path() + " /sys";
+  if (run({"unshare", "-m", "sh", "-c", probe}).code != 0) skip("may not mount");
+  std::vector<std::string> words = {"unshare", "-m", "sh", "-c", probe + " && exec \"$@\"", "sh"};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+// GPU 0 is on node 1, GPU 1 on node 0; each node has one CPU.
+struct TwoNodes {
+  TwoNodes() : cpus(two_cpus()) {
+    sysfs.node(0, cpus.first);
+    sysfs.node(1, cpus.second);
+    sysfs.device("000a:00:00.0", 1);
+    sysfs.device("000a:10:00.0", 0);
+    nvml.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "2"}};
+  }
+  std::pair<std::string, std::string> cpus;
+  FakeSysfs sysfs;
+  Process::Options nvml;
+};
+
+}  // namespace
+
+TEST_CASE("numa: on a machine of one node workers have it all, or cores of their own", "[launcher][integration]") {
+  const std::string all = to_cpu_list(allowed_cpus());
+  const Result shared = run(ddprun({"--nproc-per-node=2", "--numa-binding=socket"}, {"cpus"}));
+  CHECK(shared.code == 0);
+  CHECK(count(shared.out, "cpus ") == 2);
+
+  const Result unbound = run(ddprun({"--nproc-per-node=2"}, {"cpus"}));
+  CHECK(count(unbound.out, "cpus " + all + "\n") == 2);
+}
+
+TEST_CASE("numa: each worker runs on the CPUs of its GPU's node", "[launcher][integration]") {
+  const TwoNodes machine;
+  const auto [low, high] = machine.cpus;
+  const Result by_index =
+      run(seeing(machine.sysfs, ddprun({"--nproc-per-node=2", "--numa-binding=node"}, {"cpus"})), machine.nvml);
+  CHECK(by_index.code == 0);
+  CHECK(count(by_index.out, "rank 0 cpus " + high + "\n") == 1);
+  CHECK(count(by_index.out, "rank 1 cpus " + low + "\n") == 1);
+
+  const Result by_uuid = run(
+      seeing(machine.sysfs, ddprun({"--gpus", "GPU-1,GPU-0", "--nproc-per-node=2", "--numa-binding=node"}, {"cpus"})),
+      machine.nvml);
+  CHECK(count(by_uuid.out, "rank 0 cpus " + low + "\n") == 1);
+  CHECK(count(by_uuid.out, "rank 1 cpus " + high + "\n") == 1);
+}
+
+TEST_CASE("numa: what was bound survives a restart", "[launcher][integration]") {
+  const TwoNodes machine;
+  const Result result = run(
+      seeing(machine.sysfs,
+             ddprun({"--nproc-per-node=2", "--numa-binding=core-complex", "--max-restarts=1"}, {"cpus", "0/0:exit=1"})),
+      machine.nvml);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "rank 0 cpus " + machine.cpus.second + "\n") == 2);
+}
+
+TEST_CASE("numa: --print-bindings shows GPU, node and CPUs of each worker, and starts nothing",
+          "[launcher][integration]") {
+  const TwoNodes machine;
+  const Result result =
+      run(seeing(machine.sysfs, ddprun_raw({"--nproc-per-node=2", "--numa-binding=exclusive", "--print-bindings"})),
+          machine.nvml);
+  CHECK(result.code == 0);
+  CHECK(result.out == "LOCAL_RANK  GPU  NUMA NODE  CPUS\n0           0    1          " + machine.cpus.second +
+                          "\n1           1    0          " + machine.cpus.first + "\n");
+  const Result here = run(ddprun({"--nproc-per-node=2", "--print-bindings"}, {"say=started"}));
+  CHECK(here.code == 0);
+  CHECK(count(here.out, "\n") == 3);
+  CHECK(count(here.out, "started") == 0);
+}
+
+TEST_CASE("numa: a binding that cannot be is said before anything starts", "[launcher][integration]") {
+  const auto refused = [](const Result& result, int code, const std::string& why) {
+    CHECK(result.code == code);
+    CHECK(count(result.err, why) == 1);
+    CHECK(count(result.out, "started") == 0);
+  };
+  refused(run(ddprun({"--numa-binding=nearest"}, {"say=started"})), 2, "node, socket, exclusive or core-complex");
+  refused(run(ddprun({"--numa-binding=exclusive", "--nproc-per-node=4097"}, {"say=started"})), 1, "start fewer");
+
+  const TwoNodes machine;
+  machine.sysfs.device("000a:00:00.0", 7);
+  refused(run(seeing(machine.sysfs, ddprun({"--numa-binding=node"}, {"say=started"})), machine.nvml), 1,
+          "GPU 0 is on NUMA node 7, of whose CPUs this process may use none");
+  refused(run(seeing(machine.sysfs, ddprun({"--gpus=2", "--numa-binding=node"}, {"say=started"})), machine.nvml), 1,
+          "NVML knows no GPU '2'");
+}

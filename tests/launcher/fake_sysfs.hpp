@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A machine's sysfs, made of the few files that ddprun reads.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/process.hpp"
+
+namespace ddp::testing {
+
+class FakeSysfs {
+ public:
+  const std::string& path() const { return folder_.path(); }
+
+  void node(int node, const std::string& cpus) const {
+    put("devices/system/node/node" + std::to_string(node) + "/cpulist", cpus);
+  }
+  // siblings: the CPUs of its core; sharers: of its last cache, empty for a machine that does not say.
+  void cpu(int cpu, int socket, const std::string& siblings, const std::string& sharers) const {
+    const std::string folder = "devices/system/cpu/cpu" + std::to_string(cpu);
+    put(folder + "/topology/physical_package_id", std::to_string(socket));
+    put(folder + "/topology/thread_siblings_list", siblings);
+    if (sharers.empty()) return;
+    cache(folder + "/cache/index0", 1, "Data", siblings);
+    cache(folder + "/cache/index1", 4, "Instruction", "0-1023");  // of a level that only a test has
+    cache(folder + "/cache/index3", 3, "Unified", sharers);
+    cache(folder + "/cache/index2", 2, "Unified", siblings);
+  }
+  void device(const std::string& pci_address, int numa_node) const {
+    put("bus/pci/devices/" + pci_address + "/numa_node", std::to_string(numa_node));
+  }
+
+ private:
+  void put(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    write_file(folder_ / name, text + "\n");
+  }
+  void cache(const std::string& folder, int level, const std::string& type, const std::string& sharers) const {
+    put(folder + "/level", std::to_string(level));
+    put(folder + "/type", type);
+    put(folder + "/shared_cpu_list", sharers);
+  }
+
+  TemporaryFolder folder_;
+};
+
+}  // namespace ddp::testing
