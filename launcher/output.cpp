@@ -2,10 +2,12 @@
 #include "launcher/output.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -32,6 +34,7 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using Clock = Sink::Clock;
 
 constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
 constexpr int kOwnLines = 0;                   // ddprun as a writer; workers' streams count from 1
@@ -66,37 +69,62 @@ Ends open_pty(int terminal) {
   return ends;
 }
 
+// Readable when one of the signals that are meant to end ddprun has come, and is blocked.
+int open_end_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+  return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+// The output thread cannot be asked: it is the one that waits.
+void say_what_is_lost() {
+  pollfd ready = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  dprintf(STDERR_FILENO, "ddprun: stdout or stderr takes nothing any more; the end of the output is lost\n");
+}
+
 }  // namespace
 
 class Output::Thread {
  public:
   explicit Thread(Sink::Warn warn)
       : warn_(std::move(warn)),
-        sinks_{Sink(STDOUT_FILENO, Sink::Descriptor::Borrowed, "stdout", warn_once()),
-               Sink(STDERR_FILENO, Sink::Descriptor::Borrowed, "stderr", warn_once())} {
+        sinks_{Sink(STDOUT_FILENO, Sink::Kind::Console, "stdout", warn_once()),
+               Sink(STDERR_FILENO, Sink::Kind::Console, "stderr", warn_once())} {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (epoll_ < 0 || wake_ < 0) {
+    finished_ = eventfd(0, EFD_CLOEXEC);
+    if (epoll_ < 0 || wake_ < 0 || finished_ < 0) {
       throw Error(ErrorCode::System, std::string("cannot make the output loop: ") + strerror(errno));
     }
-    epoll_event event = {.events = EPOLLIN, .data = {.ptr = nullptr}};
+    epoll_event event = {.events = EPOLLIN, .data = {.ptr = this}};
     epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
     thread_ = std::thread([this] { run(); });
   }
 
-  // False: the thread is inside a write to a console that is stuck, and this object must outlive it.
+  // False: a console is stuck, and this object must outlive the thread.
   bool finish() {
+    progress_at_ = Clock::now();
     post(Request{.kind = Request::Kind::Quit});
-    std::unique_lock lock(mutex_);
-    if (!done_.wait_for(lock, kFinalFlush, [this] { return finished_; })) {
+    const int signals = open_end_signals();
+    bool is_finished = false;
+    while (!is_finished) {
+      const auto left = progress_at_.load() + kFinalFlush - Clock::now();
+      const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+      pollfd wait[] = {{finished_, POLLIN, 0}, {signals, POLLIN, 0}};
+      const int ready = milliseconds > 0 ? poll(wait, 2, static_cast<int>(milliseconds)) : 0;
+      is_finished = ready > 0 && wait[0].revents != 0;
+      if (milliseconds <= 0 || (ready > 0 && wait[1].revents != 0)) break;
+    }
+    if (signals >= 0) close(signals);
+    if (!is_finished) {
       warned_ = true;  // there is nobody any more who would hear it
       thread_.detach();
       return false;
     }
-    lock.unlock();
     thread_.join();
-    close(epoll_);
-    close(wake_);
+    for (const int fd : {epoll_, wake_, finished_}) close(fd);
     return true;
   }
 
@@ -143,7 +171,7 @@ class Output::Thread {
       throw Error(ErrorCode::System, "cannot open " + path + " (--event-log-file): " + strerror(errno));
     }
     post(Request{.kind = Request::Kind::Events,
-                 .file = std::make_unique<Sink>(fd, Sink::Descriptor::Owned, path, warn_once())});
+                 .file = std::make_unique<Sink>(fd, Sink::Kind::File, path, warn_once())});
   }
 
   void write_event(std::string line) { post(Request{.kind = Request::Kind::Event, .text = std::move(line)}); }
@@ -174,6 +202,7 @@ class Output::Thread {
   struct Reader {
     WorkerStream stream;
     int fd;  // -1: the worker holds its file itself, or has closed its end
+    bool is_paused = false;
   };
 
   void post(Request request) {
@@ -181,8 +210,12 @@ class Output::Thread {
       const std::lock_guard lock(mutex_);
       requests_.push_back(std::move(request));
     }
+    notify(wake_);
+  }
+
+  static void notify(int eventfd) {
     const std::uint64_t one = 1;
-    const ssize_t ignored = write(wake_, &one, sizeof one);
+    const ssize_t ignored = write(eventfd, &one, sizeof one);
     (void)ignored;
   }
 
@@ -211,7 +244,7 @@ class Output::Thread {
       cannot_open(path);
       return nullptr;
     }
-    return std::make_unique<Sink>(fd, Sink::Descriptor::Owned, path, warn_once());
+    return std::make_unique<Sink>(fd, Sink::Kind::File, path, warn_once());
   }
 
   Sink& sink(Console console) { return sinks_[console == Console::Stdout ? 0 : 1]; }
@@ -222,21 +255,77 @@ class Output::Thread {
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
     bool quit = false;
-    while (!quit) {
+    while (!quit || is_behind()) {
       std::array<epoll_event, 64> events;
-      const int ready = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+      const int ready = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), until_stuck());
       // Ready streams come in the order in which they became ready: a worker's stdout line before its later stderr one.
       bool has_requests = false;
       for (int i = 0; i < ready; ++i) {
-        auto* reader = static_cast<Reader*>(events[static_cast<std::size_t>(i)].data.ptr);
-        if (reader) read_once(*reader);
-        has_requests = has_requests || !reader;
+        void* const source = events[static_cast<std::size_t>(i)].data.ptr;
+        has_requests = has_requests || source == this;
+        const auto console = std::find_if(sinks_.begin(), sinks_.end(), [&](Sink& sink) { return &sink == source; });
+        if (console != sinks_.end()) {
+          console->flush();
+        } else if (source != this) {
+          read_or_pause(*static_cast<Reader*>(source));
+        }
       }
-      if (has_requests) quit = serve_requests();
+      if (has_requests) quit = serve_requests() || quit;
+      watch_consoles();
+      resume_readers();
+      if (ready > 0) progress_at_ = Clock::now();
     }
-    const std::lock_guard lock(mutex_);
-    finished_ = true;
-    done_.notify_all();
+    notify(finished_);
+  }
+
+  bool is_behind() const { return sinks_[0].is_behind() || sinks_[1].is_behind(); }
+
+  // Milliseconds until a reader that waits for a console need wait no more; -1: none does.
+  int until_stuck() const {
+    std::optional<Clock::time_point> soonest;
+    for (const Sink& sink : sinks_) {
+      const auto at = paused_ > 0 && !sink.is_stuck() ? sink.stuck_at() : std::nullopt;
+      if (at && (!soonest || *at < *soonest)) soonest = at;
+    }
+    if (!soonest) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*soonest - Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
+  }
+
+  // A console is watched while it is behind.
+  void watch_consoles() {
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (is_watched_[i] == sinks_[i].is_behind()) continue;
+      is_watched_[i] = !is_watched_[i];
+      epoll_event event = {.events = EPOLLOUT, .data = {.ptr = &sinks_[i]}};
+      epoll_ctl(epoll_, is_watched_[i] ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, sinks_[i].writable_fd(), &event);
+    }
+  }
+
+  void watch(Reader& reader) {
+    epoll_event event = {.events = EPOLLIN, .data = {.ptr = &reader}};
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, reader.fd, &event);
+  }
+
+  void read_or_pause(Reader& reader) {
+    if (reader.fd < 0) return;
+    if (reader.stream.may_take()) {
+      read_once(reader);
+      return;
+    }
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, reader.fd, nullptr);  // masked only, it would still be told of a closed end
+    reader.is_paused = true;
+    ++paused_;
+  }
+
+  void resume_readers() {
+    if (paused_ == 0) return;
+    for (Reader& reader : readers_) {
+      if (!reader.is_paused || !reader.stream.may_take()) continue;
+      reader.is_paused = false;
+      --paused_;
+      watch(reader);
+    }
   }
 
   bool serve_requests() {
@@ -286,9 +375,7 @@ class Output::Thread {
     LineFilter* filter = filter_of(console).file ? &filter_of(console) : nullptr;
     Reader& reader = readers_.emplace_back(
         Reader{{std::move(request.route), ++writers_, shown_on, std::move(request.file), filter}, request.fd});
-    if (reader.fd < 0) return;
-    epoll_event event = {.events = EPOLLIN, .data = {.ptr = &reader}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, reader.fd, &event);
+    if (reader.fd >= 0) watch(reader);
   }
 
   void resize_ptys() {
@@ -328,6 +415,7 @@ class Output::Thread {
       last_words[index] = {reader.stream.last_lines(), route.file};
     }
     readers_.clear();
+    paused_ = 0;
     filters_ = {};
     const std::lock_guard lock(mutex_);
     last_words_ = std::move(last_words);
@@ -339,10 +427,14 @@ class Output::Thread {
   std::atomic<bool> warned_ = false;
   int epoll_ = -1;
   int wake_ = -1;
+  int finished_ = -1;
+  std::atomic<Clock::time_point> progress_at_ = Clock::now();
   std::array<Sink, 2> sinks_;
   // The thread's own:
   std::array<LineFilter, 2> filters_;  // readers' streams point into them,
   std::list<Reader> readers_;          // and epoll into these
+  int paused_ = 0;                     // how many of them are
+  std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
   int writers_ = kOwnLines;
   std::array<char, 65536> buffer_;
@@ -352,7 +444,6 @@ class Output::Thread {
   std::deque<Request> requests_;
   std::vector<LastWords> last_words_;
   std::uint64_t rounds_ended_ = 0;
-  bool finished_ = false;
 
   std::thread thread_;  // last: it uses all of the above
 };
@@ -360,7 +451,9 @@ class Output::Thread {
 Output::Output(std::function<void(const std::string&)> warn) : thread_(std::make_unique<Thread>(std::move(warn))) {}
 
 Output::~Output() {
-  if (!thread_->finish()) static_cast<void>(thread_.release());  // the process is about to end
+  if (thread_->finish()) return;
+  say_what_is_lost();
+  static_cast<void>(thread_.release());  // the process is about to end
 }
 
 void Output::filter_lines(Console console, const std::string& path, const std::vector<std::string>& words) {

@@ -6,10 +6,11 @@
 //        │                                                        └─────────────▶ stdout.log, filtered_stdout.log, …
 //        └──── only redirected: holds its log file itself
 //
-// One thread owns the reading and writing and alone may block on a console that is stuck; everybody else posts to it.
-// A console that is gone ends the output, not the job: what workers write is then read and dropped. So does a log file
-// that cannot be written; it is said once. A single worker's bytes are passed on as they come. '\r' on a terminal ends
-// a line (progress bars). Streams belong to a round; end_round closes them.
+// One thread owns the reading and writing; everybody else posts to it. A console that is slow slows the workers that
+// write to it. One that takes nothing for a second holds no teed worker back: the console misses what the file has, and
+// says so. A console that is gone ends the output, not the job: what workers write is then read and dropped. So does a
+// log file that cannot be written; it is said once. A single worker's bytes are passed on as they come. '\r' on a
+// terminal ends a line (progress bars). Streams belong to a round; end_round closes them.
 #pragma once
 
 #include <chrono>
@@ -27,8 +28,9 @@ class Output {
  public:
   // warn: called at most once, on any thread, when something cannot be written; it may call write_line.
   explicit Output(std::function<void(const std::string&)> warn);
-  // Writes what is left, waiting for the console at most this long.
-  static constexpr std::chrono::seconds kFinalFlush{2};
+  // Writes what is left, for as long as the console takes something at least this often, or until one of SIGTERM,
+  // SIGINT, SIGHUP, SIGQUIT is pending, blocked. What is lost then is said on stderr.
+  static constexpr std::chrono::seconds kFinalFlush{30};
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
@@ -50,7 +52,7 @@ class Output {
   void write_event(std::string line);
 
   // The round's processes are gone: reads what they left in their pipes, ends unfinished lines, closes the streams.
-  // Returns what each local rank said last on stderr. Waits for a stuck console at most `deadline`.
+  // Returns what each local rank said last on stderr. Waits at most `deadline`, if the console is one that blocks.
   struct LastWords {
     std::vector<std::string> lines;
     std::string log;  // the file that has all of it; empty: none

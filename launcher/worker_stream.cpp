@@ -46,6 +46,8 @@ WorkerStream::WorkerStream(StreamRoute route, int writer, Sink* console, std::un
   }
 }
 
+bool WorkerStream::may_take() const { return !console_ || !console_->is_behind() || (file_ && console_->is_stuck()); }
+
 void WorkerStream::take(std::string_view bytes) {
   if (route_.console == Console::Stderr) {
     tail_.append(end_of(bytes));
@@ -83,7 +85,11 @@ void WorkerStream::show_teed(std::string_view text) {
     if (ended) shown += '\n';
     if (filter_ && filter_->matches(line)) filtered.append(route_.prefix).append(line).append("\n");
   });
-  console_->write(writer_, shown);
+  if (file_) {
+    console_->write_spare(writer_, shown);
+  } else {
+    console_->write(writer_, shown);
+  }
   if (filter_) filter_->file->write(writer_, filtered);
 }
 

@@ -37,6 +37,9 @@ class WorkerStream {
   WorkerStream(StreamRoute route, int writer, Sink* console, std::unique_ptr<Sink> file, LineFilter* filter);
 
   const StreamRoute& route() const { return route_; }
+  // May its bytes be taken now? Not while its console is behind, so that the worker is slowed down to what the console
+  // takes; but a stuck one does not hold back what is in a log file too.
+  bool may_take() const;
 
   void take(std::string_view bytes);
   // Nothing more comes: the last line may have no end.

@@ -1,12 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What workers print arrives whole, complete and as they wrote it.
+#include <unistd.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
+#include <functional>
 #include <sstream>
 
 #include "tests/integration/ddprun.hpp"
 
 using namespace ddp::testing;
+
+namespace {
+
+void wait_until(const std::function<bool()>& fact) {
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (!fact()) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    usleep(5000);
+  }
+}
+
+bool has_workers(const Process& job) {
+  const std::vector<pid_t> pids = job.left_over();
+  return std::any_of(pids.begin(), pids.end(), [](pid_t pid) {
+    return count(read_file("/proc/" + std::to_string(pid) + "/comm"), "fake_worker") > 0;
+  });
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
 
 TEST_CASE("output: lines of many workers never mix and none is lost", "[launcher][integration]") {
   constexpr int kLines = 300;
@@ -52,4 +80,74 @@ TEST_CASE("output: a process that keeps a worker's pipe open does not hold ddpru
   CHECK(result.code == 0);
   CHECK(count(result.out, "last line\n") == 2);
   CHECK(job.left_over().empty());
+}
+
+TEST_CASE("output: a reader that is slow slows the workers, and misses nothing", "[launcher][integration]") {
+  constexpr int kLines = 20'000;
+  Process job(ddprun({"--nproc_per_node=2"}, {"flood=" + std::to_string(kLines)}));
+  job.wait_for("line 0 of");
+  usleep(2'500'000);  // what is meant by slow; nothing is read meanwhile
+  const Result result = job.wait();
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "is one whole line\n") == 2 * kLines);
+  CHECK(count(result.err, "is one whole line\n") == 2 * kLines);
+}
+
+namespace {
+
+// A worker that has said more than the pipe to us holds, less than that and its own, and is gone.
+struct SaidAndGone {
+  static constexpr std::size_t kBytes = 120'000;
+  SaidAndGone() : job(ddprun({"--log-dir", folder.path()}, {"error={}", "long=" + std::to_string(kBytes)})) {
+    wait_until([&] { return has_started() && !has_workers(job); });
+  }
+  bool has_started() const {
+    std::filesystem::recursive_directory_iterator files(folder.path());
+    return std::any_of(begin(files), end(files), [](auto& file) { return file.path().filename() == "error.json"; });
+  }
+  TemporaryFolder folder;
+  Process job;
+};
+
+}  // namespace
+
+TEST_CASE("output: a reader that comes back after the workers' end finds all they said", "[launcher][integration]") {
+  SaidAndGone worker;
+  usleep(2'500'000);
+  const Result result = worker.job.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out.size() == SaidAndGone::kBytes + 1);
+}
+
+TEST_CASE("output: SIGTERM ends the wait for a reader that does not come back", "[launcher][integration]") {
+  SaidAndGone worker;
+  worker.job.signal(SIGTERM);
+  wait_until([&] { return worker.job.left_over().empty(); });  // before anything is read
+  CHECK(worker.job.wait().out.size() < SaidAndGone::kBytes);
+}
+
+TEST_CASE("output: a console that nobody reads holds no teed worker back, its log is whole, the gap is told",
+          "[launcher][integration]") {
+  constexpr int kLines = 50'000;
+  const TemporaryFolder folder;
+  Process job(ddprun({"--nproc_per_node=2", "-t", "3", "--log-dir", folder.path()},
+                     {"flood=" + std::to_string(kLines), "wait"}));
+  wait_until([&] {
+    int whole = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      const std::string end = "line " + std::to_string(kLines - 1) + " of rank";
+      if (entry.path().filename() == "stdout.log" && count(read_file(entry.path()), end) == 1) ++whole;
+    }
+    return whole == 2;
+  });
+  job.signal(SIGTERM);
+  const Result result = job.wait();
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(count(result.out, "[ddprun: stdout took nothing for a while; ") >= 1);
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_whole = ends_with(line, "is one whole line") || ends_with(line, "are in the log files only]");
+    CAPTURE(line);
+    REQUIRE(is_whole);
+  }
 }
