@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 
@@ -20,6 +21,7 @@
 #include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
+#include "launcher/oom.hpp"
 #include "launcher/output.hpp"
 #include "launcher/process_tree.hpp"
 #include "launcher/random_id.hpp"
@@ -76,6 +78,7 @@ class Agent {
                .node_rank = config.node_rank,
                .role = config.role,
                .workers = config.workers,
+               .python = config.program.prefix.size() > 1 ? config.program.path : "",
                .coordinator = coordination_.where(),
                .join_timeout = config.timeouts.join,
                .shutdown_timeout = config.shutdown_timeout}),
@@ -200,6 +203,7 @@ class Agent {
       status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
     }
     event.status = status;
+    if (status.signal == SIGKILL) event.out_of_memory = oom_.explain(worker.pid);
     if (!status.success()) event.exiting = exiting_workers();
     log_.info(
         "worker_exited",
@@ -262,6 +266,7 @@ class Agent {
 
   void carry_out(const StartWorkers& action) {
     log_.set_round(core_.state().round);
+    oom_.start();
     try {
       rendezvous::Assignment assignment = action.assignment;
       events_.round(assignment);
@@ -384,8 +389,8 @@ class Agent {
     AllGone event;
     event.words.resize(workers_.size());
     for (std::size_t i = 0; i < workers_.size(); ++i) {
-      event.words[i].message = read_error_file(workers_[i].error_file);
-      event.words[i].stderr_tail = last_words[i].lines;
+      ErrorFile error = read_error_file(workers_[i].error_file);
+      event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record)};
       stderr_logs_.push_back(last_words[i].log);
     }
     record_ends(event.words);
@@ -428,11 +433,7 @@ class Agent {
     exit_code_ = action.exit_code;
     const rendezvous::Directive& why = action.directive;
     if (why.cause) {
-      std::string report;
-      for (const std::string& line : failure_report(config_.program.name, *why.cause, why.failures)) {
-        report += (report.empty() ? "" : "\n") + line;
-      }
-      log_.error("job_failed", report, why.cause->rank);
+      report_failure(*why.cause, why.failures);
     } else if (action.exit_code != 0) {
       log_.error("job_stopped", config_.program.name + " stopped: " + why.reason);
     } else {
@@ -441,12 +442,33 @@ class Agent {
     for (const int pid : action.unkillable) {
       if (pid != 0) log_.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
     }
+    tell_parent(action.exit_code, why);
     events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? in_words(*why.cause) : why.reason);
     link_->stop();
     timer_.cancel();
     sweep_timer_.cancel();
     signals_.cancel();
     guardian_.cancel();
+  }
+
+  void report_failure(const rendezvous::WorkerFailure& cause, const std::vector<rendezvous::WorkerFailure>& all) {
+    std::vector<std::string> lines = failure_report(config_.program.name, cause, all);
+    if (log_.is_for_terminal()) lines = coloured(std::move(lines));
+    std::string report;
+    for (const std::string& line : lines) report += (report.empty() ? "" : "\n") + line;
+    log_.error("job_failed", report, cause.rank, failure_details(config_.program.name, cause, all));
+  }
+
+  // The launcher that started this ddprun, if one did.
+  void tell_parent(int exit_code, const rendezvous::Directive& why) {
+    const auto path = inherited_.find(contract::kErrorFile);
+    if (exit_code == 0 || path == inherited_.end() || path->second.empty()) return;
+    const std::string record =
+        why.cause ? record_for_parent(*why.cause)
+                  : record_for_parent(config_.program.name + " stopped: " + why.reason, std::time(nullptr));
+    if (write_error_file(path->second, record)) return;
+    log_.warning("error_file",
+                 "cannot write " + path->second + " for the launcher that started ddprun: " + strerror(errno));
   }
 
   const LaunchConfig& config_;
@@ -474,6 +496,7 @@ class Agent {
   std::vector<Worker> workers_;           // of the current round, by local rank
   std::vector<std::string> stderr_logs_;  // theirs once they are gone; files that have all of it, or empty
   std::optional<Spawned> spawned_;
+  OomWatch oom_;
   bool clearing_ = false;
   std::optional<int> exit_code_;
 };

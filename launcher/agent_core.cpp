@@ -6,7 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/failure_hint.hpp"
 #include "rendezvous/check.hpp"
+#include "rendezvous/told_failures.hpp"
 
 namespace ddp::launcher {
 
@@ -283,6 +285,7 @@ void AgentCore::on(const WorkerExited& event) {
     failure.status = event.status;
     failure.time = event.time;
     failure.message = event.message;
+    failure.out_of_memory = event.out_of_memory;
     // In a round that is being stopped a death is our doing, unless it was under way before.
     failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(event.local_rank) != 0;
     const bool by_itself = failure.already_exiting || exiting_when_told_.count(event.local_rank) != 0;
@@ -306,7 +309,10 @@ void AgentCore::on(const AllGone& event) {
     if (index >= event.words.size()) continue;
     if (failure.message.empty()) failure.message = event.words[index].message;
     failure.stderr_tail = event.words[index].stderr_tail;
+    failure.error_record = event.words[index].error_record;
+    if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python);
   }
+  keep_within_link(state_.failures);
   become_idle();
 }
 

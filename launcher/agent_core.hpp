@@ -37,6 +37,7 @@ struct AgentConfig {
   int node_rank = 0;
   std::string role = "default";
   int workers = 1;
+  std::string python = {};       // the interpreter that runs them; empty: none
   std::string coordinator = {};  // where it is looked for, in words: `10.0.0.1:29500`; empty: in this process
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // stop signal to SIGKILL
@@ -73,12 +74,14 @@ struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
   rendezvous::WallTime time;
-  std::string message;       // why it could not even start; else empty
-  std::vector<int> exiting;  // local ranks of other workers that are already on their way out
+  std::string message;             // why it could not even start; else empty
+  std::vector<int> exiting;        // local ranks of other workers that are already on their way out
+  std::string out_of_memory = {};  // what says that it was killed for lack of memory; else empty
 };
 struct WorkerWords {  // what is known of a dead worker once its streams are drained
   std::string message;
   std::vector<std::string> stderr_tail;
+  std::string error_record = {};
 };
 struct AllGone {                   // answer to ClearDescendants: no process is left
   std::vector<WorkerWords> words;  // by local rank

@@ -4,12 +4,19 @@
 #include <algorithm>
 #include <ctime>
 #include <sstream>
+#include <string_view>
+
+#include "launcher/exit_meaning.hpp"
+#include "rendezvous/told_failures.hpp"
 
 namespace ddp::launcher {
 
 using rendezvous::WorkerFailure;
 
 namespace {
+
+constexpr char kQuote[] = "    | ";
+constexpr std::size_t kFollowersShown = 16;  // with a line of their own
 
 std::string local_time(rendezvous::WallTime time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
@@ -18,11 +25,6 @@ std::string local_time(rendezvous::WallTime time) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
   return text;
-}
-
-void add_indented(std::vector<std::string>& lines, const std::string& text) {
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back("    | " + line);
 }
 
 // "0-3, 5"
@@ -40,39 +42,122 @@ std::string ranges(std::vector<int> ranks) {
   return text;
 }
 
+std::string named(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+
+// It says itself what a code would: that it could not be executed.
+bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
+
+std::string what_that_is(const WorkerFailure& failure) {
+  return never_ran(failure) ? "" : meaning_of(failure.status, failure.out_of_memory);
+}
+
+std::vector<const WorkerFailure*> followers(const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::vector<const WorkerFailure*> others;
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && !failure.stopped_by_ddprun) others.push_back(&failure);
+  }
+  return others;
+}
+
+std::vector<int> stopped_ranks(const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::vector<int> ranks;
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && failure.stopped_by_ddprun) ranks.push_back(failure.rank);
+  }
+  return ranks;
+}
+
+void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::size_t shown = 0;
+  std::vector<int> more;
+  for (const WorkerFailure* other : followers(cause, all)) {
+    if (shown++ >= kFollowersShown) {
+      more.push_back(other->rank);
+      continue;
+    }
+    const bool same = other->message == cause.message;  // say it once
+    lines.push_back("  after it: " + (same ? in_words(*other) : in_one_line(*other)) + " (pid " +
+                    std::to_string(other->pid) + ")");
+  }
+  if (!more.empty()) lines.push_back("  after them: " + named(more));
+}
+
+void add_quoted(std::vector<std::string>& lines, const std::string& text) {
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(kQuote + line);
+}
+
+std::string json_list(const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + quoted_json(text);
+  return "[" + list + "]";
+}
+
+std::string json_list(const std::vector<int>& numbers) {
+  std::string list;
+  for (const int number : numbers) list += (list.empty() ? "" : ", ") + std::to_string(number);
+  return "[" + list + "]";
+}
+
+std::optional<std::int64_t> if_any(int number) {
+  return number != 0 ? std::optional<std::int64_t>(number) : std::nullopt;
+}
+
+JsonObject details_of(const WorkerFailure& failure) {
+  JsonObject object;
+  object.number("rank", failure.rank).number("local_rank", failure.local_rank).text("node", failure.host);
+  object.number("pid", failure.pid).number("exit_code", failure.status.shell_code());
+  object.number("signal", if_any(failure.status.signal)).number("time_ms", failure.time.time_since_epoch().count());
+  return object.text("what", in_words(failure)).text("error", failure.message);
+}
+
 }  // namespace
 
 std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
                                         const std::vector<WorkerFailure>& all) {
   std::vector<std::string> lines;
   lines.push_back(program + " failed: " + in_words(cause));
+  if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
+  if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
                   std::to_string(cause.local_rank) + ", pid " + std::to_string(cause.pid) + ") on " + cause.host +
                   " at " + local_time(cause.time));
+  add_followers(lines, cause, all);
+  if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
+    lines.push_back("  stopped by ddprun: " + named(stopped));
+  }
   if (!cause.message.empty()) {
     lines.push_back("  its error:");
-    add_indented(lines, cause.message);
+    add_quoted(lines, cause.message);
   }
   if (!cause.stderr_tail.empty()) {
     lines.push_back("  the last lines of its stderr:");
-    for (const std::string& line : cause.stderr_tail) lines.push_back("    | " + line);
+    for (const std::string& line : cause.stderr_tail) lines.push_back(kQuote + line);
   }
   if (!cause.stderr_log.empty()) lines.push_back("  all of its stderr: " + cause.stderr_log);
-  std::vector<int> stopped;
-  for (const WorkerFailure& failure : all) {
-    if (failure.rank == cause.rank) continue;
-    if (failure.stopped_by_ddprun) {
-      stopped.push_back(failure.rank);
-    } else {
-      lines.push_back("  after it: " + in_words(failure) + " (pid " + std::to_string(failure.pid) + ")");
-      if (failure.message != cause.message) add_indented(lines, failure.message);
-    }
-  }
-  if (!stopped.empty()) {
-    lines.push_back((stopped.size() == 1 ? "  stopped by ddprun: rank " : "  stopped by ddprun: ranks ") +
-                    ranges(stopped));
-  }
   return lines;
+}
+
+JsonObject failure_details(const std::string& program, const WorkerFailure& cause,
+                           const std::vector<WorkerFailure>& all) {
+  std::string others;
+  for (const WorkerFailure* other : followers(cause, all)) {
+    others += (others.empty() ? "" : ", ") + details_of(*other).str();
+  }
+  JsonObject object = details_of(cause);
+  object.text("program", program).text("meaning", what_that_is(cause)).text("hint", cause.hint);
+  object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
+  object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", json_list(stopped_ranks(cause, all)));
+  return object;
+}
+
+std::vector<std::string> coloured(std::vector<std::string> report) {
+  constexpr char kRed[] = "\x1b[31m", kDim[] = "\x1b[2m", kPlain[] = "\x1b[0m";
+  for (std::string& line : report) {
+    const bool is_root = &line == &report.front();
+    if (is_root || line.starts_with(kQuote)) line = (is_root ? kRed : kDim) + line + kPlain;
+  }
+  return report;
 }
 
 }  // namespace ddp::launcher

@@ -5,15 +5,11 @@
 
 namespace ddp::launcher {
 
-namespace {
-
-std::string quoted(std::string_view text) {
+std::string quoted_json(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
-}  // namespace
-
-JsonObject& JsonObject::text(std::string_view name, std::string_view value) { return json(name, quoted(value)); }
+JsonObject& JsonObject::text(std::string_view name, std::string_view value) { return json(name, quoted_json(value)); }
 
 JsonObject& JsonObject::number(std::string_view name, std::optional<std::int64_t> value) {
   return json(name, value ? std::to_string(*value) : "null");
@@ -21,7 +17,7 @@ JsonObject& JsonObject::number(std::string_view name, std::optional<std::int64_t
 
 JsonObject& JsonObject::json(std::string_view name, std::string_view value) {
   if (!fields_.empty()) fields_ += ", ";
-  fields_.append(quoted(name)).append(": ").append(value);
+  fields_.append(quoted_json(name)).append(": ").append(value);
   return *this;
 }
 

@@ -9,6 +9,9 @@
 
 namespace ddp::launcher {
 
+// "text", with its quotes; invalid UTF-8 is replaced.
+std::string quoted_json(std::string_view text);
+
 // {"name": value, ...} in the order of the calls, on one line.
 class JsonObject {
  public:

@@ -25,8 +25,11 @@ void for_each_line(std::string_view text, Line line) {
   }
 }
 
-// The last `count` lines of `text` that are not empty, each cut to `width` bytes.
+// The last `count` lines of `text` that are not empty, printable, each cut to `width` bytes with a mark. Of a line with
+// '\r' inside (a progress bar) only what a terminal would show in the end: no bar drives out what was said before it.
 std::vector<std::string> last_lines(std::string_view text, std::size_t count, std::size_t width);
+// Drops from `text` what such lines showed before.
+void forget_overwritten(std::string& text);
 
 // Holds the beginning of a line until its end has come, or until it is too long to be held.
 class LineHolder {

@@ -4,14 +4,17 @@
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <sstream>
+#include <string_view>
 
 #include "launcher/json_text.hpp"
 #include "launcher/output.hpp"
@@ -120,9 +123,16 @@ Log::Log(Output& output, const LogSettings& settings, std::string node)
 
 Log::~Log() = default;
 
+bool Log::is_for_terminal() const {
+  if (logger_->format != LogFormat::Text || isatty(STDERR_FILENO) == 0) return false;
+  const char* no_color = std::getenv("NO_COLOR");  // no-color.org: set and not empty
+  const char* terminal = std::getenv("TERM");
+  return (!no_color || *no_color == '\0') && terminal && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
 void Log::set_round(int round) { logger_->round = round; }
 
-void Log::write(LogLevel level, const char* event, const std::string& reason, Rank rank) {
+void Log::write(LogLevel level, const char* event, const std::string& reason, Rank rank, const JsonObject* fields) {
   if (!logger_->logger.should_log(to_spdlog(level))) return;
   if (logger_->format == LogFormat::Text) {
     std::istringstream lines(reason);
@@ -134,6 +144,7 @@ void Log::write(LogLevel level, const char* event, const std::string& reason, Ra
   line.text("time", utc_now()).text("level", name_of(level)).text("node", logger_->node);
   line.number("round", round > 0 ? std::optional<int>(round) : std::nullopt);
   line.number("rank", rank).text("event", event).text("reason", reason);
+  if (fields) line.json("details", fields->str());
   logger_->logger.log(to_spdlog(level), line.str());
 }
 

@@ -15,6 +15,7 @@
 
 namespace ddp::launcher {
 
+class JsonObject;
 class Output;
 
 enum class LogLevel { Debug, Info, Warning, Error };
@@ -52,12 +53,20 @@ class Log {
   void error(const char* event, const std::string& reason, Rank rank = {}) {
     write(LogLevel::Error, event, reason, rank);
   }
+  // A program gets `fields` as well.
+  void error(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
+    write(LogLevel::Error, event, reason, rank, &fields);
+  }
+
+  // Its text is read on a terminal that shows colours, by somebody who has not asked for none (NO_COLOR).
+  bool is_for_terminal() const;
 
   // Of what is written from now on; 0: none yet.
   void set_round(int round);
 
  private:
-  void write(LogLevel level, const char* event, const std::string& reason, Rank rank);
+  void write(LogLevel level, const char* event, const std::string& reason, Rank rank,
+             const JsonObject* fields = nullptr);
 
   struct Logger;
   std::unique_ptr<Logger> logger_;

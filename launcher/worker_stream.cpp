@@ -11,7 +11,8 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr std::size_t kTailBytes = 32 << 10;  // in which the last lines are looked for
+constexpr std::size_t kTailBytes = 32 << 10;       // in which the last lines are looked for
+constexpr std::size_t kFileTailBytes = 256 << 10;  // the same of a file, which has every state of a progress bar
 constexpr std::size_t kTailWidth = 1000;
 
 std::string_view end_of(std::string_view text) { return text.substr(text.size() - std::min(text.size(), kTailBytes)); }
@@ -19,8 +20,8 @@ std::string_view end_of(std::string_view text) { return text.substr(text.size() 
 std::string end_of_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
-  std::string bytes(kTailBytes, '\0');
-  const auto from = std::max<off_t>(0, lseek(fd, 0, SEEK_END) - static_cast<off_t>(kTailBytes));
+  std::string bytes(kFileTailBytes, '\0');
+  const auto from = std::max<off_t>(0, lseek(fd, 0, SEEK_END) - static_cast<off_t>(kFileTailBytes));
   const ssize_t size = pread(fd, bytes.data(), bytes.size(), from);
   close(fd);
   bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, size)));
@@ -51,7 +52,10 @@ bool WorkerStream::may_take() const { return !console_ || !console_->is_behind()
 void WorkerStream::take(std::string_view bytes) {
   if (route_.console == Console::Stderr) {
     tail_.append(end_of(bytes));
-    if (tail_.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+    if (tail_.size() > 2 * kTailBytes) {
+      forget_overwritten(tail_);
+      tail_.erase(0, tail_.size() - std::min(tail_.size(), kTailBytes));
+    }
   }
   if (file_) file_->write(writer_, bytes);
   if (lines_) {
@@ -67,7 +71,7 @@ void WorkerStream::finish() {
 
 std::vector<std::string> WorkerStream::last_lines() const {
   const bool held_by_worker = !route_.file.empty() && !file_;
-  return launcher::last_lines(held_by_worker ? end_of_file(route_.file) : end_of(tail_), kTailLines, kTailWidth);
+  return launcher::last_lines(held_by_worker ? end_of_file(route_.file) : tail_, kTailLines, kTailWidth);
 }
 
 void WorkerStream::show(std::string_view text) {

@@ -7,7 +7,8 @@ add_library(ddprun_control STATIC
   link_codec.cpp
   link_handshake.cpp
   link_messages.cpp
-  link_secret.cpp)
+  link_secret.cpp
+  told_failures.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json sodium::static)

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/told_failures.hpp"
+
 namespace ddp::rendezvous {
 
 namespace {
@@ -51,19 +53,6 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
     return std::tuple(a.stopped_by_ddprun, -likelihood(a)) < std::tuple(b.stopped_by_ddprun, -likelihood(b));
   });
 }
-
-namespace {
-
-// Those that came by themselves first.
-std::vector<WorkerFailure> worth_telling(std::vector<WorkerFailure> failures, std::size_t nodes) {
-  const std::size_t limit = std::max(kFailuresToldEach, kFailuresTold / std::max<std::size_t>(nodes, 1));
-  std::stable_partition(failures.begin(), failures.end(), [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
-  if (failures.size() > limit) failures.resize(limit);
-  for (WorkerFailure& failure : failures) failure.stderr_tail.clear();
-  return failures;
-}
-
-}  // namespace
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
   now_ = now;
@@ -671,8 +660,9 @@ void CoordinatorCore::after_stop() {
   if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);
   if (spends) {
     ++job_.restarts;
+    // No report is printed of this one: what it said last has to do.
     exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
-                  ": " + exit.reason;
+                  ": " + (cause ? in_one_line(*cause) : exit.reason);
   }
   job_.is_restart = spends;
   next_round(exit.reason);

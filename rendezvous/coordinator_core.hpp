@@ -45,9 +45,6 @@ struct CoordinatorConfig {
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // without a word
 };
 
-// How many failures all nodes together are told of, and one at least: what thousands of workers say to thousands of
-// nodes fits into no memory. (The cause is told apart.)
-inline constexpr std::size_t kFailuresTold = 4096, kFailuresToldEach = 32;
 // Who waits is told for whom this often.
 inline constexpr std::chrono::seconds kBetweenNews{5};
 // A node that died brings down workers of others, and their reports may come before its link is seen to break.

@@ -30,7 +30,10 @@ static void to_json(json& j, const WorkerFailure& f) {
        {"stopped_by_ddprun", f.stopped_by_ddprun},
        {"message", f.message},
        {"stderr_tail", f.stderr_tail},
-       {"stderr_log", f.stderr_log}};
+       {"stderr_log", f.stderr_log},
+       {"out_of_memory", f.out_of_memory},
+       {"hint", f.hint},
+       {"error_record", f.error_record}};
 }
 static void from_json(const json& j, WorkerFailure& f) {
   j.at("rank").get_to(f.rank);
@@ -44,6 +47,9 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("message").get_to(f.message);
   j.at("stderr_tail").get_to(f.stderr_tail);
   j.at("stderr_log").get_to(f.stderr_log);
+  j.at("out_of_memory").get_to(f.out_of_memory);
+  j.at("hint").get_to(f.hint);
+  j.at("error_record").get_to(f.error_record);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, role, slots, round,

@@ -8,6 +8,7 @@
 #include "rendezvous/error.hpp"
 #include "runtime/src/c_guard.hpp"
 #include "runtime/src/error_file.hpp"
+#include "runtime/src/failure_handlers.hpp"
 #include "runtime/src/model.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/process_group.hpp"
@@ -72,6 +73,7 @@ ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session**
   return guard([&] {
     not_null(out, "the session to fill in");
     *out = nullptr;
+    ddp::runtime::install_failure_handlers();
     auto session = std::make_unique<Session>(session_options(options), ddp::runtime::process_environment);
     *out = reinterpret_cast<ddp_session*>(session.release());
   });
@@ -212,6 +214,8 @@ ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* nam
     not_null(of(checkpoint), "the checkpoint").read(&not_null(name, "the tensor's name"), buffer, {shape, rank});
   });
 }
+
+int ddp_install_failure_handlers(void) { return ddp::runtime::install_failure_handlers() ? 1 : 0; }
 
 int ddp_record_error(const char* message) {
   return ddp::runtime::record_error(message != nullptr ? message : "") ? 1 : 0;

@@ -13,24 +13,25 @@
 
 namespace ddp::runtime {
 
-std::string error_file_text(const std::string& message, std::int64_t unix_seconds) {
-  // torchrun prints py_callstack and falls back to message; for us both are the one line we have.
+std::string error_file_text(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
   const nlohmann::json file = {
       {"message",
-       {{"message", message},
-        {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
   // A message may quote bytes of any kind, and dump() throws on invalid UTF-8 unless told to replace it.
   return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-bool record_error(const std::string& message) noexcept {
+// torchrun prints py_callstack and falls back to message; here both are the one line we have.
+bool record_error(const std::string& message) noexcept { return record_error(message, message); }
+
+bool record_error(const std::string& message, const std::string& trace) noexcept {
   try {
     const char* path = std::getenv(rendezvous::contract::kErrorFile);
     if (path == nullptr || *path == '\0') return false;
     // Renamed into place, so that the launcher never reads half of it.
     const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out << error_file_text(message, static_cast<std::int64_t>(std::time(nullptr)));
+    out << error_file_text(message, trace, static_cast<std::int64_t>(std::time(nullptr)));
     out.close();
     if (out && std::rename(temporary.c_str(), path) == 0) return true;
     std::remove(temporary.c_str());

@@ -59,9 +59,22 @@ TEST_CASE("lines: \\n, \\r and \\r\\n each end a line", "[launcher][unit]") {
   CHECK(marked("").empty());
 }
 
+TEST_CASE("lines: of a progress bar only its last state counts, so that it buries nothing", "[launcher][unit]") {
+  CHECK(last_lines("error\n10%\r20%\r30%\r\nend\n", 5, 10) == Texts{"error", "30%", "end"});
+  std::string text = "error\n10%\r20%\r\n1%\r2%\r";
+  forget_overwritten(text);
+  CHECK(text == "error\n20%\n2%\r");
+  for (int i = 0; i < 3; ++i) {
+    text += "3%\r";
+    forget_overwritten(text);
+  }
+  CHECK(text == "error\n20%\n3%\r");
+}
+
 TEST_CASE("lines: the last ones of a text, without the empty ones", "[launcher][unit]") {
   CHECK(last_lines("a\nb\n\nc\n", 2, 10) == Texts{"b", "c"});
-  CHECK(last_lines("10%\r20%\rfailed", 5, 4) == Texts{"10%", "20%", "fail"});
+  CHECK(last_lines("windows\r\n", 2, 10) == Texts{"windows"});
+  CHECK(last_lines("too long\x1b[31m\n", 2, 4) == Texts{"too  [...]"});
   CHECK(last_lines("", 5, 10).empty());
   CHECK(last_lines("\n\n", 5, 10).empty());
 }

@@ -29,6 +29,9 @@ AgentState some_state() {
   failure.message = "a \"quoted\"\nmessage";
   failure.stderr_tail = {"one", "two"};
   failure.stderr_log = "/logs/stderr.log";
+  failure.out_of_memory = "so says the kernel";
+  failure.hint = "do this";
+  failure.error_record = "{\"message\": 1}";
   state.failures = {failure};
   return state;
 }

@@ -85,7 +85,8 @@ typedef struct ddp_init_options {
 /* Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
  * set it) and connects to all its ranks. With none of these set the process is a world of its own. Under a launcher
  * that hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 hosts it on MASTER_PORT.
- * options may be NULL. Ignores SIGPIPE if it has its default disposition. */
+ * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_install_failure_handlers for what
+ * becomes of fatal signals. */
 DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
 /* Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);
@@ -291,6 +292,17 @@ DDP_API ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t 
  * in their failure report. Returns 1 if that was done, 0 without that variable or if the file cannot be written: then
  * nobody but the caller will say it. */
 DDP_API int ddp_record_error(const char* message);
+
+/* From now on the same file tells of a crash: a fatal signal (SEGV, BUS, FPE, ILL, ABRT, SYS, TRAP), an exception that
+ * nobody catches, std::terminate, or a failed check inside libddp, with its reason and a backtrace. The process dies as
+ * it would have anyway: by the same signal, with the same core dump.
+ * ddp_init_process_group does it; call it yourself to cover what comes before, and in each further thread whose stack
+ * may overflow. Signals that are handled or ignored by then are left alone (Python's faulthandler, sanitizers, your own
+ * handlers), as is an error file that is already there. DDP_FAILURE_HANDLERS=0 in the environment turns it off.
+ * A backtrace names functions that their module exports (link with -rdynamic for those of a program), and of the others
+ * the offset, which `addr2line -Cfe MODULE OFFSET` turns into function and line: "./train(+0x1234)[0x55...]".
+ * Returns 1 if crashes will be recorded, 0 without TORCHELASTIC_ERROR_FILE or if turned off. */
+DDP_API int ddp_install_failure_handlers(void);
 
 #ifdef __cplusplus
 }

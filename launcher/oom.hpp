@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Was a worker that died of SIGKILL ended by the kernel for lack of memory? Three witnesses, best first: the kernel's
+// log, which names the pid (often for root only); the counter of the cgroup that workers are in; the machine's counter,
+// which may mean somebody else's process. None of them says so: nothing is claimed.
+//
+// The loop thread's. The reading of the witnesses and the conclusion are apart, for the tests.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp::launcher {
+
+// How many processes the kernel has killed for lack of memory, as far as this process can see. Absent: it cannot.
+struct OomCounts {
+  std::optional<std::int64_t> cgroup;   // memory.events or memory.oom_control, oom_kill
+  std::optional<std::int64_t> machine;  // /proc/vmstat, oom_kill
+};
+
+// The number after `name` in lines of `name number`.
+std::optional<std::int64_t> counter_in(std::string_view text, std::string_view name);
+// "Killed process 4242 (python3) total-vm:...": a record of /dev/kmsg that is about this process.
+bool names_as_killed(std::string_view record, pid_t pid);
+// Where the memory cgroup of a process is, from /proc/self/cgroup and /proc/self/mountinfo; empty: nowhere.
+std::string memory_cgroup(const std::string& cgroups, const std::string& mounts);
+
+class OomWatch {
+ public:
+  OomWatch();
+  ~OomWatch();
+  OomWatch(const OomWatch&) = delete;
+  OomWatch& operator=(const OomWatch&) = delete;
+
+  // A round begins: what was counted before is not its.
+  void start();
+  // Of a worker that was just killed by SIGKILL: what says that the kernel did it, in words; empty: nothing does. Each
+  // kill that was counted explains one death.
+  std::string explain(pid_t pid);
+
+ private:
+  OomCounts count() const;
+  bool kernel_log_names(pid_t pid);
+
+  std::string cgroup_;   // its folder; empty: none
+  int kernel_log_ = -1;  // at its end; -1: not for us
+  std::string killed_;   // its records since the round began that are about kills
+  OomCounts explained_;  // counts that are used up
+};
+
+}  // namespace ddp::launcher
