@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "launcher/demangle.hpp"
 #include "launcher/printable.hpp"
 
 namespace ddp::launcher {
@@ -98,7 +99,7 @@ ErrorFile read_error_file(const std::string& path) {
   const json* message = member(content, "message");
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // a shape nobody uses
-  file.text = without_end(printable(file.text));
+  file.text = without_end(demangled(printable(file.text)));
   if (has_known_shape(content)) file.record = dump(content);
   return file;
 }

@@ -212,7 +212,6 @@ std::string hint_for_signal(const WorkerFailure& failure) {
       return "a binary for another CPU? Compare the flags in /proc/cpuinfo with those it was built for (-march, "
              "AVX-512)";
     case SIGSEGV:
-      if (!failure.message.empty()) return "";  // which has a backtrace
       return "where: PYTHONFAULTHANDLER=1 for Python, ulimit -c unlimited and gdb or coredumpctl for the rest";
     default:
       return "";
@@ -235,6 +234,9 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python) {
   if (is_usage_error(failure, words)) {
     return "the program did not accept its arguments; ddprun's own options go before the program, the program's after "
            "it";
+  }
+  if (words.find(Where::Anywhere, [](const std::string& line) { return line == "backtrace:"; })) {
+    return "where: addr2line -Cfe FILE +0xOFFSET turns FILE(+0xOFFSET) of the backtrace into function and line";
   }
   return hint_for_signal(failure);
 }

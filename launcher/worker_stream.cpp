@@ -11,21 +11,31 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr std::size_t kTailBytes = 32 << 10;       // in which the last lines are looked for
-constexpr std::size_t kFileTailBytes = 256 << 10;  // the same of a file, which has every state of a progress bar
+constexpr std::size_t kTailBytes = 32 << 10;   // in which the last lines are looked for
+constexpr off_t kMaxFileTailBytes = 16 << 20;  // likewise, of a file
 constexpr std::size_t kTailWidth = 1000;
 
 std::string_view end_of(std::string_view text) { return text.substr(text.size() - std::min(text.size(), kTailBytes)); }
 
-std::string end_of_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  std::string bytes(kFileTailBytes, '\0');
-  const auto from = std::max<off_t>(0, lseek(fd, 0, SEEK_END) - static_cast<off_t>(kFileTailBytes));
-  const ssize_t size = pread(fd, bytes.data(), bytes.size(), from);
-  close(fd);
-  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, size)));
+std::string end_of_file(int fd, off_t size) {
+  std::string bytes(static_cast<std::size_t>(size), '\0');
+  const ssize_t read = pread(fd, bytes.data(), bytes.size(), lseek(fd, 0, SEEK_END) - size);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read)));
   return bytes;
+}
+
+// A file has every state of a progress bar: it is looked at further back until there are enough lines.
+std::vector<std::string> last_lines_of_file(const std::string& path) {
+  std::vector<std::string> lines;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return lines;
+  const off_t whole = std::min<off_t>(lseek(fd, 0, SEEK_END), kMaxFileTailBytes);
+  for (off_t size = kTailBytes; lines.size() < kTailLines; size *= 8) {
+    lines = last_lines(end_of_file(fd, std::min(size, whole)), kTailLines, kTailWidth);
+    if (size >= whole) break;
+  }
+  close(fd);
+  return lines;
 }
 
 LineHolder::Ends ends_of_lines(StreamRoute::Lines lines, const Sink& console) {
@@ -71,7 +81,7 @@ void WorkerStream::finish() {
 
 std::vector<std::string> WorkerStream::last_lines() const {
   const bool held_by_worker = !route_.file.empty() && !file_;
-  return launcher::last_lines(held_by_worker ? end_of_file(route_.file) : tail_, kTailLines, kTailWidth);
+  return held_by_worker ? last_lines_of_file(route_.file) : launcher::last_lines(tail_, kTailLines, kTailWidth);
 }
 
 void WorkerStream::show(std::string_view text) {

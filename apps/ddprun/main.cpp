@@ -7,18 +7,29 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <variant>
 
 #include "apps/ddprun/options.hpp"
 #include "launcher/agent.hpp"
+#include "launcher/error_file.hpp"
 #include "launcher/guardian.hpp"
 #include "launcher/program.hpp"
+#include "rendezvous/worker_contract.hpp"
 
 namespace {
 
+constexpr int kWrongUsage = 2;
+
+// A launcher that started this ddprun is told as well, but for wrong usage, as with torchrun.
 int fail(int exit_code, const char* what) {
   fprintf(stderr, "ddprun: %s\n", what);
+  const char* path = getenv(ddp::rendezvous::contract::kErrorFile);
+  if (exit_code != kWrongUsage && path && *path != '\0') {
+    ddp::launcher::write_error_file(path, ddp::launcher::record_for_parent(what, time(nullptr)));
+  }
   return exit_code;
 }
 
@@ -52,9 +63,9 @@ int main(int argc, char** argv) {
     }
     return run(std::get<ddp::apps::Launch>(options));
   } catch (const ddp::apps::UsageError& error) {
-    fail(2, error.what());
+    fail(kWrongUsage, error.what());
     fputs("usage: ddprun [options] program [arguments]; ddprun --help explains them\n", stderr);
-    return 2;
+    return kWrongUsage;
   } catch (const ddp::launcher::ProgramError& error) {
     return fail(error.exit_code(), error.what());
   } catch (const std::exception& error) {

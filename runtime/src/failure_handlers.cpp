@@ -229,13 +229,14 @@ std::string words_of_exception() {
   return text;
 }
 
-// After it the process aborts: that handler finds the file there and adds nothing.
-void record_with_backtrace(const std::string& message) noexcept {
+// first: the frame at which the backtrace begins. After it the process aborts: that handler finds the file there and
+// adds nothing.
+void record_with_backtrace(const std::string& message, const void* first) noexcept {
   if (!is_ours_to_record()) return;
   try {
     std::string memory(kTraceBytes, '\0');
     FixedText trace(memory.data(), memory.size());
-    add_backtrace(trace, nullptr);
+    add_backtrace(trace, first);
     record_error(message, message + std::string(trace.text()));
   } catch (...) {
     // Then SIGABRT's handler does, which needs no memory.
@@ -244,7 +245,7 @@ void record_with_backtrace(const std::string& message) noexcept {
 
 [[noreturn]] void on_terminate() {
   try {
-    record_with_backtrace(words_of_exception());
+    record_with_backtrace(words_of_exception(), __builtin_return_address(0));
   } catch (...) {
     // Likewise.
   }
@@ -254,7 +255,7 @@ void record_with_backtrace(const std::string& message) noexcept {
 
 void on_failed_check(const char* text) noexcept {
   try {
-    record_with_backtrace(text);
+    record_with_backtrace(text, __builtin_return_address(0));
   } catch (...) {
     // Likewise.
   }
