@@ -82,9 +82,26 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
   if (!more.empty()) lines.push_back("  after them: " + named(more));
 }
 
+// The frames of an endless recursion are told once.
 void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(kQuote + line);
+  std::string earlier;
+  int repeated = 0;
+  const auto add_repeated = [&] {
+    if (repeated > 1) lines.push_back(std::string(kQuote) + "[" + std::to_string(repeated) + " more of this line]");
+    if (repeated == 1) lines.push_back(kQuote + earlier);
+    repeated = 0;
+  };
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty() && line == earlier) {
+      ++repeated;
+      continue;
+    }
+    add_repeated();
+    lines.push_back(kQuote + line);
+    earlier = line;
+  }
+  add_repeated();
 }
 
 std::string json_list(const std::vector<std::string>& texts) {

@@ -49,6 +49,7 @@ struct Prepared {
 };
 Prepared prepared;
 std::atomic<pid_t> recording_thread = 0;
+volatile std::sig_atomic_t recorded_signal = 0;
 
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
@@ -144,15 +145,28 @@ void put_record(std::string_view message, std::string_view trace) {
 
 bool is_ours_to_record() { return getpid() == prepared.pid && access(prepared.path, F_OK) != 0; }
 
-const void* program_counter(const void* context) {
-  const auto* const machine = &static_cast<const ucontext_t*>(context)->uc_mcontext;
+// Of the code that was interrupted.
+struct Registers {
+  std::uintptr_t program_counter = 0;
+  std::uintptr_t stack_pointer = 0;
+};
+
+Registers registers_in(const void* context) {
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-  return reinterpret_cast<const void*>(machine->gregs[REG_RIP]);
+  return {static_cast<std::uintptr_t>(machine.gregs[REG_RIP]), static_cast<std::uintptr_t>(machine.gregs[REG_RSP])};
 #elif defined(__aarch64__)
-  return reinterpret_cast<const void*>(machine->pc);
+  return {machine.pc, machine.sp};
 #else
-  return machine;  // no frame has this address: all of them are shown
+  static_cast<void>(machine);
+  return {};  // no frame has this address: all of them are shown
 #endif
+}
+
+// A push, or the first use of a new frame.
+bool is_stack_overflow(std::uintptr_t address, std::uintptr_t stack_pointer) {
+  constexpr std::uintptr_t kFrame = 64 << 10, kLowest = 1 << 20;  // below that a pointer is broken, not deep
+  return address >= kLowest && address + kFrame > stack_pointer && address < stack_pointer + kFrame;
 }
 
 void record_signal(int number, const siginfo_t* info, const void* context) {
@@ -161,8 +175,11 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   const char* name = sigabbrev_np(number);
   text.add("SIG").add(name ? name : "?");
   const bool by_kernel = info->si_code > 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  const Registers registers = registers_in(context);
   if (by_kernel && (number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE)) {
-    text.add(" at address 0x").add_number(reinterpret_cast<std::uintptr_t>(info->si_addr), 16);
+    text.add(" at address 0x").add_number(address, 16);
+    if (number == SIGSEGV && is_stack_overflow(address, registers.stack_pointer)) text.add(" (stack overflow)");
   } else if (info->si_code == SI_USER && info->si_pid != prepared.pid) {
     text.add(" from process ").add_number(static_cast<std::uint64_t>(info->si_pid));
   }
@@ -170,7 +187,7 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   if (thread != prepared.pid) text.add(", in thread ").add_number(static_cast<std::uint64_t>(thread));
   const std::string_view message = text.text();
   put_record(message, message);  // in case that the stack is too broken to be walked
-  add_backtrace(text, program_counter(context));
+  add_backtrace(text, reinterpret_cast<const void*>(registers.program_counter));
   put_record(message, text.text());
 }
 
@@ -183,14 +200,26 @@ void die_of(int number, siginfo_t* info) {
   }
 }
 
+void die_now_of(int number) {
+  signal(number, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  syscall(SYS_tgkill, getpid(), this_thread(), number);
+}
+
 void on_fatal_signal(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const pid_t thread = this_thread();
   pid_t nobody = 0;
   if (recording_thread.compare_exchange_strong(nobody, thread)) {
+    recorded_signal = number;
     if (is_ours_to_record()) record_signal(number, info, context);
     recording_thread = -1;
-  } else if (nobody != thread) {  // which would be a crash in here: no more words
+  } else if (nobody == thread) {
+    die_now_of(recorded_signal);  // a crash in here, most likely of a stack that cannot be walked: no more words
+  } else {
     // Two threads crash at once: the first one's record is finished, then either may end the process.
     for (int i = 0; i < kWaitForOther && recording_thread != -1; ++i) {
       const timespec pause = {0, 10'000'000};

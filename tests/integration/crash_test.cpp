@@ -53,7 +53,7 @@ TEST_CASE("crash: the report has the reason and a backtrace, the exit code is th
       {"sys", SIGSYS, "    | SIGSYS\n"},
       {"trap", SIGTRAP, "    | SIGTRAP\n"},
       {"kill", SIGSEGV, "    | SIGSEGV\n"},
-      {"overflow", SIGSEGV, "    | SIGSEGV at address 0x"},
+      {"overflow", SIGSEGV, " (stack overflow)\n"},
       {"throw", SIGABRT, "    | uncaught exception std::runtime_error: loss is \"NaN\"\n"},
       {"throw number", SIGABRT, "    | uncaught exception int\n"},
       {"terminate", SIGABRT, "    | std::terminate was called, with no exception\n"},
@@ -65,6 +65,7 @@ TEST_CASE("crash: the report has the reason and a backtrace, the exit code is th
     CHECK(result.code == 128 + row.signal);
     CHECK(count(result.err, row.says) >= 1);
     CHECK(count(result.err, "    | backtrace:") == 1);
+    CHECK(count(result.err, "stack overflow") == (row.how == std::string("overflow") ? 1 : 0));
     // Deeper than a backtrace is long.
     if (row.how != std::string("overflow")) CHECK(count(result.err, "(crash_here+0x") == 1);
   }
@@ -98,6 +99,16 @@ TEST_CASE("crash: a stack that cannot be walked costs the backtrace only", "[run
   const Result result = crash({"jump"});
   CHECK(result.code == 128 + SIGSEGV);
   CHECK(count(result.err, "SIGSEGV at address 0x0") >= 1);
+}
+
+TEST_CASE("crash: one within the handler costs the backtrace only, and changes nothing about the death",
+          "[runtime][integration]") {
+  const Result lost = crash({"no stack"});
+  CHECK(lost.code == 128 + SIGSEGV);
+  CHECK(count(lost.err, "    | SIGSEGV at address 0x") == 1);
+  const Result aborted = crash({"abort with no stack"});
+  CHECK(aborted.code == 128 + SIGABRT);
+  CHECK(count(aborted.err, "    | SIGABRT\n") == 1);
 }
 
 TEST_CASE("crash: the C++ runtime still says its words", "[runtime][integration]") {

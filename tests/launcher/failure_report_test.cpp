@@ -88,6 +88,14 @@ TEST_CASE("failure report: of many that followed sixteen have a line of their ow
   CHECK(lines.back() == "  after them: ranks 17-99");
 }
 
+TEST_CASE("failure report: a line that is there many times is quoted once", "[launcher][unit]") {
+  auto cause = failed(0, 0, SIGSEGV);
+  cause.message = "deep\n./a\n./a\n./a\n./a\n./b\n./b";
+  const auto lines = failure_report("train", cause, {cause});
+  CHECK(Lines(lines.end() - 5, lines.end()) ==
+        Lines{"    | deep", "    | ./a", "    | [3 more of this line]", "    | ./b", "    | ./b"});
+}
+
 TEST_CASE("failure report: what could not be executed needs no code explained", "[launcher][unit]") {
   auto cause = failed(0, 126, 0);
   cause.message = "cannot execute ./train: Exec format error";

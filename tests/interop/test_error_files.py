@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Error files as the real torchrun passes them on: the same worker under both leaves the same record for the launcher
+above, each launcher explains a failure below the other one, and torchrun's report tells of a crash in libddp's words.
+
+usage: test_error_files.py DDPRUN CRASHING_WORKER
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+DDPRUN, CRASHING_WORKER = sys.argv[1:]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+# --local-addr: else torchrun asks what this machine is called, which not every container can say.
+OPTIONS = ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+
+RECORDED = """
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main():
+    raise ValueError("loss is \\"NaN\\" \\u00fc")
+main()
+"""
+PLAIN = """
+import json, os, sys
+json.dump({"message": "plain words", "timestamp": 17}, open(os.environ["TORCHELASTIC_ERROR_FILE"], "w"))
+sys.exit(5)
+"""
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def run(folder, command):
+    """Exit code, stderr, what the launcher left above, and what the worker left."""
+    above, logs = os.path.join(folder, "above.json"), os.path.join(folder, "logs")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable,
+                   "TORCHELASTIC_ERROR_FILE": above}
+    job = subprocess.run([*command[0], *OPTIONS, "--log-dir", logs, *command[1:]], env=environment,
+                         capture_output=True, text=True, errors="replace", timeout=200)
+    worker = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name == "error.json"]
+    read = lambda path: json.load(open(path)) if os.path.exists(path) else None
+    return job.returncode, job.stderr, read(above), read(worker[0]) if worker else None
+
+
+def both(name, script):
+    """What `script` leaves under each launcher."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "worker.py")
+        with open(path, "w") as file:
+            file.write(script)
+        results = []
+        for launcher in TORCHRUN, [DDPRUN]:
+            with tempfile.TemporaryDirectory() as own:
+                results.append(run(own, [launcher, path]))
+        return results
+
+
+def without_time(record):
+    record = json.loads(json.dumps(record))
+    timestamp = record["message"]["extraInfo"].pop("timestamp")
+    assert re.fullmatch(r"\d{10}", timestamp), timestamp
+    return record
+
+
+(_, _, theirs, their_worker), (code, said, ours, our_worker) = both("recorded", RECORDED)
+assert code == 1, said
+assert without_time(ours) == without_time(theirs), f"torchrun: {theirs}\nddprun:   {ours}"
+for above, worker in (theirs, their_worker), (ours, our_worker):
+    worker["message"]["errorCode"] = 1
+    assert above == worker, f"above: {above}\nworker: {worker}"
+assert said.count('    | ValueError: loss is "NaN" \u00fc\n') == 2, said  # its error file, its stderr
+print("ok   @record: the worker's record with errorCode, message and timestamp as they were")
+
+(_, _, theirs, _), (code, said, ours, _) = both("plain", PLAIN)
+assert code == 5 and ours == theirs == {"message": "plain words", "timestamp": 17}, f"{said}\n{theirs}\n{ours}"
+assert "    | plain words\n" in said, said
+print("ok   the plain format: as it was")
+
+(_, _, theirs, _), (code, said, ours, _) = both("killed", KILLED)
+assert code == 137 and theirs is None, theirs
+assert ours["message"]["errorCode"] == -9 and "was killed by SIGKILL" in ours["message"]["message"], ours
+print("ok   without an error file: torchrun leaves none, ddprun says what is known")
+
+with tempfile.TemporaryDirectory() as folder:
+    script = os.path.join(folder, "worker.py")
+    with open(script, "w") as file:
+        file.write(RECORDED)
+    code, said, above, _ = run(folder, [TORCHRUN, "--no-python", DDPRUN, script])
+    report = said[said.index("Root Cause"):]
+    assert 'ValueError: loss is "NaN"' in report and above["message"]["errorCode"] == 1, said
+print("ok   ddprun below torchrun: torchrun's report has the worker's traceback")
+with tempfile.TemporaryDirectory() as folder:
+    script = os.path.join(folder, "worker.py")
+    with open(script, "w") as file:
+        file.write(RECORDED)
+    code, said, above, _ = run(folder, [[DDPRUN], "-m", "torch.distributed.run", *OPTIONS, script])
+    report = said[said.rindex("failed: rank 0"):]
+    assert 'ValueError: loss is "NaN"' in report and above["message"]["errorCode"] == 1, said
+print("ok   torchrun below ddprun: ddprun's report has the worker's traceback")
+
+for how, exit_code, words in (("segv", -11, "SIGSEGV at address 0x0"),
+                              ("throw", -6, 'uncaught exception std::runtime_error: loss is "NaN"')):
+    with tempfile.TemporaryDirectory() as folder:
+        code, said, above, _ = run(folder, [TORCHRUN, "--no-python", CRASHING_WORKER, how])
+        report = said[said.index("Root Cause"):]
+        assert f"exitcode  : {exit_code} " in report and words in report and "(crash_here+0x" in report, said
+        assert above["message"]["errorCode"] == exit_code, above
+    print(f"ok   a C++ worker under torchrun, {how}: its report has the reason and the backtrace")
