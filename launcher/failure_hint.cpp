@@ -122,6 +122,12 @@ const Symptom kSymptoms[] = {
      "install ninja for the Python that runs the workers: pip install ninja"},
     {Where::Anywhere, {"No working C++ compiler found"}, kNoCompiler},
     {Where::Anywhere, {"Failed to find C compiler"}, kNoCompiler},
+    {Where::AtTheEnd,
+     {"cannot execute ", "Exec format error"},
+     "it was built for another kind of machine (file PROGRAM, uname -m), or is a script without a #! line"},
+    {Where::AtTheEnd,
+     {"cannot execute ", "No such file or directory"},
+     "what loads it is not there: the interpreter of its #! line, or the loader that readelf -l names"},
     {Where::Anywhere, {"\\r': No such file or directory"}, kWindowsLines},
     {Where::Anywhere, {"\\r\u2019: No such file or directory"}, kWindowsLines},
     {Where::Anywhere, {"$'\\r': command not found"}, kWindowsLines},
@@ -200,6 +206,12 @@ bool is_usage_error(const WorkerFailure& failure, const Words& words) {
          words.find(Where::AtTheEnd, [](const std::string& line) { return line.find(": error: ") != line.npos; });
 }
 
+// libddp's backtrace, of a program whose functions are not exported.
+bool begins_without_name(const std::vector<std::string>& message) {
+  const auto heading = std::find(message.begin(), message.end(), "backtrace:");
+  return message.end() - heading > 1 && heading[1].find("(+0x") != std::string::npos;
+}
+
 // Of a death that nothing which was said explains. A shell between ddprun and the program says 128 + signal.
 std::string hint_for_signal(const WorkerFailure& failure) {
   switch (failure.status.shell_code() - 128) {
@@ -212,7 +224,9 @@ std::string hint_for_signal(const WorkerFailure& failure) {
       return "a binary for another CPU? Compare the flags in /proc/cpuinfo with those it was built for (-march, "
              "AVX-512)";
     case SIGSEGV:
-      return "where: PYTHONFAULTHANDLER=1 for Python, ulimit -c unlimited and gdb or coredumpctl for the rest";
+      if (!failure.message.empty()) return "";  // it says where
+      return "PYTHONFAULTHANDLER=1 shows where in Python, ulimit -c unlimited and gdb (or coredumpctl) where in the "
+             "rest";
     default:
       return "";
   }
@@ -235,8 +249,8 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python) {
     return "the program did not accept its arguments; ddprun's own options go before the program, the program's after "
            "it";
   }
-  if (words.find(Where::Anywhere, [](const std::string& line) { return line == "backtrace:"; })) {
-    return "where: addr2line -Cfe FILE +0xOFFSET turns FILE(+0xOFFSET) of the backtrace into function and line";
+  if (begins_without_name(words.message)) {
+    return "addr2line -Cfe FILE 0xOFFSET turns FILE(+0xOFFSET) of the backtrace into function and line";
   }
   return hint_for_signal(failure);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/error_file.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,6 +29,8 @@ bool record_error(const std::string& message, const std::string& trace) noexcept
   try {
     const char* path = std::getenv(rendezvous::contract::kErrorFile);
     if (path == nullptr || *path == '\0') return false;
+    struct stat there = {};
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;  // a device is not replaced
     // Renamed into place, so that the launcher never reads half of it.
     const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);

@@ -62,6 +62,7 @@ TEST_CASE("failure hint: what the common errors say leads to what to do", "[laun
     CAPTURE(row.tail, hint(row.tail));
     CHECK(has(hint(row.tail), row.says));
   }
+  CHECK(has(hint({}, 126, 0, "cannot execute ./train: Exec format error"), "another kind of machine"));
   CHECK(has(hint({}, 1, 0, "Traceback (most recent call last):\nMemoryError"), "fewer or smaller workers"));
 }
 
@@ -111,6 +112,7 @@ TEST_CASE("failure hint: a death that says nothing has a hint of its signal, als
   CHECK(has(hint({}, 0, SIGILL), "/proc/cpuinfo"));
   CHECK(has(hint({}, 0, SIGSEGV), "PYTHONFAULTHANDLER"));
   CHECK(has(hint({}, 0, SIGSEGV, "SIGSEGV\nbacktrace:\n./a(+0x12)[0x34]"), "addr2line"));
+  CHECK(hint({}, 0, SIGSEGV, "SIGSEGV\nbacktrace:\n./a(main+0x12)[0x34]\n./b(+0x1)[0x2]").empty());
   CHECK(hint({}, 0, SIGTERM).empty());
   CHECK(hint({}, 1).empty());
 }

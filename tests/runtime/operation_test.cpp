@@ -81,7 +81,7 @@ TEST_CASE("operation: there is a kernel for every type and reduction, integers w
 
 TEST_CASE("error file: is what torchrun writes and reads, whatever bytes the message has", "[runtime][unit]") {
   CHECK(
-      ddp::runtime::error_file_text("bad \"loss\"\n", 1700000000) ==
+      ddp::runtime::error_file_text("bad \"loss\"\n", "bad \"loss\"\n", 1700000000) ==
       R"({"message":{"extraInfo":{"py_callstack":"bad \"loss\"\n","timestamp":"1700000000"},"message":"bad \"loss\"\n"}})");
-  CHECK(ddp::runtime::error_file_text("\xff", 0).find("\xef\xbf\xbd") != std::string::npos);
+  CHECK(ddp::runtime::error_file_text("\xff", "", 0).find("\xef\xbf\xbd") != std::string::npos);
 }
