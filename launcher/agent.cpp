@@ -53,6 +53,10 @@ std::string host_name() {
   return name;
 }
 
+rendezvous::WallTime now() {
+  return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
 ExitStatus status_of(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return {.code = info.si_status, .signal = 0};
   return {.code = 0, .signal = info.si_status};
@@ -197,7 +201,7 @@ class Agent {
     worker.reaped = true;
     WorkerExited event;
     event.local_rank = static_cast<int>(&worker - workers_.data());
-    event.time = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+    event.time = now();
     if (const auto failure = spawned_->exec_failure(event.local_rank)) {
       event.message = why_it_never_ran(*failure);
       status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
@@ -275,7 +279,7 @@ class Agent {
     } catch (const Error& error) {
       workers_.clear();
       output_.end_round(kDrainDeadline);
-      handle(SpawnFailed{error.what()});
+      handle(SpawnFailed{error.what(), now()});
       return;
     }
     std::vector<int> pids(spawned_->pids().begin(), spawned_->pids().end());

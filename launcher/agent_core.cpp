@@ -8,7 +8,7 @@
 
 #include "launcher/failure_hint.hpp"
 #include "rendezvous/check.hpp"
-#include "rendezvous/told_failures.hpp"
+#include "rendezvous/link_failures.hpp"
 
 namespace ddp::launcher {
 
@@ -265,6 +265,7 @@ void AgentCore::on(const SpawnFailed& event) {
   failure.host = config_.host;
   failure.status.code = 1;
   failure.message = event.why;
+  failure.time = event.time;
   state_.failures.push_back(std::move(failure));
   for (Worker& worker : workers_) worker.exited = true;
   become_idle();

@@ -69,6 +69,7 @@ struct WorkersStarted {  // all of them, and the gate is open
 };
 struct SpawnFailed {  // not one of them runs
   std::string why;
+  rendezvous::WallTime time = {};
 };
 struct WorkerExited {
   int local_rank = 0;

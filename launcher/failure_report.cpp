@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "launcher/exit_meaning.hpp"
-#include "rendezvous/told_failures.hpp"
+#include "rendezvous/link_failures.hpp"
 
 namespace ddp::launcher {
 
@@ -137,8 +137,8 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
   if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
-                  std::to_string(cause.local_rank) + ", pid " + std::to_string(cause.pid) + ") on " + cause.host +
-                  " at " + local_time(cause.time));
+                  std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
+                  ") on " + cause.host + " at " + local_time(cause.time));
   add_followers(lines, cause, all);
   if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
     lines.push_back("  stopped by ddprun: " + named(stopped));

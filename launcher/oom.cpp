@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -17,7 +19,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO: the kernel's log has pids of this one
-constexpr std::size_t kKilledBytes = 64 << 10;
+constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's is another one, and only almost the same
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -48,6 +50,20 @@ std::string in_mib(const std::string& bytes) {
   return std::to_string(number >> 20) + " MiB";
 }
 
+// From its beginning on, a record with each read; EPIPE says that some were overwritten meanwhile.
+bool kernel_log_names(pid_t pid, std::int64_t since) {
+  const int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  bool named = false;
+  char record[8192];
+  while (log >= 0 && !named) {
+    const ssize_t size = read(log, record, sizeof record);
+    if (size < 0 && errno != EPIPE) break;
+    named = names_as_killed({record, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}, pid, since);
+  }
+  if (log >= 0) close(log);
+  return named;
+}
+
 }  // namespace
 
 std::optional<std::int64_t> counter_in(std::string_view text, std::string_view name) {
@@ -64,14 +80,19 @@ std::optional<std::int64_t> counter_in(std::string_view text, std::string_view n
   return std::nullopt;
 }
 
-bool names_as_killed(std::string_view record, pid_t pid) {
+bool names_as_killed(std::string_view record, pid_t pid, std::int64_t since) {
   constexpr std::string_view kKilled = "Killed process ";
   const auto at = record.find(kKilled);
   if (at == std::string_view::npos) return false;
   const std::string_view rest = record.substr(at + kKilled.size());
   const std::string number = std::to_string(pid);
-  return rest.starts_with(number) && rest.size() > number.size() &&
-         (rest[number.size()] == ' ' || rest[number.size()] == ',');
+  const bool is_about = rest.starts_with(number) && rest.size() > number.size() &&
+                        (rest[number.size()] == ' ' || rest[number.size()] == ',');
+  // priority, sequence number, time
+  const auto time_at = record.find(',', record.find(',') + 1) + 1;
+  std::int64_t time = 0;
+  const auto [end, error] = std::from_chars(record.data() + time_at, record.data() + record.size(), time);
+  return is_about && error == std::errc() && time + kClocksDiffer >= since;
 }
 
 std::string memory_cgroup(const std::string& cgroups, const std::string& mounts) {
@@ -106,19 +127,16 @@ std::string memory_cgroup(const std::string& cgroups, const std::string& mounts)
   return "";
 }
 
-OomWatch::OomWatch() : cgroup_(memory_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"))) {
-  if (in_initial_pid_namespace()) kernel_log_ = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+OomWatch::OomWatch()
+    : cgroup_(memory_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"))),
+      reads_kernel_log_(in_initial_pid_namespace()) {
   start();
 }
 
-OomWatch::~OomWatch() {
-  if (kernel_log_ >= 0) close(kernel_log_);
-}
-
 void OomWatch::start() {
+  using std::chrono::duration_cast, std::chrono::microseconds;
   explained_ = count();
-  killed_.clear();
-  if (kernel_log_ >= 0) lseek(kernel_log_, 0, SEEK_END);
+  round_started_ = duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 OomCounts OomWatch::count() const {
@@ -129,24 +147,6 @@ OomCounts OomWatch::count() const {
   }
   counts.machine = counter_in(content_of("/proc/vmstat"), "oom_kill");
   return counts;
-}
-
-// A read gives one record; EPIPE says that records were overwritten, and the next read goes on behind them.
-bool OomWatch::kernel_log_names(pid_t pid) {
-  char record[8192];
-  while (kernel_log_ >= 0) {
-    const ssize_t size = read(kernel_log_, record, sizeof record);
-    if (size < 0 && errno != EPIPE) break;
-    const std::string_view text(record, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-    if (text.find("Killed process ") != std::string_view::npos && killed_.size() < kKilledBytes) {
-      killed_.append(text.substr(0, text.find('\n'))).append("\n");
-    }
-  }
-  std::istringstream records(killed_);
-  for (std::string line; std::getline(records, line);) {
-    if (names_as_killed(line, pid)) return true;
-  }
-  return false;
 }
 
 std::string OomWatch::explain(pid_t pid) {
@@ -165,7 +165,10 @@ std::string OomWatch::explain(pid_t pid) {
     }
     if (!limit.empty()) limit = " (its limit is " + limit + ")";
   }
-  if (kernel_log_names(pid)) return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
+  // Read only where it has something to say: it may be long.
+  if (machine && reads_kernel_log_ && kernel_log_names(pid, round_started_)) {
+    return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
+  }
   if (cgroup) return "the kernel killed a process of this job's cgroup for lack of memory" + limit;
   if (machine) return "perhaps: the kernel killed a process of this machine for lack of memory meanwhile";
   return "";

@@ -23,17 +23,15 @@ struct OomCounts {
 
 // The number after `name` in lines of `name number`.
 std::optional<std::int64_t> counter_in(std::string_view text, std::string_view name);
-// "Killed process 4242 (python3) total-vm:...": a record of /dev/kmsg that is about this process.
-bool names_as_killed(std::string_view record, pid_t pid);
+// Is this record of /dev/kmsg, "3,712,98765432,-;... Killed process 4242 (python3) total-vm:...", about this process,
+// and not from before `since`, in us of the monotonic clock?
+bool names_as_killed(std::string_view record, pid_t pid, std::int64_t since);
 // Where the memory cgroup of a process is, from /proc/self/cgroup and /proc/self/mountinfo; empty: nowhere.
 std::string memory_cgroup(const std::string& cgroups, const std::string& mounts);
 
 class OomWatch {
  public:
   OomWatch();
-  ~OomWatch();
-  OomWatch(const OomWatch&) = delete;
-  OomWatch& operator=(const OomWatch&) = delete;
 
   // A round begins: what was counted before is not its.
   void start();
@@ -43,12 +41,11 @@ class OomWatch {
 
  private:
   OomCounts count() const;
-  bool kernel_log_names(pid_t pid);
 
-  std::string cgroup_;   // its folder; empty: none
-  int kernel_log_ = -1;  // at its end; -1: not for us
-  std::string killed_;   // its records since the round began that are about kills
-  OomCounts explained_;  // counts that are used up
+  std::string cgroup_;              // its folder; empty: none
+  bool reads_kernel_log_ = false;   // whose pids are ours
+  std::int64_t round_started_ = 0;  // us of the monotonic clock
+  OomCounts explained_;             // counts that are used up
 };
 
 }  // namespace ddp::launcher

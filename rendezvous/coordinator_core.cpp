@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/told_failures.hpp"
+#include "rendezvous/link_failures.hpp"
 
 namespace ddp::rendezvous {
 

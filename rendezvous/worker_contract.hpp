@@ -39,7 +39,7 @@ inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with lib
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 
-inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";  // "0": crashes leave no error file
+inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";    // "0": crashes leave no error file
 inline constexpr char kCheckCollectives[] = "DDP_CHECK_COLLECTIVES";  // "0": ranks' calls are not compared first
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----

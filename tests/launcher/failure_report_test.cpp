@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/exit_meaning.hpp"
-#include "rendezvous/told_failures.hpp"
+#include "rendezvous/link_failures.hpp"
 
 using namespace ddp::launcher;
 using namespace ddp::rendezvous;
@@ -145,7 +145,7 @@ TEST_CASE("exit meaning: codes and signals that mean something are said in words
   CHECK(meaning_of({.signal = SIGKILL}, "so says the kernel") == "out of memory: so says the kernel");
 }
 
-TEST_CASE("told failures: one line says what happened, in Python's traceback the last", "[rendezvous][unit]") {
+TEST_CASE("link failures: one line says what happened, in Python's traceback the last", "[rendezvous][unit]") {
   auto failure = failed(1, 1, 0);
   CHECK(in_one_line(failure) == "rank 1 on node b exited with code 1");
   failure.stderr_tail = {"first", "last words"};
@@ -158,7 +158,7 @@ TEST_CASE("told failures: one line says what happened, in Python's traceback the
   CHECK(in_one_line(failure).size() < 300);
 }
 
-TEST_CASE("told failures: a long text loses its middle, at whole characters", "[rendezvous][unit]") {
+TEST_CASE("link failures: a long text loses its middle, at whole characters", "[rendezvous][unit]") {
   CHECK(shortened("short", 5) == "short");
   const std::string text = shortened(std::string(500, 'a') + std::string(500, 'z'), 100);
   CHECK(text == std::string(25, 'a') + "\n[900 bytes left out]\n" + std::string(75, 'z'));

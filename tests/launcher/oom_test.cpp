@@ -14,12 +14,14 @@ TEST_CASE("out of memory: a counter is the number behind exactly its name", "[la
 }
 
 TEST_CASE("out of memory: the kernel's log names a process by its whole pid", "[launcher][unit]") {
-  const std::string record = "3,1,2,-;Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB";
-  CHECK(names_as_killed(record, 4242));
-  CHECK_FALSE(names_as_killed(record, 424));
-  CHECK_FALSE(names_as_killed(record, 242));
-  CHECK(names_as_killed("Killed process 7, UID 0, (x) total-vm:1kB", 7));  // before Linux 5.3
-  CHECK_FALSE(names_as_killed("oom_reaper: reaped process 4242 (python3)", 4242));
+  const std::string record = "3,712,5000000,-;Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB";
+  CHECK(names_as_killed(record, 4242, 5'000'000));
+  CHECK_FALSE(names_as_killed(record, 424, 0));
+  CHECK_FALSE(names_as_killed(record, 242, 0));
+  CHECK(names_as_killed("3,1,2,-;Killed process 7, UID 0, (x) total-vm:1kB", 7, 0));  // before Linux 5.3
+  CHECK_FALSE(names_as_killed("3,1,2,-;oom_reaper: reaped process 4242 (python3)", 4242, 0));
+  CHECK_FALSE(names_as_killed("Killed process 4242 (no record)", 4242, 0));
+  CHECK_FALSE(names_as_killed(record, 4242, 9'000'000));  // somebody who had this pid before
 }
 
 TEST_CASE("out of memory: the cgroup is found in both hierarchies, on the host and in a container",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/told_failures.hpp"
+#include "rendezvous/link_failures.hpp"
 
 #include <algorithm>
 #include <string_view>
