@@ -3,7 +3,7 @@
 """Error files as the real torchrun passes them on: the same worker under both leaves the same record for the launcher
 above, each launcher explains a failure below the other one, and torchrun's report tells of a crash in libddp's words.
 
-usage: test_error_files.py DDPRUN CRASHING_WORKER
+usage: test_error_files.py DDPRUN CRASHING_WORKER LIBDDP
 """
 import json
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-DDPRUN, CRASHING_WORKER = sys.argv[1:]
+DDPRUN, CRASHING_WORKER, LIBDDP = sys.argv[1:]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # --local-addr: else torchrun asks what this machine is called, which not every container can say.
 OPTIONS = ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
@@ -108,3 +108,21 @@ for how, exit_code, words in (("segv", -11, "SIGSEGV at address 0x0"),
         assert f"exitcode  : {exit_code} " in report and words in report and "(crash_here+0x" in report, said
         assert above["message"]["errorCode"] == exit_code, above
     print(f"ok   a C++ worker under torchrun, {how}: its report has the reason and the backtrace")
+
+CRASH = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+assert library.ddp_install_failure_handlers() == 1
+ctypes.string_at(0)
+"""
+for faulthandler in False, True:
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "worker.py")
+        with open(script, "w") as file:
+            file.write(("import faulthandler; faulthandler.enable()\n" if faulthandler else "") + CRASH)
+        code, said, _, worker = run(folder, [[DDPRUN], script, LIBDDP])
+        assert code == 128 + 11, said
+        assert ("Fatal Python error: Segmentation fault" in said) == faulthandler, said
+        assert (worker is None) == faulthandler, worker
+        assert ("its error:\nddprun:     | SIGSEGV at address 0x0\n" in said) != faulthandler, said
+    print(f"ok   libddp in Python {'leaves a crash to faulthandler' if faulthandler else 'records a crash'}")
