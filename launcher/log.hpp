@@ -4,7 +4,7 @@
 //
 //     ddprun: train.py failed: rank 0 on node a exited with code 3
 //     {"time": "2026-11-21T19:28:00.123Z", "level": "error", "node": "a", "round": 1, "rank": 0,
-//      "event": "job_failed", "reason": "train.py failed: ..."}                       (on one line)
+//      "event": "job_failed", "reason": "train.py failed: ...", "details": {...}}       (on one line)
 //
 // Any thread may write. spdlog is seen in log.cpp only.
 #pragma once
