@@ -66,6 +66,12 @@ bool kernel_log_names(pid_t pid, std::int64_t since) {
 
 }  // namespace
 
+bool explain_one(const std::optional<std::int64_t>& counted, std::optional<std::int64_t>& explained) {
+  if (!counted || !explained || *counted <= *explained) return false;
+  ++*explained;
+  return true;
+}
+
 std::optional<std::int64_t> counter_in(std::string_view text, std::string_view name) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -151,13 +157,8 @@ OomCounts OomWatch::count() const {
 
 std::string OomWatch::explain(pid_t pid) {
   const OomCounts now = count();
-  const auto take = [](const std::optional<std::int64_t>& seen, std::optional<std::int64_t>& used) {
-    if (!seen || !used || *seen <= *used) return false;
-    ++*used;
-    return true;
-  };
-  const bool machine = take(now.machine, explained_.machine);
-  const bool cgroup = take(now.cgroup, explained_.cgroup);
+  const bool machine = explain_one(now.machine, explained_.machine);
+  const bool cgroup = explain_one(now.cgroup, explained_.cgroup);
   std::string limit;
   if (cgroup) {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {

@@ -21,6 +21,8 @@ struct OomCounts {
   std::optional<std::int64_t> machine;  // /proc/vmstat, oom_kill
 };
 
+// One more was counted than is explained: then it is. Nothing is said by a counter that was not there from the start.
+bool explain_one(const std::optional<std::int64_t>& counted, std::optional<std::int64_t>& explained);
 // The number after `name` in lines of `name number`.
 std::optional<std::int64_t> counter_in(std::string_view text, std::string_view name);
 // Is this record of /dev/kmsg, "3,712,98765432,-;... Killed process 4242 (python3) total-vm:...", about this process,

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "rendezvous/link_failures.hpp"
+
 using namespace ddp::rendezvous;
 
 namespace {
@@ -50,6 +52,39 @@ Directive some_directive() {
 }
 
 }  // namespace
+
+TEST_CASE("link codec: whatever four thousand workers leave behind, a frame holds what is told of it",
+          "[rendezvous][unit]") {
+  WorkerFailure talkative;
+  talkative.host = "a-node-with-a-long-name.in.some.data.centre";
+  talkative.message = talkative.error_record = std::string(64 << 10, '"');  // twice as long in JSON
+  talkative.stderr_tail.assign(20, std::string(1000, '\\'));
+  AgentState state;
+  Directive directive;
+  state.failures.assign(4096, talkative);
+  directive.failures = worth_telling(state.failures, 1);
+  CHECK(directive.failures.size() == 4096);
+  keep_within_link(state.failures);
+  directive.cause = state.failures.front();
+  CHECK(directive.cause->stderr_tail.size() == 20);
+  CHECK(encode(state).size() < kMaxFrameBytes);
+  CHECK(encode(directive).size() < kMaxFrameBytes);
+  CHECK(worth_telling(state.failures, 4000).size() == 32);
+}
+
+TEST_CASE("link codec: those that failed by themselves keep their words before those that were stopped",
+          "[rendezvous][unit]") {
+  std::vector<WorkerFailure> failures(200);
+  for (WorkerFailure& failure : failures) {
+    failure.message = std::string(16 << 10, 'x');
+    failure.stopped_by_ddprun = true;
+  }
+  failures.back().stopped_by_ddprun = false;
+  keep_within_link(failures);
+  CHECK(failures.back().message.size() == 16 << 10);
+  CHECK(failures.front().message.size() == 16 << 10);
+  CHECK(failures[150].message.size() < 1000);
+}
 
 TEST_CASE("link codec: what is sent is what arrives, however the bytes are split", "[rendezvous][unit]") {
   const std::string bytes = encode(some_state()) + encode(Heartbeat{}) + encode(some_directive());

@@ -13,6 +13,17 @@ TEST_CASE("out of memory: a counter is the number behind exactly its name", "[la
   CHECK_FALSE(counter_in("", "oom_kill"));
 }
 
+TEST_CASE("out of memory: each kill that was counted explains one death", "[launcher][unit]") {
+  std::optional<std::int64_t> explained = 3;
+  CHECK_FALSE(explain_one(3, explained));
+  CHECK(explain_one(5, explained));
+  CHECK(explain_one(5, explained));
+  CHECK_FALSE(explain_one(5, explained));
+  std::optional<std::int64_t> unknown;
+  CHECK_FALSE(explain_one(5, unknown));
+  CHECK_FALSE(explain_one(std::nullopt, explained));
+}
+
 TEST_CASE("out of memory: the kernel's log names a process by its whole pid", "[launcher][unit]") {
   const std::string record = "3,712,5000000,-;Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB";
   CHECK(names_as_killed(record, 4242, 5'000'000));
