@@ -31,7 +31,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-[[noreturn]] void fail_unknown(const std::string& word, const std::string& name, const std::vector<OptionName>& known) {
+[[noreturn]] void fail_unknown(const std::string& word, const std::string& name, const Options& known) {
   const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
     return edit_distance(name, a.name) < edit_distance(name, b.name);
   });
@@ -42,21 +42,21 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   throw UsageError(message + " (the program's own options come after the program)");
 }
 
-const OptionName& find_long(const std::string& word, const std::string& name, const std::vector<OptionName>& known) {
-  std::vector<const OptionName*> matches;
-  for (const OptionName& option : known) {
+const Option& find_long(const std::string& word, const std::string& name, const Options& known) {
+  std::vector<const Option*> matches;
+  for (const Option& option : known) {
     if (option.name == name) return option;
     if (!name.empty() && option.name.rfind(name, 0) == 0) matches.push_back(&option);
   }
   if (matches.size() == 1) return *matches.front();
   if (matches.empty()) fail_unknown(word, name, known);
   std::string message = "option " + word + " could mean";
-  for (const OptionName* match : matches) message += " --" + match->name;
+  for (const Option* match : matches) message += " --" + match->name;
   throw UsageError(message + "; write more of it");
 }
 
-const OptionName& find_letter(const std::string& word, const std::vector<OptionName>& known) {
-  for (const OptionName& option : known) {
+const Option& find_letter(const std::string& word, const Options& known) {
+  for (const Option& option : known) {
     if (option.letter != 0 && word[1] == option.letter) return option;
   }
   fail_unknown(word, word.substr(1), known);
@@ -64,7 +64,7 @@ const OptionName& find_letter(const std::string& word, const std::vector<OptionN
 
 }  // namespace
 
-Arguments split_arguments(const std::vector<std::string>& words, const std::vector<OptionName>& known) {
+Arguments split_arguments(const std::vector<std::string>& words, const Options& known) {
   Arguments result;
   std::size_t i = 0;
   for (; i < words.size(); ++i) {
@@ -77,7 +77,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const std::vect
     const bool is_long = word[1] == '-';
     std::string shown = word;
     std::optional<std::string> value;
-    const OptionName* option = nullptr;
+    const Option* option = nullptr;
     if (is_long) {
       const auto equals = word.find('=');
       if (equals != std::string::npos) value = word.substr(equals + 1);
@@ -86,15 +86,16 @@ Arguments split_arguments(const std::vector<std::string>& words, const std::vect
     } else {
       option = &find_letter(word, known);
       if (word.size() > 2) {
-        if (!option->has_value) fail_unknown(word, word.substr(1), known);
+        if (option->takes == Takes::Nothing) fail_unknown(word, word.substr(1), known);
         value = word.substr(2);  // -t3
       }
     }
-    if (option->has_value && !value) {
+    if (option->takes == Takes::Value && !value) {
       if (i + 1 == words.size()) throw UsageError("option " + shown + " needs a value");
       value = words[++i];
     }
-    if (!option->has_value && value) throw UsageError("option " + shown + " takes no value");
+    if (option->takes == Takes::ValueIfAttached && !value) value = option->unsaid;
+    if (option->takes == Takes::Nothing && value) throw UsageError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }
   if (i < words.size()) {

@@ -8,13 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace ddp::apps {
+#include "apps/ddprun/option.hpp"
 
-struct OptionName {
-  std::string name;  // "nproc-per-node", without dashes in front
-  char letter = 0;   // 'm' for -m
-  bool has_value = true;
-};
+namespace ddp::apps {
 
 struct Arguments {
   std::vector<std::string> options;    // "--nproc-per-node=8": full names, one word each
@@ -23,6 +19,6 @@ struct Arguments {
 };
 
 // Throws UsageError (options.hpp) for an unknown or ambiguous option, with the nearest known one, or a missing value.
-Arguments split_arguments(const std::vector<std::string>& words, const std::vector<OptionName>& known);
+Arguments split_arguments(const std::vector<std::string>& words, const Options& known);
 
 }  // namespace ddp::apps

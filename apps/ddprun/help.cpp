@@ -3,61 +3,25 @@
 
 #include <sstream>
 
+#include "apps/ddprun/manual.hpp"
+
 namespace ddp::apps {
 
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kIndent = 10;
+constexpr std::size_t kTermWidth = 10;
 
-constexpr char kIntroduction[] = R"(ddprun - start, watch and restart the workers of a distributed training job
-
-USAGE
-  ddprun [options] program [arguments]
-
-DESCRIPTION
-  Starts --nproc-per-node copies of the program, tells each its RANK, LOCAL_RANK,
-  WORLD_SIZE, MASTER_ADDR and MASTER_PORT, hosts the store through which they
-  find each other (PyTorch's c10d TCPStore protocol), and ends or restarts all of
-  them when one fails. It takes the place of PyTorch's torchrun.
-
-  The program is a Python script (x.py, a folder with __main__.py, or -m module),
-  run as `python -u` by PYTHON_EXEC, the active virtual environment or python3;
-  or any executable: a path, a file here, in PATH, or beside ddprun. Everything
-  after it belongs to it; $local_rank in an argument becomes the local rank.
-
-  Options may be spelled with dashes or underscores and abbreviated. [NAME] is
-  the environment variable that sets the default.
-)";
-
-constexpr char kEnding[] = R"(
-EXAMPLES
-  Eight workers of the example job on this machine:
-      ddprun --nproc_per_node 8 train
-  A PyTorch script on all GPUs, restarted up to three times:
-      ddprun --nproc_per_node gpu --max-restarts 3 train.py --lr 3e-4
-  A module on two of the GPUs, each worker seeing only its own:
-      ddprun --nproc_per_node 2 --gpus 4,5 --virtual-local-rank -m my.trainer
-
-EXIT CODES
-  0         every worker exited with 0
-  1         ddprun itself could not go on
-  2         wrong usage; nothing was started
-  126, 127  the program cannot be executed, was not found; nothing was started
-  128+n     the first failure was a worker killed by signal n, or ddprun was told
-            to stop by signal n (130: Ctrl-C)
-  other     the exit code of the worker that failed first
-)";
-
-std::string wrap(const std::string& text) {
+std::string wrap(const std::string& text, std::size_t indent) {
   std::istringstream words(text);
-  std::string out, line(kIndent, ' ');
+  const std::string margin(indent, ' ');
+  std::string out, line = margin;
   for (std::string word; words >> word;) {
-    if (line.size() + 1 + word.size() > kWidth && line.size() > kIndent) {
+    if (line.size() + 1 + word.size() > kWidth && line.size() > indent) {
       out += line + "\n";
-      line = std::string(kIndent, ' ');
+      line = margin;
     }
-    if (line.size() > kIndent) line += ' ';
+    if (line.size() > indent) line += ' ';
     line += word;
   }
   return out + line + "\n";
@@ -68,29 +32,36 @@ std::string in_capitals(std::string text) {
   return text;
 }
 
+// "  126, 127  the program cannot be executed"
+std::string entry(const manual::Entry& entry) {
+  std::string text = wrap(entry.text, 2 + kTermWidth);
+  const std::string term = entry.term;
+  return text.replace(2, term.size(), term);
+}
+
 }  // namespace
 
-std::string ManualPage::make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const {
-  return std::string(kIntroduction) + "\n" + make_groups(app, mode) + kEnding;
-}
-
-std::string ManualPage::make_group(std::string group, bool is_positional,
-                                   std::vector<const CLI::Option*> options) const {
-  std::string out = in_capitals(group) + "\n";
-  for (const CLI::Option* option : options) out += make_option(option, is_positional);
-  return out;
-}
-
-std::string ManualPage::make_option(const CLI::Option* option, bool) const {
-  std::string heading = "  ";
-  for (const std::string& name : option->get_snames()) heading += "-" + name + ", ";
-  heading += "--" + option->get_lnames().front();
-  const bool is_flag = option->get_expected_max() == 0;
-  if (!is_flag) heading += " " + option->get_type_name();
-  std::string text = option->get_description();
-  if (!is_flag && !option->get_default_str().empty()) text += " Default: " + option->get_default_str() + ".";
-  if (!option->get_envname().empty()) text += " [" + option->get_envname() + "]";
-  return heading + "\n" + wrap(text);
+std::string help_page(const Options& options) {
+  std::string page = std::string("ddprun - ") + manual::kSummary + "\n\nUSAGE\n  ddprun " + manual::kUsage + "\n";
+  page += "\nDESCRIPTION\n";
+  for (const char* paragraph : manual::kDescription) {
+    if (paragraph != manual::kDescription.front()) page += "\n";
+    page += wrap(paragraph, 2);
+  }
+  std::string group;
+  for (const Option& option : options) {
+    if (!option.instead.empty()) continue;
+    if (option.group != group) page += "\n" + in_capitals(option.group) + "\n";
+    group = option.group;
+    page += "  " + heading(option) + "\n" + wrap(described(option), kTermWidth);
+  }
+  page += "\nEXAMPLES\n";
+  for (const manual::Entry& example : manual::kExamples) {
+    page += wrap(example.text, 2) + "      " + example.term + "\n";
+  }
+  page += "\nEXIT CODES\n";
+  for (const manual::Entry& code : manual::kExitCodes) page += entry(code);
+  return page;
 }
 
 }  // namespace ddp::apps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddprun's command line: torchrun's options in both spellings, PET_* variables, everything after the program left to
-// the program. CLI11 is seen in options.cpp only. Bad input throws UsageError and nothing has been started.
+// the program. Bad input throws UsageError and nothing has been started.
 #pragma once
 
 #include <stdexcept>

@@ -6,16 +6,18 @@
 #include "apps/ddprun/options.hpp"
 
 using ddp::apps::Arguments;
-using ddp::apps::OptionName;
+using ddp::apps::Options;
 using ddp::apps::split_arguments;
+using ddp::apps::Takes;
 using ddp::apps::UsageError;
 using Words = std::vector<std::string>;
 
 namespace {
 
-const std::vector<OptionName> kKnown = {
-    {"nproc-per-node"},     {"nnodes"},   {"max-restarts"},        {"master-addr"}, {"master-port"},
-    {"module", 'm', false}, {"tee", 't'}, {"standalone", 0, false}};
+const Options kKnown = {{.name = "nproc-per-node"},     {.name = "nnodes"},
+                        {.name = "max-restarts"},       {.name = "master-addr"},
+                        {.name = "master-port"},        {.name = "module", .letter = 'm', .takes = Takes::Nothing},
+                        {.name = "tee", .letter = 't'}, {.name = "standalone", .takes = Takes::Nothing}};
 
 }  // namespace
 

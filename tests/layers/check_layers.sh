@@ -32,7 +32,7 @@ forbid runtime/include 'rendezvous/|collectives/|runtime/' "$none"
 
 # Third-party headers in their homes.
 code='apps launcher rendezvous collectives runtime'
-forbid "$code" 'CLI/'                    'apps/ddprun/(options|help)\.[ch]pp|apps/(train/options|ddp_store/main|ddp_bench/main)\.cpp'
+forbid "$code" 'CLI/'                    'apps/ddprun/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/main)\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store|ddp_bench)/main\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/src/(safetensors|error_file)\.cpp'

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/given_options.hpp"
+
+#include <climits>
+
+#include "launcher/numa_binding.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+// `what`: "a number of seconds, 0 or more".
+template <typename T>
+auto in_range(T low, T high, const char* what) {
+  return [low, high, what](const std::string& text) -> std::string {
+    T number{};
+    const bool good = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+    return good ? "" : "'" + text + "' is not " + what;
+  };
+}
+const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
+const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
+
+}  // namespace
+
+void declare(Declaration& d, GivenOptions& given) {
+  d.group("Workers");
+  d.value("nproc-per-node", given.nproc_per_node, "N|cpu|gpu|auto",
+          "Workers on this node: a number, one per CPU, one per GPU, or auto: one per GPU if there are any, else one "
+          "per CPU.");
+  d.value("gpus", given.gpus, "LIST",
+          "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.");
+  d.flag("virtual-local-rank", given.virtual_local_rank,
+         "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
+  d.value(
+       "numa-binding", given.numa_binding, "node|socket|exclusive|core-complex",
+       "Run each worker on CPUs near its GPU: those of its NUMA node; of its socket; cores of the node that no other "
+       "worker has; cores that share a cache. Without a GPU workers are spread over the nodes.")
+      .check([](const std::string& text) -> std::string {
+        return launcher::numa_binding_from(text) ? "" : "give node, socket, exclusive or core-complex";
+      })
+      .variable("");
+  d.flag("print-bindings", given.print_bindings, "Print which worker would run on which CPUs, and exit.").variable("");
+  d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
+
+  d.group("Program");
+  d.flag("module", given.module, "The program is a Python module: run `python -u -m program`.", 'm');
+  d.flag("no-python", given.no_python, "Execute the program as it is, also if it looks like a Python script.");
+
+  d.group("Output");
+  d.value("redirects", given.logs.redirects, "STREAMS",
+          "What goes into files instead of to the console: 1 stdout, 2 stderr, 3 both, 0 neither, of all workers; or "
+          "of single ones, LOCAL_RANK:STREAMS,... The worker writes the file itself.",
+          'r');
+  d.value("tee", given.logs.tee, "STREAMS",
+          "What goes into files and to the console, where each line has a prefix; as for --redirects.", 't');
+  d.value("log-dir", given.logs.log_dir, "DIR",
+          "Where files are: DIR/<run id>_<random>/attempt_<n>/<local rank>/stdout.log, stderr.log, and error.json for "
+          "the program's own account of its failure. /dev/null: none, everything goes to the console. Default: a "
+          "temporary folder, kept if it has logs.");
+  d.value("log-line-prefix-template", given.logs.log_line_prefix_template, "TEXT",
+          "Prefix of teed lines on the console, with ${role_name}, ${local_rank}, ${rank}, ${hostname}. "
+          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the default, else it is [${role_name}${local_rank}]:");
+  d.value("local-ranks-filter", given.logs.local_ranks_filter, "RANKS",
+          "Local ranks whose output is on the console: 0,1,2. Files have it of all.");
+  d.value("duplicate-stdout-filters", given.logs.duplicate_stdout_filters, "WORDS",
+          "Teed lines that contain one of these words, with commas between, are also in attempt_<n>/"
+          "filtered_stdout.log; a comma within a word is written twice.");
+  d.value("duplicate-stderr-filters", given.logs.duplicate_stderr_filters, "WORDS",
+          "The same of stderr, in filtered_stderr.log.");
+
+  d.group("Failure and shutdown");
+  d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
+      .check(kCount);
+  d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
+          "From the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default.")
+      .check(kSeconds);
+  d.value("signals-to-handle", given.signals, "NAMES",
+          "Signals to ddprun that end the job: forwarded once, then the grace period; a second one kills at once.");
+
+  d.group("Nodes and rendezvous");
+  d.value("nnodes", given.nodes.nnodes, "N|MIN:MAX",
+          "Number of nodes. MIN:MAX, with c10d: elastic, the job runs with as many as there are. Default: 1.");
+  d.value("node-rank", given.nodes.node_rank, "N", "Static: rank of this node, each exactly once; 0 coordinates.")
+      .check(kCount);
+  d.value("master-addr", given.nodes.master_addr, "ADDRESS",
+          "Static: address of node 0, as all nodes can reach it (MASTER_ADDR). Default: 127.0.0.1.");
+  d.value(
+       "master-port", given.nodes.master_port, "PORT",
+       "Static: port of node 0 (MASTER_PORT). Default: 29500; with one node any free one, so that jobs do not collide.")
+      .check(in_range(0, 65535, "a port number"));
+  d.flag("standalone", given.nodes.standalone, "One node, a free port: the default with one node.");
+  d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d",
+          "How nodes get their ranks: static, from --node-rank; c10d, as they come.");
+  d.value("rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT]",
+          "c10d: the node that coordinates, the same on all nodes; port 29400 if none is given. Static: the same as "
+          "--master-addr, --master-port.");
+  d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
+          "The run's id (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random one.");
+  d.value("rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
+          "join_timeout (600 s) for the first nodes and for a replacement; last_call_timeout (30 s) for more than MIN; "
+          "keep_alive_interval (5 s) times keep_alive_max_attempt (3) until a silent node counts as lost; is_host "
+          "(true or false) if it cannot be found out.");
+  d.value("local-addr", given.nodes.local_addr, "ADDRESS",
+          "c10d: this node's address, for its workers if it coordinates.");
+  d.value("make-secret", given.make_secret, "FILE",
+          "Write a new secret into FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE let only each other in.")
+      .variable("");
+
+  d.group("ddprun itself");
+  d.value("log-level", given.log_level, "debug|info|warning|error", "What ddprun says of its own doings.")
+      .variable("LOGLEVEL");
+  d.value("log-format", given.log_format, "text|json",
+          "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
+          "reason.");
+  d.value("event-log-file", given.logs.event_log_file, "FILE",
+          "Append what torchrun's --event-log-handler records, as JSON lines: when workers started, succeeded, failed "
+          "or were terminated, and what became of the node.");
+  d.value("monitor-interval", given.monitor_interval, "SECONDS",
+          "Accepted; ddprun hears of a death when it happens and polls nothing.")
+      .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
+  d.value("start-method", given.start_method, "spawn|fork|forkserver", "Accepted; workers are always executed.")
+      .check([](const std::string& text) -> std::string {
+        return text == "spawn" || text == "fork" || text == "forkserver" ? "" : "give spawn, fork or forkserver";
+      });
+  d.flag("version", given.version, "Print the version.").variable("");
+  d.flag("help", given.help, "Print this page.", 'h').variable("");
+
+  d.not_there("logs-specs", "it names a Python plug-in, which a native launcher cannot load");
+  d.not_there("event-log-handler", "it names a Python plug-in; --event-log-file writes the same records to a file");
+  d.not_there("run-path", "leave it out: scripts are run as `python script.py`");
+  d.not_there("print-completion", "there is none yet");
+}
+
+}  // namespace ddp::apps

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every option of ddprun, declared once, and the values as they were given: converted, not yet checked against each
+// other.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "apps/ddprun/declaration.hpp"
+#include "apps/ddprun/log_options.hpp"
+#include "apps/ddprun/node_options.hpp"
+
+namespace ddp::apps {
+
+inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+struct GivenOptions {
+  std::string nproc_per_node = "1";
+  std::optional<std::string> gpus;
+  bool virtual_local_rank = false;
+  std::string numa_binding;
+  bool print_bindings = false;
+  std::string role = "default";
+
+  bool module = false;
+  bool no_python = false;
+
+  LogOptions logs;
+
+  int max_restarts = 0;
+  int shutdown_timeout = 30;
+  std::string signals = kDefaultSignals;
+
+  NodeOptions nodes;
+  std::string make_secret;
+
+  std::string log_level = "warning";
+  std::string log_format = "text";
+  double monitor_interval = 0.1;
+  std::string start_method = "spawn";
+  bool version = false;
+  bool help = false;
+};
+
+// `given` has the defaults, and is filled by d.parse().
+void declare(Declaration& d, GivenOptions& given);
+
+}  // namespace ddp::apps

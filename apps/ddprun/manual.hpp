@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The words of ddprun's manual that are not about single options. help.cpp shows them on a terminal, man_page.cpp in
+// roff; both get the options from where they are declared.
+#pragma once
+
+#include <array>
+
+namespace ddp::apps::manual {
+
+struct Entry {
+  const char* term;
+  const char* text;
+};
+
+inline constexpr char kSummary[] = "start, watch and restart the workers of a distributed training job";
+inline constexpr char kUsage[] = "[options] program [arguments]";
+
+inline constexpr std::array kDescription = {
+    "Starts --nproc-per-node copies of the program, tells each its RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and "
+    "MASTER_PORT, hosts the store through which they find each other (PyTorch's c10d TCPStore protocol), and ends or "
+    "restarts all of them when one fails. It takes the place of PyTorch's torchrun.",
+    "The program is a Python script (x.py, a folder with __main__.py, or -m module), run as `python -u` by "
+    "PYTHON_EXEC, the active virtual environment or python3; or any executable: a path, a file here, in PATH, or "
+    "beside ddprun. Everything after it belongs to it; $local_rank in an argument becomes the local rank.",
+    "Options may be spelled with dashes or underscores and abbreviated. [NAME] is the environment variable that sets "
+    "the default.",
+};
+
+inline constexpr std::array kExamples = {
+    Entry{"ddprun --nproc_per_node 8 train", "Eight workers of the example job on this machine:"},
+    Entry{"ddprun --nproc_per_node gpu --max-restarts 3 train.py --lr 3e-4",
+          "A PyTorch script on all GPUs, restarted up to three times:"},
+    Entry{"ddprun --nproc_per_node 2 --gpus 4,5 --virtual-local-rank -m my.trainer",
+          "A module on two of the GPUs, each worker seeing only its own:"},
+};
+
+inline constexpr std::array kExitCodes = {
+    Entry{"0", "every worker exited with 0"},
+    Entry{"1", "ddprun itself could not go on"},
+    Entry{"2", "wrong usage; nothing was started"},
+    Entry{"126, 127", "the program cannot be executed, was not found; nothing was started"},
+    Entry{"128+n",
+          "the first failure was a worker killed by signal n, or ddprun was told to stop by signal n (130: Ctrl-C)"},
+    Entry{"other", "the exit code of the worker that failed first"},
+};
+
+}  // namespace ddp::apps::manual
