@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -27,6 +28,7 @@
 #include "launcher/random_id.hpp"
 #include "launcher/spawner.hpp"
 #include "launcher/stream_route.hpp"
+#include "launcher/torchrun_summary.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/file_limit.hpp"
@@ -71,7 +73,10 @@ class Agent {
         attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); }),
         events_(
             {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
-            [this](std::string line) { output_.write_event(std::move(line)); }),
+            [this](std::string line) {
+              if (config_.logs.events_on_stderr) output_.write_line(Console::Stderr, line);
+              output_.write_event(std::move(line));
+            }),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
         coordination_(config, incarnation_, [this](const std::string& line) { log_.warning("coordinator", line); }),
@@ -295,6 +300,7 @@ class Agent {
     };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
     stderr_logs_.clear();
+    error_files_.clear();
     const int attempt = core_.state().round - 1;
     try {
       filter_lines(attempt);
@@ -396,6 +402,7 @@ class Agent {
       ErrorFile error = read_error_file(workers_[i].error_file);
       event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record)};
       stderr_logs_.push_back(last_words[i].log);
+      if (!event.words[i].message.empty()) error_files_[workers_[i].rank] = workers_[i].error_file;
     }
     record_ends(event.words);
     workers_.clear();
@@ -447,6 +454,7 @@ class Agent {
       if (pid != 0) log_.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
     }
     tell_parent(action.exit_code, why);
+    if (config_.manner == Manner::Torchrun) tell_as_torchrun(action);
     events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? in_words(*why.cause) : why.reason);
     link_->stop();
     timer_.cancel();
@@ -475,6 +483,16 @@ class Agent {
                  "cannot write " + path->second + " for the launcher that started ddprun: " + strerror(errno));
   }
 
+  void tell_as_torchrun(const Leave& action) {
+    const rendezvous::Directive& why = action.directive;
+    if (why.cause) {
+      if (!error_files_.empty()) attempts_.keep();
+      output_.write_line(Console::Stderr, torchrun_summary(config_.program, *why.cause, why.failures, error_files_));
+    } else if (action.exit_code > 128) {
+      output_.write_line(Console::Stderr, torchrun_signal_summary(getppid(), action.exit_code - 128));
+    }
+  }
+
   const LaunchConfig& config_;
   const std::string incarnation_ = random_id();
   const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
@@ -497,8 +515,9 @@ class Agent {
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
-  std::vector<Worker> workers_;           // of the current round, by local rank
-  std::vector<std::string> stderr_logs_;  // theirs once they are gone; files that have all of it, or empty
+  std::vector<Worker> workers_;             // of the current round, by local rank
+  std::vector<std::string> stderr_logs_;    // theirs once they are gone; files that have all of it, or empty
+  std::map<int, std::string> error_files_;  // likewise; by rank, of those that wrote one
   std::optional<Spawned> spawned_;
   OomWatch oom_;
   bool clearing_ = false;

@@ -28,6 +28,9 @@ class AttemptFolder {
   std::string of_attempt(int attempt);
   std::string of_worker(int attempt, int local_rank);
 
+  // Not removed at the end, whatever it holds: somebody is told of a file in it.
+  void keep() { removed_at_end_ = false; }
+
  private:
   bool make(const std::string& path, const std::string& instead);
 

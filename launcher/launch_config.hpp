@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/log_config.hpp"
+#include "launcher/manner.hpp"
 #include "launcher/numa_binding.hpp"
 #include "launcher/program.hpp"
 #include "rendezvous/link_messages.hpp"
@@ -24,6 +25,7 @@ struct RendezvousTimeouts {
 };
 
 struct LaunchConfig {
+  Manner manner = Manner::Ddprun;
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
 

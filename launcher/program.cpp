@@ -12,6 +12,8 @@
 #include <optional>
 #include <sstream>
 
+#include "launcher/run_path.hpp"
+
 namespace ddp::launcher {
 
 namespace {
@@ -27,18 +29,8 @@ bool is_file(const fs::path& path) {
 }
 bool is_executable_file(const fs::path& path) { return is_file(path) && access(path.c_str(), X_OK) == 0; }
 
-std::optional<std::string> find_in_path(const std::string& name) {
-  const char* path = getenv("PATH");
-  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
-    if (is_executable_file(candidate)) return candidate.string();
-  }
-  return std::nullopt;
-}
-
-// torchrun runs the interpreter it was installed for; we have none, so: what the user says, then what is active.
-std::string find_python(const std::string& for_what) {
+// What the user says, then what ddprun was installed for, as torchrun is; then what is active.
+std::string find_python(const std::string& for_what, const ProgramPlaces& places) {
   if (const char* given = getenv("PYTHON_EXEC"); given && *given) {
     if (std::strchr(given, '/')) {
       if (is_executable_file(given)) return given;
@@ -48,6 +40,7 @@ std::string find_python(const std::string& for_what) {
     throw ProgramError(kNotFound, std::string("PYTHON_EXEC is '") + given +
                                       "', which is not an executable file; set it to a Python interpreter or unset it");
   }
+  if (!places.python.empty()) return places.python;
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* environment = getenv(variable);
     if (!environment || !*environment) continue;
@@ -62,9 +55,10 @@ std::string find_python(const std::string& for_what) {
                                     "install python3 or set PYTHON_EXEC=/path/to/python");
 }
 
-Program python_program(std::vector<std::string> arguments, const std::string& what) {
+Program python_program(const std::vector<std::string>& arguments, const std::string& what,
+                       const ProgramPlaces& places) {
   Program program;
-  program.path = find_python(what);
+  program.path = find_python(what, places);
   program.prefix = {program.path, "-u"};
   program.prefix.insert(program.prefix.end(), arguments.begin(), arguments.end());
   program.name = what;
@@ -132,26 +126,38 @@ bool is_script_for_python(const std::string& path) {
 
 }  // namespace
 
-Program find_program(const std::string& what, ProgramKind kind, const std::string& own_folder) {
-  if (kind == ProgramKind::Module) return python_program({"-m", what}, what);
+std::optional<std::string> find_in_path(const std::string& name) {
+  const char* path = getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    if (is_executable_file(candidate)) return candidate.string();
+  }
+  return std::nullopt;
+}
+
+Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places) {
+  if (kind == ProgramKind::Module) return python_program({"-m", what}, what, places);
+  if (kind == ProgramKind::RunPath) return python_program({"-c", kRunPath, what}, what, places);
+  if (kind == ProgramKind::Script) return python_program({what}, what, places);
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
       if (!is_file(what)) throw ProgramError(kNotFound, "the script '" + what + "' does not exist; check the path");
       if (access(what.c_str(), R_OK) != 0) {
         throw ProgramError(kNotExecutable, "the script '" + what + "' cannot be read: " + strerror(errno));
       }
-      return python_program({what}, what);
+      return python_program({what}, what, places);
     }
-    if (is_script_for_python(what)) return python_program({what}, what);
+    if (is_script_for_python(what)) return python_program({what}, what, places);
   }
   if (what.find('/') != std::string::npos) return direct_program(what, what);
   if (is_executable_file(what)) return direct_program("./" + what, what);
   if (auto found = find_in_path(what)) return direct_program(*found, what);
-  const std::string beside = (fs::path(own_folder) / what).string();
+  const std::string beside = (fs::path(places.own_folder) / what).string();
   if (is_executable_file(beside)) return direct_program(beside, what);
   if (is_file(what)) throw ProgramError(kNotExecutable, "'" + what + "' is not executable; chmod +x it");
-  throw ProgramError(
-      kNotFound, "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" + own_folder + ")");
+  throw ProgramError(kNotFound, "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" +
+                                    places.own_folder + ")");
 }
 
 }  // namespace ddp::launcher

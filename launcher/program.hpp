@@ -3,9 +3,11 @@
 //
 //     x.py, x.pyc, x.pyz, a folder with __main__.py, a text file without #! that is not executable   python -u WHAT
 //     -m pkg.mod                                                                                     python -u -m WHAT
+//     --run-path x.py                                                                  python -u -c kRunPath WHAT
 //     anything else: a path, ./WHAT, found in PATH, or beside ddprun; the first that is there          WHAT
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,9 +21,16 @@ struct Program {
 };
 
 enum class ProgramKind {
-  Guess,   // by the rules above
-  Module,  // -m
-  Direct,  // --no-python
+  Guess,    // by the rules above
+  Script,   // Python's whatever it is: what is wrong with it, Python says
+  Module,   // -m
+  RunPath,  // --run-path
+  Direct,   // --no-python
+};
+
+struct ProgramPlaces {
+  std::string own_folder;  // where ddprun itself lies
+  std::string python;      // the interpreter of the environment that ddprun was called in; empty: none
 };
 
 // Cannot be run. exit_code is a shell's: 127 not found, 126 found but not executable.
@@ -34,7 +43,10 @@ class ProgramError : public std::runtime_error {
   int exit_code_;
 };
 
-// own_folder: where ddprun itself lies. Throws ProgramError; starts nothing.
-Program find_program(const std::string& what, ProgramKind kind, const std::string& own_folder);
+// Throws ProgramError; starts nothing.
+Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places);
+
+// The executable file of this name in the folders of PATH.
+std::optional<std::string> find_in_path(const std::string& name);
 
 }  // namespace ddp::launcher

@@ -39,7 +39,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   if (nearest != known.end() && edit_distance(name, nearest->name) <= std::max<std::size_t>(2, name.size() / 3)) {
     message += "; did you mean --" + nearest->name + "?";
   }
-  throw UsageError(message + " (the program's own options come after the program)");
+  throw SyntaxError(message + " (the program's own options come after the program)");
 }
 
 const Option& find_long(const std::string& word, const std::string& name, const Options& known) {
@@ -52,7 +52,7 @@ const Option& find_long(const std::string& word, const std::string& name, const 
   if (matches.empty()) fail_unknown(word, name, known);
   std::string message = "option " + word + " could mean";
   for (const Option* match : matches) message += " --" + match->name;
-  throw UsageError(message + "; write more of it");
+  throw SyntaxError(message + "; write more of it");
 }
 
 const Option& find_letter(const std::string& word, const Options& known) {
@@ -91,11 +91,11 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       }
     }
     if (option->takes == Takes::Value && !value) {
-      if (i + 1 == words.size()) throw UsageError("option " + shown + " needs a value");
+      if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
       value = words[++i];
     }
     if (option->takes == Takes::ValueIfAttached && !value) value = option->unsaid;
-    if (option->takes == Takes::Nothing && value) throw UsageError("option " + shown + " takes no value");
+    if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }
   if (i < words.size()) {

@@ -18,7 +18,7 @@ struct Arguments {
   std::vector<std::string> program_args;
 };
 
-// Throws UsageError (options.hpp) for an unknown or ambiguous option, with the nearest known one, or a missing value.
+// Throws SyntaxError (options.hpp) for an unknown or ambiguous option, with the nearest known one, or a missing value.
 Arguments split_arguments(const std::vector<std::string>& words, const Options& known);
 
 }  // namespace ddp::apps

@@ -71,10 +71,6 @@ Declaration::Declared Declaration::flag_with_value(const std::string& name, std:
              app_.add_option("--" + name, target));
 }
 
-void Declaration::not_there(const std::string& name, const std::string& instead) {
-  options_.push_back({.name = name, .instead = instead});
-}
-
 void Declaration::parse(const std::vector<std::string>& words) {
   // Backwards, as CLI11 takes them; a value as a word of its own, since CLI11 takes `--role=` for one without.
   std::vector<std::string> backwards;
@@ -86,7 +82,7 @@ void Declaration::parse(const std::vector<std::string>& words) {
   try {
     app_.parse(std::move(backwards));
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    throw SyntaxError(error.what());
   }
 }
 

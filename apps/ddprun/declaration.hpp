@@ -52,12 +52,9 @@ class Declaration {
   Declared flag_with_value(const std::string& name, std::string& target, const std::string& unsaid,
                            const std::string& shown, const std::string& help);
 
-  // torchrun has it, we have not: `instead` says why and what to do.
-  void not_there(const std::string& name, const std::string& instead);
-
   const Options& options() const { return options_; }
 
-  // words: --name=value or --name, full names. Fills the targets; throws UsageError.
+  // words: --name=value or --name, full names. Fills the targets; throws SyntaxError.
   void parse(const std::vector<std::string>& words);
 
  private:

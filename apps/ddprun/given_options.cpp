@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/given_options.hpp"
 
+#include <algorithm>
 #include <climits>
-
-#include "launcher/numa_binding.hpp"
 
 namespace ddp::apps {
 
@@ -21,6 +20,15 @@ auto in_range(T low, T high, const char* what) {
 const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
 const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
 
+auto one_of(const std::vector<std::string>& choices) {
+  return [choices](const std::string& text) -> std::string {
+    if (std::find(choices.begin(), choices.end(), text) != choices.end()) return "";
+    std::string list;
+    for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
+    return "'" + text + "' is none of " + list;
+  };
+}
+
 }  // namespace
 
 void declare(Declaration& d, GivenOptions& given) {
@@ -29,23 +37,36 @@ void declare(Declaration& d, GivenOptions& given) {
           "Workers on this node: a number, one per CPU, one per GPU, or auto: one per GPU if there are any, else one "
           "per CPU.");
   d.value("gpus", given.gpus, "LIST",
-          "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.");
+          "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.")
+      .own();
   d.flag("virtual-local-rank", given.virtual_local_rank,
          "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
   d.value(
        "numa-binding", given.numa_binding, "node|socket|exclusive|core-complex",
        "Run each worker on CPUs near its GPU: those of its NUMA node; of its socket; cores of the node that no other "
        "worker has; cores that share a cache. Without a GPU workers are spread over the nodes.")
-      .check([](const std::string& text) -> std::string {
-        return launcher::numa_binding_from(text) ? "" : "give node, socket, exclusive or core-complex";
-      })
+      .check(one_of({"node", "socket", "exclusive", "core-complex"}))
       .variable("");
-  d.flag("print-bindings", given.print_bindings, "Print which worker would run on which CPUs, and exit.").variable("");
+  d.flag("print-bindings", given.print_bindings, "Print which worker would run on which CPUs, and exit.")
+      .variable("")
+      .own();
   d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
 
   d.group("Program");
   d.flag("module", given.module, "The program is a Python module: run `python -u -m program`.", 'm');
   d.flag("no-python", given.no_python, "Execute the program as it is, also if it looks like a Python script.");
+  d.flag("run-path", given.run_path,
+         "The program is a Python script, run by runpy.run_path: an exception is written to the error file, as with "
+         "PyTorch's @record, and faulthandler is on. Goes before --no-python and --module.");
+  d.flag_with_value(
+       "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
+       "Give the program --local-rank=<local rank> before its other arguments, as `python -m "
+       "torch.distributed.launch` of PyTorch 2 does; with =underscore --local_rank=<local rank>, as that of "
+       "PyTorch 1 did.")
+      .own();
+  d.flag("use-env", given.use_env, "Accepted, for those who come from torch.distributed.launch: it is always so.")
+      .variable("")
+      .own();
 
   d.group("Output");
   d.value("redirects", given.logs.redirects, "STREAMS",
@@ -68,6 +89,10 @@ void declare(Declaration& d, GivenOptions& given) {
           "filtered_stdout.log; a comma within a word is written twice.");
   d.value("duplicate-stderr-filters", given.logs.duplicate_stderr_filters, "WORDS",
           "The same of stderr, in filtered_stderr.log.");
+
+  d.value("logs-specs", given.logs.logs_specs, "default",
+          "Accepted; others are Python plug-ins, which a native launcher cannot load.")
+      .variable("");
 
   d.group("Failure and shutdown");
   d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
@@ -105,31 +130,38 @@ void declare(Declaration& d, GivenOptions& given) {
           "c10d: this node's address, for its workers if it coordinates.");
   d.value("make-secret", given.make_secret, "FILE",
           "Write a new secret into FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE let only each other in.")
-      .variable("");
+      .variable("")
+      .own();
 
   d.group("ddprun itself");
   d.value("log-level", given.log_level, "debug|info|warning|error", "What ddprun says of its own doings.")
-      .variable("LOGLEVEL");
+      .variable("LOGLEVEL")
+      .own();
   d.value("log-format", given.log_format, "text|json",
           "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
-          "reason.");
+          "reason.")
+      .own();
+  d.value("event-log-handler", given.logs.event_log_handler, "null|console",
+          "console: the records of --event-log-file on stderr. Other handlers are Python plug-ins.");
   d.value("event-log-file", given.logs.event_log_file, "FILE",
-          "Append what torchrun's --event-log-handler records, as JSON lines: when workers started, succeeded, failed "
-          "or were terminated, and what became of the node.");
+          "Append torchrun's event records, as JSON lines: when workers started, succeeded, failed "
+          "or were terminated, and what became of the node.")
+      .own();
   d.value("monitor-interval", given.monitor_interval, "SECONDS",
           "Accepted; ddprun hears of a death when it happens and polls nothing.")
       .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
   d.value("start-method", given.start_method, "spawn|fork|forkserver", "Accepted; workers are always executed.")
-      .check([](const std::string& text) -> std::string {
-        return text == "spawn" || text == "fork" || text == "forkserver" ? "" : "give spawn, fork or forkserver";
-      });
-  d.flag("version", given.version, "Print the version.").variable("");
+      .check(one_of({"spawn", "fork", "forkserver"}));
+  d.value(
+       "print-completion", given.print_completion, "bash|zsh|fish",
+       "Print a completion script: ddprun --print-completion bash > ~/.local/share/bash-completion/completions/ddprun")
+      .check(one_of({"bash", "zsh", "fish"}))
+      .variable("");
+  d.flag("print-man", given.print_man, "Print this page as a manual page: ddprun --print-man | man -l -")
+      .variable("")
+      .own();
+  d.flag("version", given.version, "Print the version.").variable("").own();
   d.flag("help", given.help, "Print this page.", 'h').variable("");
-
-  d.not_there("logs-specs", "it names a Python plug-in, which a native launcher cannot load");
-  d.not_there("event-log-handler", "it names a Python plug-in; --event-log-file writes the same records to a file");
-  d.not_there("run-path", "leave it out: scripts are run as `python script.py`");
-  d.not_there("print-completion", "there is none yet");
 }
 
 }  // namespace ddp::apps

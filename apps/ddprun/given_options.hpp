@@ -24,6 +24,9 @@ struct GivenOptions {
 
   bool module = false;
   bool no_python = false;
+  bool run_path = false;
+  std::string legacy_local_rank;  // dash, underscore; as a variable also 0 and 1; empty: not given
+  bool use_env = false;
 
   LogOptions logs;
 
@@ -38,6 +41,8 @@ struct GivenOptions {
   std::string log_format = "text";
   double monitor_interval = 0.1;
   std::string start_method = "spawn";
+  std::string print_completion;
+  bool print_man = false;
   bool version = false;
   bool help = false;
 };

@@ -33,9 +33,9 @@ std::string in_capitals(std::string text) {
 }
 
 // "  126, 127  the program cannot be executed"
-std::string entry(const manual::Entry& entry) {
-  std::string text = wrap(entry.text, 2 + kTermWidth);
-  const std::string term = entry.term;
+std::string code_entry(const manual::Entry& code) {
+  std::string text = wrap(code.text, 2 + kTermWidth);
+  const std::string term = code.term;
   return text.replace(2, term.size(), term);
 }
 
@@ -50,7 +50,6 @@ std::string help_page(const Options& options) {
   }
   std::string group;
   for (const Option& option : options) {
-    if (!option.instead.empty()) continue;
     if (option.group != group) page += "\n" + in_capitals(option.group) + "\n";
     group = option.group;
     page += "  " + heading(option) + "\n" + wrap(described(option), kTermWidth);
@@ -60,7 +59,11 @@ std::string help_page(const Options& options) {
     page += wrap(example.text, 2) + "      " + example.term + "\n";
   }
   page += "\nEXIT CODES\n";
-  for (const manual::Entry& code : manual::kExitCodes) page += entry(code);
+  for (const manual::Entry& code : manual::kExitCodes) page += code_entry(code);
+  page += "\n" + wrap(manual::kAsTorchrun, 2) + "\nVARIABLES\n";
+  for (const manual::Entry& variable : manual::kVariables) {
+    page += std::string("  ") + variable.term + "\n" + wrap(variable.text, kTermWidth);
+  }
   return page;
 }
 

@@ -56,6 +56,22 @@ std::optional<std::set<int>> parse_ranks(const std::string& text) {
   return ranks;
 }
 
+// torchrun finds others among the entry points of Python packages.
+void refuse_plugins(const LogOptions& options) {
+  if (options.logs_specs != "default") {
+    throw UsageError("--logs-specs " + options.logs_specs +
+                     ": this is a Python plug-in, which a native launcher cannot load; --log-dir, --redirects, --tee "
+                     "and --log-line-prefix-template say where lines go and what they look like");
+  }
+  const std::string& handler = options.event_log_handler;
+  if (handler != "null" && handler != "console" &&
+      handler != "dynamic_rendezvous") {  // torchrun's third, which drops its records
+    throw UsageError("--event-log-handler " + handler +
+                     ": this is a Python plug-in, which a native launcher cannot load; give console, or have the same "
+                     "records in a file with --event-log-file and send them on from there");
+  }
+}
+
 }  // namespace
 
 launcher::StreamChoice parse_streams(const std::string& option, const std::string& text) {
@@ -92,9 +108,11 @@ std::vector<std::string> parse_words(const std::string& text) {
 }
 
 launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_prefix) {
+  refuse_plugins(options);
   launcher::LogConfig config;
   config.folder = options.log_dir;
   config.event_file = options.event_log_file;
+  config.events_on_stderr = options.event_log_handler == "console";
   config.redirects = parse_streams("redirects", options.redirects);
   config.tee = parse_streams("tee", options.tee);
   config.shown_ranks = parse_ranks(options.local_ranks_filter);

@@ -18,6 +18,8 @@ struct LogOptions {
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
   std::string log_line_prefix_template;
+  std::string logs_specs = "default";
+  std::string event_log_handler = "null";
   std::string event_log_file;
 };
 

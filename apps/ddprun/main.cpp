@@ -2,16 +2,17 @@
 // ddprun: parse, fork the agent under its guardian, run the job, exit with its code.
 //
 // Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 126/127 the program cannot be executed / was not found; else
-// that of the first worker that failed, or 128 + the signal that ended it or ddprun.
+// that of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as torchrun: 0; 2 for what
+// torchrun's own parser refuses; 1 for everything else.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <variant>
 
+#include "apps/ddprun/invocation.hpp"
 #include "apps/ddprun/options.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/error_file.hpp"
@@ -20,6 +21,9 @@
 #include "rendezvous/worker_contract.hpp"
 
 namespace {
+
+using ddp::apps::Invocation;
+using ddp::launcher::Manner;
 
 constexpr int kWrongUsage = 2;
 
@@ -40,6 +44,21 @@ void open_standard_descriptors() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
+// torchrun knows one code for whatever fails after its parser.
+int failure_code(const Invocation& invocation, int exit_code) {
+  return invocation.manner == Manner::Torchrun && exit_code != 0 ? 1 : exit_code;
+}
+
+int wrong_usage(const Invocation& invocation, const char* what) {
+  if (invocation.manner == Manner::Torchrun) {
+    fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n", what);
+    return kWrongUsage;
+  }
+  fail(kWrongUsage, what);
+  fputs("usage: ddprun [options] program [arguments]; ddprun --help explains them\n", stderr);
+  return kWrongUsage;
+}
+
 int run(const ddp::apps::Launch& launch) {
   return ddp::launcher::run_guarded([&](const ddp::launcher::Guarded& guarded) {
     try {
@@ -50,24 +69,29 @@ int run(const ddp::apps::Launch& launch) {
   });
 }
 
+int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
+  try {
+    const auto options = ddp::apps::parse_options(arguments, invocation);
+    if (const auto* print = std::get_if<ddp::apps::JustPrint>(&options)) {
+      fputs(print->text.c_str(), stdout);
+      return 0;
+    }
+    return failure_code(invocation, run(std::get<ddp::apps::Launch>(options)));
+  } catch (const ddp::apps::SyntaxError& error) {
+    return wrong_usage(invocation, error.what());
+  } catch (const ddp::apps::UsageError& error) {
+    return invocation.manner == Manner::Torchrun ? fail(1, error.what()) : wrong_usage(invocation, error.what());
+  } catch (const ddp::launcher::ProgramError& error) {
+    return failure_code(invocation, fail(error.exit_code(), error.what()));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_standard_descriptors();
   try {
-    const std::string own_folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    const auto options = ddp::apps::parse_options({argv + 1, argv + argc}, own_folder);
-    if (const auto* print = std::get_if<ddp::apps::JustPrint>(&options)) {
-      fputs(print->text.c_str(), stdout);
-      return 0;
-    }
-    return run(std::get<ddp::apps::Launch>(options));
-  } catch (const ddp::apps::UsageError& error) {
-    fail(kWrongUsage, error.what());
-    fputs("usage: ddprun [options] program [arguments]; ddprun --help explains them\n", stderr);
-    return kWrongUsage;
-  } catch (const ddp::launcher::ProgramError& error) {
-    return fail(error.exit_code(), error.what());
+    return start(ddp::apps::read_invocation(argc > 0 ? argv[0] : "ddprun"), {argv + 1, argv + argc});
   } catch (const std::exception& error) {
     return fail(1, error.what());
   }

@@ -43,5 +43,20 @@ inline constexpr std::array kExitCodes = {
           "the first failure was a worker killed by signal n, or ddprun was told to stop by signal n (130: Ctrl-C)"},
     Entry{"other", "the exit code of the worker that failed first"},
 };
+// Said wherever exit codes are.
+inline constexpr char kAsTorchrun[] =
+    "Called by the name torchrun (ln -s ddprun torchrun), the exit code of every failure is 1, but for wrong usage; "
+    "the "
+    "program is run by Python unless --no-python is given; and a failed job is also told in torchrun's words.";
+
+// Variables that are not the default of one option. Workers' are in the description.
+inline constexpr std::array kVariables = {
+    Entry{"PYTHON_EXEC", "the Python interpreter, before all others"},
+    Entry{"VIRTUAL_ENV, CONDA_PREFIX", "where an active environment's Python is"},
+    Entry{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "the default of --shutdown-timeout, as with torchrun"},
+    Entry{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "the default of --log-line-prefix-template, as with torchrun"},
+    Entry{"DDPRUN_SECRET_FILE", "the job's secret: only nodes that have it are let in; see --make-secret"},
+    Entry{"TMPDIR", "where logs are if --log-dir does not say"},
+};
 
 }  // namespace ddp::apps::manual

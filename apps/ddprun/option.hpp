@@ -29,7 +29,6 @@ struct Option {
   std::string shown = {};
   std::string default_value = {};  // empty: none worth a word
   std::string variable = {};       // whose value is the default; empty: none
-  std::string instead = {};        // not empty: it is not there, and this is what to do
 };
 
 using Options = std::vector<Option>;

@@ -9,8 +9,10 @@
 #include <cstring>
 
 #include "apps/ddprun/arguments.hpp"
+#include "apps/ddprun/completion.hpp"
 #include "apps/ddprun/given_options.hpp"
 #include "apps/ddprun/help.hpp"
+#include "apps/ddprun/man_page.hpp"
 #include "launcher/gpus.hpp"
 #include "launcher/random_id.hpp"
 #include "rendezvous/error.hpp"
@@ -22,16 +24,6 @@ namespace ddp::apps {
 namespace {
 
 constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
-
-void refuse_what_is_not_there(const std::vector<std::string>& words, const Options& options) {
-  for (const std::string& word : words) {
-    for (const Option& option : options) {
-      if (!option.instead.empty() && word.substr(2, word.find('=') - 2) == option.name) {
-        throw UsageError("--" + option.name + " is not there yet in this version; " + option.instead);
-      }
-    }
-  }
-}
 
 int parse_number(const std::string& text) {
   const bool digits = !text.empty() && text.size() < 8 &&
@@ -113,10 +105,45 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   return config;
 }
 
+// What comes before the program's own arguments; empty: nothing.
+std::string legacy_argument(const GivenOptions& given) {
+  const std::string& spelling = given.legacy_local_rank;
+  if (spelling.empty() || spelling == "0") return "";
+  if (given.use_env) throw UsageError("--legacy-local-rank and --use-env contradict each other; choose one");
+  if (given.no_python) {
+    throw UsageError("--legacy-local-rank is for Python scripts, --no-python for other programs; choose one");
+  }
+  if (spelling == "dash" || spelling == "1") return "--local-rank=${local_rank}";
+  if (spelling == "underscore") return "--local_rank=${local_rank}";
+  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, whichever the script parses");
+}
+
+launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Manner manner) {
+  using launcher::ProgramKind;
+  if (given.run_path) return ProgramKind::RunPath;
+  if (given.module && given.no_python) {
+    throw UsageError("--module and --no-python contradict each other; choose one");
+  }
+  if (given.module) return ProgramKind::Module;
+  if (given.no_python) return ProgramKind::Direct;
+  return manner == launcher::Manner::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
+}
+
+// The pages and scripts that are printed instead of starting a job.
+std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
+                                         const Invocation& invocation) {
+  if (given.version) return kVersion;
+  if (given.print_man) return man_page(options, DDPRUN_VERSION);
+  if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
+  if (given.print_bindings) return launcher::bindings_table(to_config(given).bindings);
+  if (given.make_secret.empty()) return std::nullopt;
+  rendezvous::make_secret_file(given.make_secret);
+  return given.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n";
+}
+
 }  // namespace
 
-std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments,
-                                              const std::string& own_folder) {
+std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
   GivenOptions given;
   if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
     given.shutdown_timeout = parse_number(seconds);
@@ -128,19 +155,12 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   declare(declaration, given);
   const Options& options = declaration.options();
   Arguments split = split_arguments(arguments, options);
-  refuse_what_is_not_there(split.options, options);
   // Before anything is converted: a variable that is wrong must not keep the page from whoever asks.
   const auto& words = split.options;
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
   declaration.parse(words);
-  if (given.version) return JustPrint{kVersion};
-  if (!given.make_secret.empty()) {
-    rendezvous::make_secret_file(given.make_secret);
-    return JustPrint{given.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n"};
-  }
-  if (given.print_bindings) return JustPrint{launcher::bindings_table(to_config(given).bindings)};
-  if (!split.program) throw UsageError("no program given: nothing to run");
-  if (given.module && given.no_python) throw UsageError("--module and --no-python contradict each other; choose one");
+  if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
+  if (!split.program) throw SyntaxError("no program given: nothing to run");
 
   Launch launch;
   try {
@@ -149,11 +169,13 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
     throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
   launch.config = to_config(given);
-  const auto kind = given.module      ? launcher::ProgramKind::Module
-                    : given.no_python ? launcher::ProgramKind::Direct
-                                      : launcher::ProgramKind::Guess;
-  launch.config.program = launcher::find_program(*split.program, kind, own_folder);
+  launch.config.manner = invocation.manner;
+  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
+                                                 {invocation.own_folder, invocation.python});
   launch.config.program_args = std::move(split.program_args);
+  if (const std::string legacy = legacy_argument(given); !legacy.empty()) {
+    launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
+  }
   return launch;
 }
 

@@ -8,27 +8,33 @@
 #include <variant>
 #include <vector>
 
+#include "apps/ddprun/invocation.hpp"
 #include "launcher/launch_config.hpp"
 #include "launcher/log.hpp"
 
 namespace ddp::apps {
 
-// Exit code 2.
+// What was asked for cannot be. Exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+// It cannot even be read: an unknown option, no program, a word for a number. torchrun's exit code differs here.
+class SyntaxError : public UsageError {
+ public:
+  using UsageError::UsageError;
 };
 
 struct Launch {
   launcher::LaunchConfig config;
   launcher::LogSettings log;
 };
-// --help or --version: text for stdout, exit code 0.
+// --help and its like: text for stdout, exit code 0.
 struct JustPrint {
   std::string text;
 };
 
-// arguments: argv without its first. own_folder: where ddprun lies. Throws UsageError or launcher::ProgramError.
-std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const std::string& own_folder);
+// arguments: argv without its first. Throws UsageError or launcher::ProgramError.
+std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);
 
 }  // namespace ddp::apps

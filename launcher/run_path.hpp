@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// --run-path: what the user's Python is given with -c, the script and its arguments after it. It does what torchrun
+// does in its own interpreter: the script is run by runpy as __main__, faulthandler is on, and an exception goes into
+// the error file as PyTorch's @record writes it, if the script's own @record has not done so. Needs no PyTorch.
+#pragma once
+
+namespace ddp::launcher {
+
+inline constexpr char kRunPath[] = R"python(
+import faulthandler, json, os, runpy, sys, time, traceback
+
+def record(error):
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path or os.path.exists(path):
+        return
+    record = {"message": f"{type(error).__name__}: {error}",
+              "extraInfo": {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}}
+    try:
+        with open(path, "w") as file:
+            json.dump({"message": record}, file)
+    except OSError as reason:
+        print(f"cannot write the error file: {reason}", file=sys.stderr)
+
+try:
+    faulthandler.enable(all_threads=True)
+except Exception:
+    pass  # it needs a stderr
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    record(error)
+    raise
+)python";
+
+}  // namespace ddp::launcher
