@@ -48,8 +48,13 @@ const Option& find_long(const std::string& word, const std::string& name, const 
     if (option.name == name) return option;
     if (!name.empty() && option.name.rfind(name, 0) == 0) matches.push_back(&option);
   }
-  if (matches.size() == 1) return *matches.front();
   if (matches.empty()) fail_unknown(word, name, known);
+  // What was short for one option of torchrun stays so, whatever we have added.
+  const auto is_torchruns = [](const Option* option) { return option->origin == Origin::Torchrun; };
+  if (std::count_if(matches.begin(), matches.end(), is_torchruns) == 1) {
+    return **std::find_if(matches.begin(), matches.end(), is_torchruns);
+  }
+  if (matches.size() == 1) return *matches.front();
   std::string message = "option " + word + " could mean";
   for (const Option* match : matches) message += " --" + match->name;
   throw SyntaxError(message + "; write more of it");

@@ -170,12 +170,11 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   }
   launch.config = to_config(given);
   launch.config.manner = invocation.manner;
+  const std::string legacy = legacy_argument(given);
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
                                                  {invocation.own_folder, invocation.python});
   launch.config.program_args = std::move(split.program_args);
-  if (const std::string legacy = legacy_argument(given); !legacy.empty()) {
-    launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
-  }
+  if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;
 }
 

@@ -7,6 +7,7 @@
 
 using ddp::apps::Arguments;
 using ddp::apps::Options;
+using ddp::apps::Origin;
 using ddp::apps::split_arguments;
 using ddp::apps::Takes;
 using ddp::apps::UsageError;
@@ -14,10 +15,19 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-const Options kKnown = {{.name = "nproc-per-node"},     {.name = "nnodes"},
-                        {.name = "max-restarts"},       {.name = "master-addr"},
-                        {.name = "master-port"},        {.name = "module", .letter = 'm', .takes = Takes::Nothing},
-                        {.name = "tee", .letter = 't'}, {.name = "standalone", .takes = Takes::Nothing}};
+const Options kKnown = {{.name = "nproc-per-node"},
+                        {.name = "nnodes"},
+                        {.name = "max-restarts"},
+                        {.name = "master-addr"},
+                        {.name = "master-port"},
+                        {.name = "module", .letter = 'm', .takes = Takes::Nothing},
+                        {.name = "tee", .letter = 't'},
+                        {.name = "standalone", .takes = Takes::Nothing},
+                        {.name = "stand", .origin = Origin::Ddprun},
+                        {.name = "event-handler"},
+                        {.name = "event-file", .origin = Origin::Ddprun},
+                        {.name = "gpus", .origin = Origin::Ddprun},
+                        {.name = "legacy", .takes = Takes::ValueIfAttached, .unsaid = "dash"}};
 
 }  // namespace
 
@@ -44,8 +54,26 @@ TEST_CASE("arguments: two dashes end the options", "[apps][unit]") {
 
 TEST_CASE("arguments: prefixes that fit one option stand for it", "[apps][unit]") {
   CHECK(split_arguments({"--nproc=2"}, kKnown).options == Words{"--nproc-per-node=2"});
-  CHECK(split_arguments({"--stand"}, kKnown).options == Words{"--standalone"});
+  CHECK(split_arguments({"--standa"}, kKnown).options == Words{"--standalone"});
   CHECK_THROWS_WITH(split_arguments({"--master=x"}, kKnown), Catch::Contains("--master-addr --master-port"));
+}
+
+TEST_CASE("arguments: a prefix that fits one option of torchrun stands for it, whatever ddprun has added",
+          "[apps][unit]") {
+  CHECK(split_arguments({"--event-=x"}, kKnown).options == Words{"--event-handler=x"});
+  CHECK(split_arguments({"--event-f=x"}, kKnown).options == Words{"--event-file=x"});
+  CHECK(split_arguments({"--gp=1"}, kKnown).options == Words{"--gpus=1"});
+}
+
+TEST_CASE("arguments: a name that is whole is no prefix", "[apps][unit]") {
+  CHECK(split_arguments({"--stand=1"}, kKnown).options == Words{"--stand=1"});
+}
+
+TEST_CASE("arguments: a value that may be left out is never the next word", "[apps][unit]") {
+  const Arguments split = split_arguments({"--legacy", "train.py"}, kKnown);
+  CHECK(split.options == Words{"--legacy=dash"});
+  CHECK(split.program == "train.py");
+  CHECK(split_arguments({"--legacy=underscore"}, kKnown).options == Words{"--legacy=underscore"});
 }
 
 TEST_CASE("arguments: short options take their value attached or after", "[apps][unit]") {
