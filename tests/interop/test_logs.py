@@ -105,8 +105,9 @@ compare("PET_ variables", [], {"PET_TEE": "0:3", "PET_REDIRECTS": "1:3", "PET_LO
 compare("--log-dir=/dev/null", ["--log-dir=/dev/null", "-r", "1", "-t", "2"], {})
 for exit_code in (0, 7):
     theirs = records(TORCHRUN, ["--event-log-handler=console"], exit_code)
-    ours = records([DDPRUN], ["--event-log-file=FILE"], exit_code)
-    # A worker that is ended because the other failed is FAILED there, TERMINATED here.
-    ours[0].update({rank: [s.replace("TERMINATED", "FAILED") for s in states] for rank, states in ours[0].items()})
-    assert ours == theirs, f"exit code {exit_code}\ntorchrun: {theirs}\nddprun:   {ours}"
-    print(f"ok   event records of workers that exit with {exit_code}")
+    for option in ("--event-log-handler=console", "--event-log-file=FILE"):
+        ours = records([DDPRUN], [option], exit_code)
+        # A worker that is ended because the other failed is FAILED there, TERMINATED here.
+        ours[0].update({rank: [s.replace("TERMINATED", "FAILED") for s in states] for rank, states in ours[0].items()})
+        assert ours == theirs, f"{option}, exit code {exit_code}\ntorchrun: {theirs}\nddprun:   {ours}"
+        print(f"ok   event records of workers that exit with {exit_code}: {option}")

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""ddprun called by the name torchrun, and the real torchrun: the same command lines under both, the same exit codes, the
+same failures in the same columns, the same arguments for the workers.
+
+usage: test_torchrun_name.py DDPRUN
+"""
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+
+FOLDER = tempfile.TemporaryDirectory()
+HERE = FOLDER.name
+LINK = os.path.join(HERE, "torchrun")
+os.symlink(os.path.abspath(sys.argv[1]), LINK)
+MARK = "DDPRUN_TEST_MARK"
+LAUNCHERS = {
+    "torchrun": ([sys.executable, "-m", "torch.distributed.run"], {}),
+    "ddprun": ([LINK], {"PYTHON_EXEC": sys.executable}),
+}
+SCRIPTS = {
+    "show.py": "import json, os, sys\n"
+               "print(json.dumps([os.environ['LOCAL_RANK'], __name__, *sys.argv]))\n",
+    "exit.py": "import os, signal, sys\n"
+               "sys.exit(int(sys.argv[1])) if os.environ['RANK'] == '0' else signal.pause()\n",
+    "die.py": "import os, sys\nos.kill(os.getpid(), int(sys.argv[1]))\n",
+    "record.py": "from torch.distributed.elastic.multiprocessing.errors import record\n"
+                 "@record\ndef main():\n    raise ValueError('loss is NaN\\nafter step 3')\nmain()\n",
+    "raise.py": "import faulthandler\nassert faulthandler.is_enabled()\nraise KeyError('loss')\n",
+    "quit.py": "import sys\nsys.exit(eval(sys.argv[1]))\n",
+    "wait.py": "import signal\nprint('ready', flush=True)\nsignal.pause()\n",
+}
+for name, text in SCRIPTS.items():
+    with open(os.path.join(HERE, name), "w") as file:
+        file.write(text)
+
+
+def left_over(mark):
+    """Processes that inherited the mark, wherever they went."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
+                    found.append(int(pid))
+        except OSError:
+            pass  # gone, or not ours
+    return found
+
+
+def run(command, environment, stop=None):
+    """stop: a signal that the launcher gets once a worker has said `ready`."""
+    mark = uuid.uuid4().hex
+    job = subprocess.Popen(command, text=True, cwd=HERE,
+                           env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": HERE, **environment, MARK: mark},
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        first = ""
+        if stop:
+            first = job.stdout.readline()
+            job.send_signal(stop)
+        out, err = job.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        for pid in left_over(mark):
+            os.kill(pid, signal.SIGKILL)
+        raise
+    assert not left_over(mark), err
+    return {"code": job.returncode, "out": sorted((first + out).splitlines()), "err": err}
+
+
+BLOCK = re.compile(r"""\[\d+\]:
+  time      : \d{4}-\d\d-\d\d_\d\d:\d\d:\d\d
+  host      : \S+
+  rank      : (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)
+  exitcode  : (?P<code>-?\d+) \(pid: (?P<pid>\d+)\) (?P<signal>.*)
+  error_file: (?P<file>\S+)
+  traceback : (?P<traceback>.*(?:\n  .*)*)""")
+
+
+def summary_of(err):
+    """The parts of ChildFailedError's text that are the same in every run."""
+    if "ChildFailedError" not in err:
+        return None
+    text = err[err.index("ChildFailedError: \n") + len("ChildFailedError: \n"):]
+    border, title, rule = text.split("\n")[:3]
+    assert set(border) == {"="} and set(rule) == {"-"} and len(border) == len(rule), text
+    others, root = text.split("Root Cause (first observed failure):\n")
+
+    def blocks(part):
+        return [{**match.groupdict(), "pid": match["pid"] in part, "file": match["file"] != "<N/A>",
+                 "traceback": re.sub(r"PID \d+", "PID", match["traceback"]).strip().split("\n")[-1]}
+                for match in BLOCK.finditer(part)]
+
+    binary = re.search(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\) of", err)
+    return {"title": title, "width": len(border), "root": blocks(root), "others": blocks(others),
+            "none": "<NO_OTHER_FAILURES>" in others, "logged": binary and binary.groups()[:2]}
+
+
+def outcome(who, options, environment, stop):
+    launcher, own = LAUNCHERS[who]
+    # --local-addr: else torchrun asks what this machine is called, which not every container can say.
+    result = run([*launcher, *options], {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment}, stop)
+    said = {"code": result["code"], "out": result["out"], "summary": summary_of(result["err"])}
+    said["usage"] = bool(re.match(r"usage: \S+ \[-h\] ", result["err"]))
+    said["argparse's"] = re.search(r"^\S+: error: ", result["err"], re.M) is not None
+    said["signal"] = re.findall(r"SignalException: Process \d+ got signal: \d+", re.sub(r"Process \d+", "Process 1",
+                                                                                      result["err"]))
+    return said, result["err"]
+
+
+def both(options, environment, stop=None):
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        futures = {who: threads.submit(outcome, who, options, environment, stop) for who in LAUNCHERS}
+        return {who: future.result() for who, future in futures.items()}
+
+
+def same(what, options, environment=None, stop=None):
+    seen = both(options, environment or {}, stop)
+    (theirs, their_err), (ours, our_err) = seen["torchrun"], seen["ddprun"]
+    if theirs["summary"] and options[0] == "--run-path":
+        # There the title is that of a function of torchrun, and the error is the launcher's as well as the worker's.
+        theirs["summary"]["title"] = ours["summary"]["title"]
+        theirs["summary"]["logged"] = ours["summary"]["logged"]
+        theirs["summary"]["width"] = ours["summary"]["width"]
+    assert ours == theirs, f"{what}\ntorchrun: {theirs}\nddprun:   {ours}\n{their_err}\n{our_err}"
+    print(f"ok   {what}: exit code {ours['code']}")
+    return ours
+
+
+NPROC2 = ["--nproc-per-node=2"]
+for options, environment in [
+    (["show.py", "a", "--nproc-per-node", "9", "--", "$local_rank", "${local_rank}x", "$$", "$other"], {}),
+    ([*NPROC2, "--", "show.py", "a"], {}),
+    (["--nproc-per", "2", "--redirect=0", "-t0", "--rdzv-e", "127.0.0.1:0", "--rdzv-b=c10d", "show.py"], {}),
+    (["--nproc_per_node", "2", "--max_restarts=1", "--role", "", "--rdzv-id=", "show.py"], {}),
+    (["-m", "--", "show", "a"], {}),
+    (["--no-python", "echo", "a", "$local_rank"], {}),
+    (["show.py"], {"PET_NPROC_PER_NODE": "2", "PET_MODULE": "0", "PET_NO_PYTHON": "0"}),
+    (["echo", "a"], {"PET_NO_PYTHON": "1"}),
+    (["show"], {"PET_MODULE": "2"}),
+    (["--nproc-per-node=1", "show.py"], {"PET_NPROC_PER_NODE": "2", "PET_STANDALONE": "1"}),
+    (["--print-completion", "csh"], {}),
+    (["--run-path", "show.py", "a", "-b"], {}),
+    (["--run-path", "--no-python", "-m", os.path.join(HERE, "show.py")], {}),
+    (["--run-path", "quit.py", "0"], {}),  # sys.exit() without a code hangs torchrun 2.15
+]:
+    same(" ".join([f"{name}={value}" for name, value in environment.items()] + options), options, environment)
+
+for options in [
+    [*NPROC2, "exit.py", "7"],
+    ["die.py", str(int(signal.SIGKILL))],
+    ["record.py"],
+    ["nowhere.py"],
+    ["--no-python", "./nowhere"],
+    ["--run-path", "quit.py", "3"],
+    # Whatever cannot be read, and what can be but cannot be had.
+    [],
+    ["-x", "show.py"],
+    ["--nproc-per-node"],
+    ["--max-restarts=x", "show.py"],
+    ["--start-method=thread", "show.py"],
+    ["--standalone=1", "show.py"],
+    ["--ma=1", "show.py"],
+    ["--print-completion"],
+    ["--print-completion=csh"],
+    ["--nnodes=1:2:3", "show.py"],
+    ["--nproc-per-node=some", "show.py"],
+    ["--tee=4", "show.py"],
+    ["--local-ranks-filter=a", "show.py"],
+    ["--rdzv-backend=none", "show.py"],
+    ["--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=a:b", "show.py"],
+    ["--rdzv-conf=a", "show.py"],
+    ["--module", "--no-python", "show"],
+    ["--logs-specs=none", "show.py"],
+    ["--event-log-handler=none", "show.py"],
+    ["--log-dir=show.py", "show.py"],
+]:
+    assert same(" ".join(options), options)["code"] != 0
+
+for number in (signal.SIGTERM, signal.SIGINT):
+    assert same(f"{number.name} to the launcher", ["wait.py"], stop=number)["signal"]
+
+
+def error_file(who, script):
+    logs = tempfile.mkdtemp(dir=HERE)
+    launcher, own = LAUNCHERS[who]
+    result = run([*launcher, "--run-path", "--local-addr=127.0.0.1", "--log-dir", logs, script], own)
+    assert result["code"] == 1, result["err"]
+    (path,) = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name == "error.json"]
+    content = json.load(open(path))["message"]
+    extra = content["extraInfo"]
+    assert re.fullmatch(r"\d{10}", extra["timestamp"]), content
+    # The lines above the script's own are the launcher's.
+    return content["message"], extra["py_callstack"].split("\n")[-4:], sorted(content), sorted(extra)
+
+
+for script in ("raise.py", "nowhere.py", "record.py"):
+    theirs, ours = error_file("torchrun", script), error_file("ddprun", script)
+    assert ours == theirs, f"{script}\ntorchrun: {theirs}\nddprun:   {ours}"
+    print(f"ok   --run-path {script}: the error file")
+
+LAUNCH = [sys.executable, "-W", "ignore", "-m", "torch.distributed.launch"]
+for theirs, ours in [(["show.py", "a"], ["--legacy-local-rank", "show.py", "a"]),
+                     (["-m", "show", "a"], ["--legacy-local-rank", "-m", "show", "a"]),
+                     (["--run-path", "show.py", "a"], ["--legacy-local-rank", "--run-path", "show.py", "a"]),
+                     (["--use-env", "show.py", "a"], ["--use-env", "show.py", "a"])]:
+    environment = {"PET_NPROC_PER_NODE": "2", "PET_LOCAL_ADDR": "127.0.0.1"}
+    expected = run([*LAUNCH, *theirs], environment)
+    result = run([LINK, *ours], {**environment, "PYTHON_EXEC": sys.executable})
+    assert expected["code"] == 0 and result == {**expected, "err": result["err"]}, f"{expected}\n{result}"
+    print(f"ok   {' '.join(ours)}: as torch.distributed.launch {' '.join(theirs)}")
+
+listed = run([*LAUNCHERS["torchrun"][0], "--help"], {})["out"]
+theirs = {word for line in listed for word in re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])", line)
+          if re.match(r"\s+(-\w[ ,]|--)", line)}
+ours = run([LINK, "--help"], {})["out"]
+missing = {option for option in theirs if not any(re.match(rf"  (-\w, )?{option}(\s|\[|$)", line) for line in ours)}
+print(f"ok   options of torchrun that are not there: {sorted(missing) or 'none'}")
+assert len(theirs) > 30 and missing <= {"--numa-binding"}, sorted(theirs)
