@@ -23,9 +23,9 @@ const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
 auto one_of(const std::vector<std::string>& choices) {
   return [choices](const std::string& text) -> std::string {
     if (std::find(choices.begin(), choices.end(), text) != choices.end()) return "";
-    std::string list;
-    for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
-    return "'" + text + "' is none of " + list;
+    std::string list = choices.front();
+    for (std::size_t i = 1; i < choices.size(); ++i) list += (i + 1 == choices.size() ? " or " : ", ") + choices[i];
+    return "give " + list + ", not '" + text + "'";
   };
 }
 

@@ -14,6 +14,7 @@
 #include "apps/ddprun/help.hpp"
 #include "apps/ddprun/man_page.hpp"
 #include "launcher/gpus.hpp"
+#include "launcher/numa_binding.hpp"
 #include "launcher/random_id.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/link_secret.hpp"

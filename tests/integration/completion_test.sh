@@ -88,5 +88,5 @@ else
   expect "" ddprun train.py --redi
 fi
 "$ddprun" --print-completion tcsh 2>said
-[ $? = 2 ] && grep -q "'tcsh' is none of bash, zsh, fish" said || { cat said; failures=$((failures + 1)); }
+[ $? = 2 ] && grep -q "give bash, zsh or fish, not 'tcsh'" said || { cat said; failures=$((failures + 1)); }
 exit $((failures > 0))

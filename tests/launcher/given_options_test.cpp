@@ -95,7 +95,7 @@ TEST_CASE("help: has each option that is there, its default and its variable, in
   const std::string page = help_page(declared());
   for (const Option& option : declared()) {
     CAPTURE(option.name);
-    CHECK((page.find("  " + heading(option) + "\n") != std::string::npos) );
+    CHECK(page.find("  " + heading(option) + "\n") != std::string::npos);
   }
   CHECK_THAT(page, Contains("Default: spawn.") && Contains("[PET_START_METHOD]"));
   std::istringstream lines(page);
