@@ -3,9 +3,11 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 
 #include "apps/ddprun/help.hpp"
+#include "apps/ddprun/man_page.hpp"
 #include "apps/ddprun/options.hpp"
 
 using namespace ddp::apps;
@@ -100,4 +102,29 @@ TEST_CASE("help: has each option that is there, its default and its variable, in
   CHECK_THAT(page, Contains("Default: spawn.") && Contains("[PET_START_METHOD]"));
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+}
+
+TEST_CASE("man page: has each option, and nothing in it is a request that roff does not know", "[apps][unit]") {
+  const std::string page = man_page(declared(), "1.2.3");
+  CHECK_THAT(page, Catch::StartsWith(".TH DDPRUN 1 \"\" \"ddprun 1.2.3\""));
+  for (const Option& option : declared()) {
+    std::string name;
+    for (const char c : "--" + option.name) name += c == '-' ? std::string("\\-") : std::string(1, c);
+    CAPTURE(option.name);
+    CHECK(page.find(name) != std::string::npos);
+  }
+  const std::set<std::string> known = {".TH", ".SH", ".SS", ".TP", ".B", ".PP", ".nf", ".fi", ".RS", ".RE"};
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK_FALSE(line.starts_with('\''));
+    if (line.starts_with('.')) CHECK(known.contains(line.substr(0, line.find(' '))));
+  }
+}
+
+TEST_CASE("choices: the words in lower case among the values that an option shows", "[apps][unit]") {
+  CHECK(choices({.name = "a", .shown = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
+  CHECK(choices({.name = "b", .shown = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
+  CHECK(choices({.name = "c", .shown = "HOST[:PORT]"}).empty());
+  CHECK(choices({.name = "d", .shown = ""}).empty());
 }

@@ -1,0 +1,33 @@
+#!/bin/bash
+# groff has nothing to object to in the manual page that is installed, and it has every option of --help. Exit code 77:
+# there is no groff here.
+#
+#   man_page_test.sh BUILD DDPRUN
+set -u
+build=$1 ddprun=$2
+if ! command -v groff >/dev/null; then
+  echo "skipped: there is no groff on this machine"
+  exit 77
+fi
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+cmake --install "$build" --prefix "$prefix" --component manual >/dev/null || exit 1
+
+# Plain text, with lines so long that no term is broken.
+render() { groff -man -ww -Tascii -P -cbou -rLL=500n "$prefix/share/man/man1/ddprun.1"; }
+warnings=$(render 2>&1 >/dev/null)
+if [ -n "$warnings" ]; then
+  printf '%s\n' "$warnings"
+  exit 1
+fi
+text=$(render)
+missing=0 options=0
+while read -r heading; do
+  options=$((options + 1))
+  if ! grep -qxF "       $heading" <<<"$text"; then
+    echo "not in the manual page: $heading"
+    missing=1
+  fi
+done < <("$ddprun" --help | sed '/^EXAMPLES/q' | grep -E '^  (-[a-z], )?--[a-z]')
+echo "$options options"
+exit $((missing || options < 30))
