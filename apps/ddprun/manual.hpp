@@ -20,8 +20,9 @@ inline constexpr std::array kDescription = {
     "MASTER_PORT, hosts the store through which they find each other (PyTorch's c10d TCPStore protocol), and ends or "
     "restarts all of them when one fails. It takes the place of PyTorch's torchrun.",
     "The program is a Python script (x.py, a folder with __main__.py, or -m module), run as `python -u` by "
-    "PYTHON_EXEC, the active virtual environment or python3; or any executable: a path, a file here, in PATH, or "
-    "beside ddprun. Everything after it belongs to it; $local_rank in an argument becomes the local rank.",
+    "PYTHON_EXEC, the virtual or conda environment that ddprun lies in, the active one, or python3; or any "
+    "executable: a path, a file here, in PATH, or beside ddprun. Everything after it belongs to it; $local_rank in an "
+    "argument becomes the local rank.",
     "Options may be spelled with dashes or underscores and abbreviated. [NAME] is the environment variable that sets "
     "the default.",
 };
