@@ -181,8 +181,8 @@ bool word_of(const std::string& key, const std::string& value) {
 }
 
 // Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed.
-constexpr const char* kAcceptedKeys[] = {"close_timeout", "heartbeat_timeout", "read_timeout",
-                                         "store_type",    "use_libuv",         "cas_backoff_max_seconds"};
+constexpr const char* kAcceptedKeys[] = {"close_timeout", "heartbeat_timeout", "read_timeout", "use_libuv",
+                                         "cas_backoff_max_seconds"};
 
 using KeyValues = std::map<std::string, std::string>;
 
@@ -221,6 +221,12 @@ void resolve_conf(const std::string& text, const std::function<void(const std::s
       const auto rank = parse_number(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
+    } else if (key == "store_type") {
+      if (value != "tcp" && config.job.max_nodes > 1) {
+        throw UsageError(
+            "--rdzv-conf store_type=" + value +
+            ": nodes do not meet in a file here; leave it out, and give as --rdzv-endpoint one of the nodes");
+      }
     } else if (key == "timeout") {
       warn("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
     } else if (std::find(std::begin(kAcceptedKeys), std::end(kAcceptedKeys), key) == std::end(kAcceptedKeys)) {

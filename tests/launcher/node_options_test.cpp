@@ -95,6 +95,17 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are 
   }
 }
 
+TEST_CASE("nodes: several cannot meet in a file, as torchrun's can, and are told so", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
+  options.rdzv_conf = "store_type=file";
+  CHECK_THROWS_WITH(resolve(options), Catch::Contains("--rdzv-endpoint one of the nodes"));
+  options.nnodes = "1";
+  CHECK(resolve(options).warnings.empty());
+  options = {.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "a"};
+  options.rdzv_conf = "store_type=tcp";
+  CHECK(resolve(options).warnings.empty());
+}
+
 TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "0"}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2:1"}), UsageError);
