@@ -489,7 +489,7 @@ class Agent {
       if (!error_files_.empty()) attempts_.keep();
       output_.write_line(Console::Stderr, torchrun_summary(config_.program, *why.cause, why.failures, error_files_));
     } else if (action.exit_code > 128) {
-      output_.write_line(Console::Stderr, torchrun_signal_summary(getppid(), action.exit_code - 128));
+      output_.write_line(Console::Stderr, torchrun_signal_summary(config_.launcher_pid, action.exit_code - 128));
     }
   }
 

@@ -26,6 +26,7 @@ struct RendezvousTimeouts {
 
 struct LaunchConfig {
   Manner manner = Manner::Ddprun;
+  int launcher_pid = 0;  // the process that the user started
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
 

@@ -171,6 +171,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   }
   launch.config = to_config(given);
   launch.config.manner = invocation.manner;
+  launch.config.launcher_pid = getpid();
   const std::string legacy = legacy_argument(given);
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
                                                  {invocation.own_folder, invocation.python});
