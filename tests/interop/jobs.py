@@ -52,16 +52,20 @@ def marked(mark):
 
 
 class Job:
-    """A command and all that it starts. As a context manager it kills what is left."""
+    """A command and all that it starts. As a context manager it kills what is left.
 
-    def __init__(self, *command, environment=None, cwd=None, patience=PATIENCE):
+    environment: in addition to ours, of which the variables that begin as one of `without` are left out.
+    """
+
+    def __init__(self, *command, environment=None, without=(), cwd=None, patience=PATIENCE):
         self.mark = uuid.uuid4().hex
         self.patience = patience
+        own = {name: value for name, value in os.environ.items() if not name.startswith(tuple(without))}
         # Files, not pipes: what is left over may keep them open, and nobody need read them.
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL,
                                         stdout=self.files[0], stderr=self.files[1],
-                                        env={**os.environ, **(environment or {}), MARK: self.mark})
+                                        env={**own, **(environment or {}), MARK: self.mark})
         self.pid = self.process.pid
 
     def __enter__(self):

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user of torchrun may rely on, asked of a launcher from outside: each row starts real processes.
+
+usage: scripts/acceptance LAUNCHER [ROW...]
+
+    scripts/acceptance build/release/bin/ddprun          all rows
+    scripts/acceptance build/release/bin/ddprun 12 31    these
+    scripts/acceptance build/torch/bin/torchrun          the same of the real torchrun
+
+Rows that need PyTorch are skipped if the workers' Python has none: --python, else DDPRUN_TEST_PYTHON, else the one in
+torchrun's first line. "known" is where torchrun does not keep the promise, and what it does. The exit code is 1 if a row
+failed, 77 if all were skipped.
+"""
+import argparse
+import os
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))  # for jobs
+import agent  # noqa: E402, F401  (declares rows, as the next three)
+import cli  # noqa: E402, F401
+import process  # noqa: E402, F401
+import rendezvous  # noqa: E402, F401
+from launcher import Launch, Launcher  # noqa: E402
+from rows import Skip, chosen  # noqa: E402
+
+
+def attempt(row, launcher):
+    """("ok" | "FAILED" | "known" | "skipped" | "left over", why)"""
+    if row.torch and not launcher.has_torch:
+        return "skipped", f"{launcher.python} has no torch"
+    launch = Launch(launcher)
+    try:
+        row.test(launch)
+        return whole(launch)
+    except Skip as why:
+        return "skipped", str(why)
+    except Exception as error:
+        if row.torchrun and not launcher.is_ddprun:
+            return "known", f"torchrun: {row.torchrun}"
+        return "FAILED", str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
+    finally:
+        launch.close()
+
+
+def whole(launch):
+    left = launch.left_over()
+    if left and launch.is_ddprun:
+        return "FAILED", f"left over: {left}"
+    return "ok", f"left over, and killed here: {left}" if left else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/acceptance", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("launcher", metavar="LAUNCHER")
+    parser.add_argument("rows", metavar="ROW", nargs="*", help="numbers; all if there are none")
+    parser.add_argument("-j", "--jobs", type=int, default=2, metavar="N", help="rows at a time (default 2)")
+    parser.add_argument("--python", default=os.environ.get("DDPRUN_TEST_PYTHON"), help="what runs the workers' scripts")
+    options = parser.parse_args()
+    try:
+        rows = chosen(options.rows)
+    except KeyError as unknown:
+        parser.error(f"there is no row {unknown}")
+    launcher = Launcher(options.launcher, options.python)
+
+    counts = {"ok": 0, "FAILED": 0, "known": 0, "skipped": 0}
+    start = time.monotonic()
+    with ThreadPoolExecutor(options.jobs) as threads:
+        running = {threads.submit(attempt, row, launcher): row for row in rows}
+        for done in as_completed(running):
+            row = running[done]
+            result, why = done.result()
+            counts[result] += 1
+            print(f"{row.number:>4}  {row.promise}: {result}" + (f": {why}" if why else ""), flush=True)
+    print(f"{launcher.name}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of torchrun, "
+          f"{counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
+    return 1 if counts["FAILED"] else 77 if counts["skipped"] == len(rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
