@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from jobs import free_port
+from jobs import free_port, is_listened_at
 from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
@@ -15,9 +15,28 @@ from rows import not_run, row
 IMPATIENT = "keep_alive_interval=1", "keep_alive_max_attempt=3", "read_timeout=10"
 
 
+WAITS_FOR_THE_DEAD = "the one left waits 300 s at its exit barrier for the other, then exits with 0"
+# Until a second Python launcher has begun: one that came after last call would be a change of a running job.
+UNHURRIED = "last_call_timeout=6"
+
+
 def hold(launch):
     """The worker that waits to be let go, and the file that lets it go."""
     return (RECORD, "--touch-file-dir", launch.path("seen"), "--hold", launch.path("go"))
+
+
+def host_and_another(launch, port, job):
+    """Two agents, of which the first has the store; otherwise whoever is quicker has it. And a worker of each."""
+    host = launch.start(*job)
+    host.until(lambda: is_listened_at(port), "the host's port")
+    other = launch.start(*job)
+    host.until(lambda: started(launch, 2), "two workers")
+    return host, other
+
+
+def kill(agent):
+    agent.signal(signal.SIGKILL)
+    assert agent.wait() == -signal.SIGKILL, agent.said()
 
 
 def let_go(launch):
@@ -131,27 +150,23 @@ def _(launch):
 @row("26", "an agent of two is killed, another takes its place, and both end well",
      torchrun="both exit with 1 after read_timeout: the agent that lives publishes no address for the new round")
 def _(launch):
-    job = (*c10d(2, free_port(), *IMPATIENT), "--max-restarts=2", *hold(launch))
-    first, second = launch.start(*job), launch.start(*job)
-    first.until(lambda: started(launch, 2), "two workers")
-    second.signal(signal.SIGKILL)
-    assert second.wait() == -signal.SIGKILL
+    port = free_port()
+    job = (*c10d(2, port, *IMPATIENT), "--max-restarts=2", *hold(launch))
+    host, other = host_and_another(launch, port, job)
+    kill(other)
     third = launch.start(*job)
     third.until(lambda: started(launch, 2, times=2), "two workers in the second round")
     let_go(launch)
-    ended(first), ended(third)
+    ended(host), ended(third)
 
 
-@row("27", "an agent of an elastic job is killed, the other ends well",
-     torchrun="it waits at its exit barrier 300 s for the dead one, then exits with 0")
+@row("27", "an agent of an elastic job is killed, the other ends well", torchrun=WAITS_FOR_THE_DEAD)
 def _(launch):
-    job = (*c10d("1:2", free_port(), *IMPATIENT), "--max-restarts=2", *hold(launch))
-    first, second = launch.start(*job), launch.start(*job)
-    first.until(lambda: started(launch, 2), "two workers")
-    second.signal(signal.SIGKILL)
-    assert second.wait() == -signal.SIGKILL
+    port = free_port()
+    host, other = host_and_another(launch, port, (*c10d("1:2", port, UNHURRIED, *IMPATIENT), "--max-restarts=2", *hold(launch)))
+    kill(other)
     let_go(launch)
-    ended(first)
+    ended(host)
 
 
 @row("28", "workers fail on both nodes: both agents exit with an error, neither waits for the other")

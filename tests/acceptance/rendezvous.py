@@ -3,7 +3,7 @@
 import os
 import signal
 
-from agent import IMPATIENT, hold, let_go, started
+from agent import IMPATIENT, UNHURRIED, WAITS_FOR_THE_DEAD, hold, host_and_another, kill, let_go, started
 from jobs import free_port
 from launcher import RECORD, c10d, ended, environments
 from rows import not_run, row
@@ -14,31 +14,28 @@ CONF = ("is_host=maybe", "no_value", "no_value=", "=no_key", "store_type=none", 
 YES, NO = ("1", "true", "T", "YES", "y"), ("0", "false", "F", "No", "n")
 
 
-@row("9b", "SIGTERM to one agent of an elastic job does not end it for the other",
-     torchrun="it waits at its exit barrier 300 s for the one that left, then exits with 0")
+@row("9b", "SIGTERM to one agent of an elastic job does not end it for the other", torchrun=WAITS_FOR_THE_DEAD)
 def _(launch):
-    job = (*c10d("1:2", free_port()), "--max-restarts=2", *hold(launch))
-    first, second = launch.start(*job), launch.start(*job)
-    first.until(lambda: started(launch, 2), "two workers")
-    second.signal(signal.SIGTERM)
-    ended(second, good=False)
-    assert first.running(), first.said()
+    port = free_port()
+    host, other = host_and_another(launch, port, (*c10d("1:2", port, UNHURRIED), "--max-restarts=2", *hold(launch)))
+    other.signal(signal.SIGTERM)
+    ended(other, good=False)
+    assert host.running(), host.said()
     let_go(launch)
-    ended(first)
+    ended(host)
 
 
 @row("40a", "an agent too many waits as a spare, and takes the place of one that died",
-     torchrun="the job ends in errors: see row 26")
+     torchrun="the spare asks for the address of the new round, which nobody publishes, and exits with 1, as in row 26")
 def _(launch):
-    job = (*c10d(2, free_port(), *IMPATIENT), "--max-restarts=2", *hold(launch))
-    first, second = launch.start(*job), launch.start(*job)
-    first.until(lambda: started(launch, 2), "two workers")
+    port = free_port()
+    job = (*c10d(2, port, *IMPATIENT), "--max-restarts=2", *hold(launch))
+    host, other = host_and_another(launch, port, job)
     spare = launch.start(*job)
-    second.signal(signal.SIGKILL)
-    assert second.wait() == -signal.SIGKILL
+    kill(other)
     spare.until(lambda: started(launch, 2, times=2), "two workers in the second round")
     let_go(launch)
-    ended(first), ended(spare)
+    ended(host), ended(spare)
 
 
 not_run("40b", "who comes to a job that is closed is told so", "white-box: tests/launcher/coordinator_core_test.cpp asks "
@@ -56,9 +53,17 @@ def _(launch):
     assert not os.path.exists(launch.path("none"))
 
 
-@row("42", "store_type=file: agents of one machine meet through a file")
+@row("42", "store_type=file: agents of one machine meet through a file, or the option is refused in words")
 def _(launch):
-    ...
+    job = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={launch.path('meet')}",
+           "--rdzv-id=row42", "--local-addr=127.0.0.1", RECORD, "--touch-file-dir", launch.path("seen"))
+    agents = [launch.start(*job), launch.start(*job)]
+    for agent in agents:
+        ended(agent, good=not launch.is_ddprun)
+        if launch.is_ddprun:  # which has no such store, and says where to meet instead
+            assert agent.process.returncode == 2 and "store_type=file" in agent.err(), agent.said()
+    if not launch.is_ddprun:
+        environments(launch.path("seen"), 2)
 
 
 not_run("43", "static rendezvous without rank, address or port; plug-ins of other packages",

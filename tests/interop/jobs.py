@@ -33,6 +33,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def is_listened_at(port):
+    """By whoever it is; nobody is asked, so that nobody has a visitor."""
+    suffix = f":{port:04X}"
+    for table in "/proc/net/tcp", "/proc/net/tcp6":
+        with open(table) as file:
+            for line in file:
+                _, local, _, state = line.split()[:4]
+                if local.endswith(suffix) and state == "0A":
+                    return True
+    return False
+
+
 def lines_with(text, words):
     return [line for line in text.splitlines() if words in line]
 

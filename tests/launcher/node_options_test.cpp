@@ -88,7 +88,8 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are 
   CHECK(resolve(options).config.timeouts.join == seconds(7));
   CHECK(resolve(options).config.node_rank == 1);
   for (const char* bad :
-       {"join_timeout", "=5", "join_timeout=-1", "is_host=maybe", "keep_alive_interval=0.01", "rank=x"}) {
+       {"join_timeout", "=5", "join_timeout=-1", "is_host=maybe", "keep_alive_interval=0.01", "rank=x",
+        "read_timeout=0", "close_timeout=soon", "cas_backoff_max_seconds=-1", "store_type=none"}) {
     CAPTURE(bad);
     options.rdzv_conf = bad;
     CHECK_THROWS_AS(resolve(options), UsageError);
@@ -104,7 +105,16 @@ TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "2", .standalone = true}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .master_port = 0}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd"}), UsageError);
-  CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "fd00::1:80"}), UsageError);
+  for (const char* endpoint : {"fd00::1:80", "two words", "http://node0:29400", ":29400", "node0:"}) {
+    CAPTURE(endpoint);
+    CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
+  }
+}
+
+TEST_CASE("nodes: a rendezvous in a file is refused in words that say where nodes meet", "[ddprun][unit]") {
+  CHECK_THROWS_WITH(
+      resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/tmp/x", .rdzv_conf = "store_type=file"}),
+      Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
 }
 
 TEST_CASE("nodes: a step that srun started with one task a node is a job of these nodes", "[ddprun][unit]") {
