@@ -191,7 +191,7 @@ def _(launch):
         ended(agent)
 
 
-@row("30", "the shutdown timeout: the option before the variable, 0 is allowed, less is an error")
+@row("30a", "the shutdown timeout: the option before the variable, 0 is allowed, less is an error")
 def _(launch):
     cases = [({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}, ()), ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "50"},
              ("--shutdown-timeout=1",)), ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "50"}, ("--shutdown-timeout=0",))]

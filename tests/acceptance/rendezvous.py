@@ -66,5 +66,5 @@ def _(launch):
         environments(launch.path("seen"), 2)
 
 
-not_run("43", "static rendezvous without rank, address or port; plug-ins of other packages",
+not_run("43", "static rendezvous without rank, address or port, and plug-ins of other packages",
         "white-box: the options have defaults, so that nothing can be left out from outside")
