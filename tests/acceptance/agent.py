@@ -185,10 +185,10 @@ def _(launch):
 
 @row("29", "nodes that finish two seconds apart both succeed")
 def _(launch):
-    port = free_port()
-    job = (*c10d(2, port), RECORD, "--touch-file-dir", launch.path("seen"), "--sleep=2")
+    job = (*c10d(2, free_port()), RECORD, "--touch-file-dir", launch.path("seen"), "--sleep=2")
     for agent in [launch.start(*job), launch.start(*job)]:
         ended(agent)
+    environments(launch.path("seen"), 2)
 
 
 @row("30a", "the shutdown timeout: the option before the variable, 0 is allowed, less is an error")

@@ -5,7 +5,7 @@ import os
 import re
 
 from jobs import free_port
-from launcher import RECORD, WORKERS, c10d, ended, environments
+from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
 # What a worker is told, beside what is checked by value.
@@ -128,10 +128,12 @@ def _(launch):
     assert one["TORCHELASTIC_RUN_ID"] != other["TORCHELASTIC_RUN_ID"]
 
 
-@row("10b", "--run-path runs a script as __main__", torch=True)
+@row("10b", "--run-path runs a script as __main__")
 def _(launch):
-    launch.run("--run-path", "--nproc-per-node=2", RECORD, "--touch-file-dir", launch.path("seen"))
+    launch.run("--run-path", "--nproc-per-node=2", RECORD, "--touch-file-dir", launch.path("seen"), "a word")
     environments(launch.path("seen"), 2)
+    for one, in incarnations(launch.path("seen")).values():
+        assert (one["name"], one["words"]) == ("__main__", ["a word"]), one
 
 
 @row("11", "two agents make one job of eight ranks")

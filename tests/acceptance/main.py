@@ -16,7 +16,7 @@ import os
 import sys
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))  # for jobs
 import agent  # noqa: E402, F401  (declares rows, as the next three)
@@ -28,28 +28,30 @@ from rows import Skip, chosen  # noqa: E402
 
 
 def attempt(row, launcher):
-    """("ok" | "FAILED" | "known" | "skipped" | "left over", why)"""
+    """("ok" | "FAILED" | "known" | "skipped", why)"""
     if row.torch and not launcher.has_torch:
         return "skipped", f"{launcher.python} has no torch"
     launch = Launch(launcher)
     try:
-        row.test(launch)
-        return whole(launch)
-    except Skip as why:
-        return "skipped", str(why)
-    except Exception as error:
-        if row.torchrun and not launcher.is_ddprun:
-            return "known", f"torchrun: {row.torchrun}"
-        return "FAILED", str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
+        result, why = judge(row, launch)
+        left = launch.left_over()
+        if left and launcher.is_ddprun:
+            result = "FAILED"
+        return result, "; ".join(filter(None, (why, left and f"left over, and killed here: {left}")))
     finally:
         launch.close()
 
 
-def whole(launch):
-    left = launch.left_over()
-    if left and launch.is_ddprun:
-        return "FAILED", f"left over: {left}"
-    return "ok", f"left over, and killed here: {left}" if left else ""
+def judge(row, launch):
+    try:
+        row.test(launch)
+        return "ok", ""
+    except Skip as why:
+        return "skipped", str(why)
+    except Exception as error:
+        if row.torchrun and not launch.is_ddprun:
+            return "known", f"torchrun: {row.torchrun}"
+        return "FAILED", str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
 
 
 def main():
@@ -69,9 +71,7 @@ def main():
     counts = {"ok": 0, "FAILED": 0, "known": 0, "skipped": 0}
     start = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as threads:
-        running = {threads.submit(attempt, row, launcher): row for row in rows}
-        for done in as_completed(running):
-            row = running[done]
+        for row, done in [(row, threads.submit(attempt, row, launcher)) for row in rows]:
             result, why = done.result()
             counts[result] += 1
             print(f"{row.number:>4}  {row.promise}: {result}" + (f": {why}" if why else ""), flush=True)

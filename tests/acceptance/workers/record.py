@@ -18,8 +18,7 @@ parser.add_argument("--sleep", type=float, help="seconds for each rank: rank 1 s
 options, words = parser.parse_known_args()
 
 os.makedirs(options.touch_file_dir, exist_ok=True)
-line = json.dumps({"environment": dict(os.environ), "pid": os.getpid(), "words": words, "argv": sys.argv,
-                   "session": os.getsid(0)}) + "\n"
+line = json.dumps({"environment": dict(os.environ), "words": words, "name": __name__}) + "\n"
 file = os.open(os.path.join(options.touch_file_dir, os.environ["RANK"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.write(file, line.encode())
 
