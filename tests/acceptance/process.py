@@ -39,16 +39,20 @@ exit 138
     assert not attempt(launch, "1/stderr.log") and "err of 1" in job.err(), job.said()
 
 
-@row("32", "an exception leaves error.json if main is recorded, else exit code 1 alone", torch=True)
+@row("32", "an exception leaves error.json and its text in the summary if main is recorded, else exit code 1", torch=True)
 def _(launch):
-    job = launch.run(f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "raises.py"), good=False)
+    script = os.path.join(WORKERS, "raises.py")
+    job = launch.run(f"--log-dir={launch.path('logs')}", script, good=False)
     assert re.search(r"exitcode +: 1\b|exited with code 1\b", job.err()), job.said()
     assert not attempt(launch, "0/error.json")
     os.rename(launch.path("logs"), launch.path("earlier"))
-    job = launch.run(f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "raises.py"), "record", good=False)
+    # stderr into a file, so that what is on the console is the launcher's.
+    job = launch.run(f"--log-dir={launch.path('logs')}", "--redirects=2", script, "record", good=False)
+    text = "ValueError: rank 0 of role default has had enough"
     error = json.loads(content(launch, "0/error.json"))["message"]
-    assert error["message"] == "ValueError: rank 0 of role default has had enough", error
+    assert error["message"] == text, error
     assert "in main" in error["extraInfo"]["py_callstack"], error
+    assert text in job.err() and "in main" in job.err(), job.said()
 
 
 @row("33", "a program that is not there is an error at once that names it")
