@@ -77,7 +77,7 @@ def _(launch):
 @row("35", "workers that ignore SIGTERM are gone after the grace period, with their children")
 def _(launch):
     job = launch.start("--nproc-per-node=2", "--shutdown-timeout=1", os.path.join(WORKERS, "stubborn.py"),
-                       launch.path("ready"))
+                       launch.path("ready"), patience=20)
     job.until(lambda: os.path.exists(launch.path("ready")) and len(open(launch.path("ready")).readlines()) == 4,
               "two workers, two children")
     job.signal(signal.SIGTERM)
