@@ -53,7 +53,8 @@ def _(launch):
     name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
     for given, expected in ({}, "1"), ({name: "0"}, "0"):
         launch.run(RECORD, "--touch-file-dir", launch.path(expected), environment=given)
-        assert environments(launch.path(expected), 1)[0][name] == expected
+        seen = environments(launch.path(expected), 1)[0].get(name)
+        assert seen == expected, f"{name} is {seen}, not {expected}"
 
 
 @row("20", "TORCHELASTIC_TIMER_FILE is passed on if it is set, and a health check port does no harm")
@@ -62,7 +63,7 @@ def _(launch):
     for name, given in ("without", {}), ("with", timer), ("port", {"TORCHELASTIC_HEALTH_CHECK_PORT": str(free_port())}):
         launch.run(RECORD, "--touch-file-dir", launch.path(name), environment=given)
         seen = environments(launch.path(name), 1)[0].get("TORCHELASTIC_TIMER_FILE")
-        assert seen == given.get("TORCHELASTIC_TIMER_FILE"), seen
+        assert seen == given.get("TORCHELASTIC_TIMER_FILE"), f"{name}: TORCHELASTIC_TIMER_FILE is {seen}"
 
 
 @row("21a", "two agents with four workers each add up the ranks 0 to 7", torch=True)

@@ -75,7 +75,7 @@ def _(launch):
     launch.run(*touch, environment={**pet, "PET_MODULE": "1"}, good=False)
 
 
-@row("6", "--nproc-per-node takes a number or auto, and refuses other words")
+@row("6a", "--nproc-per-node takes a number or auto, and refuses other words")
 def _(launch):
     no_gpus = {"CUDA_VISIBLE_DEVICES": ""}
     launch.run("--nproc-per-node=auto", RECORD, "--touch-file-dir", launch.path("auto"), environment=no_gpus)
@@ -84,6 +84,9 @@ def _(launch):
     environments(launch.path("4"), 4)
     launch.run("--nproc-per-node=unknown", RECORD, "--touch-file-dir", launch.path("none"), good=False)
     assert not os.path.exists(launch.path("none"))
+
+
+not_run("6b", "--nproc-per-node=gpu is one worker for each GPU", "needs a GPU")
 
 
 @row("7", "one agent of an elastic job starts after last call, with quotes around --rdzv-conf")

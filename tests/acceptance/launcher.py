@@ -24,7 +24,8 @@ class Launcher:
         says = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL).stdout
         self.is_ddprun = says.startswith("ddprun ")
-        self.name = "ddprun" if self.is_ddprun else "torchrun"
+        # Also ddprun, if it is called by this name.
+        self.always_exits_with_1 = not self.is_ddprun or os.path.basename(path) == "torchrun"
         # The real torchrun is a script of the Python that it runs workers with.
         self.python = python or (sys.executable if self.is_ddprun else shebang(self.path)) or sys.executable
         self.has_torch = subprocess.run([self.python, "-c", "import importlib.util as i, sys;"
@@ -41,7 +42,8 @@ class Launch:
     """What a row is given."""
 
     def __init__(self, launcher):
-        self.launcher, self.is_ddprun, self.python = launcher, launcher.is_ddprun, launcher.python
+        self.launcher = launcher
+        self.is_ddprun, self.python = launcher.is_ddprun, launcher.python
         self._folder = tempfile.TemporaryDirectory(prefix="acceptance_")
         self.folder = self._folder.name
         self.jobs = []

@@ -49,9 +49,10 @@ def judge(row, launch):
     except Skip as why:
         return "skipped", str(why)
     except Exception as error:
+        why = str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
         if row.torchrun and not launch.is_ddprun:
-            return "known", f"torchrun: {row.torchrun}"
-        return "FAILED", str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
+            return "known", f"torchrun: {row.torchrun} (here: {why.splitlines()[0]})"
+        return "FAILED", why
 
 
 def main():
@@ -75,7 +76,7 @@ def main():
             result, why = done.result()
             counts[result] += 1
             print(f"{row.number:>4}  {row.promise}: {result}" + (f": {why}" if why else ""), flush=True)
-    print(f"{launcher.name}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of torchrun, "
+    print(f"{os.path.basename(launcher.path)}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of torchrun, "
           f"{counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
     return 1 if counts["FAILED"] else 77 if counts["skipped"] == len(rows) else 0
 
