@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
 from jobs import Job
@@ -19,7 +18,7 @@ CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "TORCH_NCCL_", "SLURM_", "
 class Launcher:
     """Which one it is, and what runs the workers' Python."""
 
-    def __init__(self, path, python=None):
+    def __init__(self, path, python):
         self.path = os.path.abspath(path)
         says = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL).stdout
@@ -27,7 +26,7 @@ class Launcher:
         # Also ddprun, if it is called by this name.
         self.always_exits_with_1 = not self.is_ddprun or os.path.basename(path) == "torchrun"
         # The real torchrun is a script of the Python that it runs workers with.
-        self.python = python or (sys.executable if self.is_ddprun else shebang(self.path)) or sys.executable
+        self.python = python if self.is_ddprun else shebang(self.path) or python
         self.has_torch = subprocess.run([self.python, "-c", "import importlib.util as i, sys;"
                                          "sys.exit(not i.find_spec('torch'))"]).returncode == 0
 

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a user of torchrun may rely on, asked of a launcher from outside: each row starts real processes.
 
-usage: scripts/acceptance LAUNCHER [ROW...]
-
     scripts/acceptance build/release/bin/ddprun          all rows
     scripts/acceptance build/release/bin/ddprun 12 31    these
     scripts/acceptance build/torch/bin/torchrun          the same of the real torchrun
 
-Rows that need PyTorch are skipped if the workers' Python has none: --python, else DDPRUN_TEST_PYTHON, else the one in
-torchrun's first line. "known" is where torchrun does not keep the promise, and what it does. The exit code is 1 if a row
+Rows that need PyTorch are skipped if the workers' Python has none: torchrun's own, for ddprun --python. "known" is where torchrun does not keep the promise, and what it does. The exit code is 1 if a row
 failed, 77 if all were skipped.
 """
 import argparse
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -61,13 +59,17 @@ def main():
     parser.add_argument("launcher", metavar="LAUNCHER")
     parser.add_argument("rows", metavar="ROW", nargs="*", help="numbers; all if there are none")
     parser.add_argument("-j", "--jobs", type=int, default=2, metavar="N", help="rows at a time (default 2)")
-    parser.add_argument("--python", default=os.environ.get("DDPRUN_TEST_PYTHON"), help="what runs the workers' scripts")
+    parser.add_argument("--python", default=sys.executable,
+                        help="what ddprun runs workers with (default: DDPRUN_TEST_PYTHON, else python3)")
     options = parser.parse_args()
     try:
         rows = chosen(options.rows)
     except KeyError as unknown:
         parser.error(f"there is no row {unknown}")
-    launcher = Launcher(options.launcher, options.python)
+    path = shutil.which(options.launcher)
+    if not path:
+        parser.error(f"{options.launcher} is no program that can be executed")
+    launcher = Launcher(path, options.python)
 
     counts = {"ok": 0, "FAILED": 0, "known": 0, "skipped": 0}
     start = time.monotonic()
