@@ -71,22 +71,22 @@ def _(launch):
     add_up(launch, [4, 4])
 
 
-@row("21b", "agents with one, two and three workers add up the ranks 0 to 5, each with the prefix asked for", torch=True)
+@row("21b", "agents with one, two and three workers add up the ranks 0 to 5, with the prefix asked for", torch=True)
 def _(launch):
     add_up(launch, [1, 2, 3])
 
 
 def add_up(launch, sizes):
     world, port = sum(sizes), free_port()
+    prefix = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name}-${local_rank}:${rank}]:"}
     agents = [launch.start(*c10d(len(sizes), port), f"--nproc-per-node={size}", "--role=adder", "--tee=3",
-                           f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "sum.py"), patience=120,
-                           environment={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name}-${local_rank}:${rank}]:"})
-              for size in sizes]
+                           f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "sum.py"), environment=prefix,
+                           patience=120) for size in sizes]
     seats = []
+    line = rf"^\[adder-(\d+):(\d+)\]:the sum of {world} ranks is {world * (world - 1) // 2}$"
     for agent, size in zip(agents, sizes):
         ended(agent)
-        said = re.findall(rf"^\[adder-(\d+):(\d+)\]:the sum of {world} ranks is {world * (world - 1) // 2}$", agent.out(),
-                          re.MULTILINE)
+        said = re.findall(line, agent.out(), re.MULTILINE)
         assert sorted(int(local) for local, _ in said) == list(range(size)), agent.said()
         seats += [int(rank) for _, rank in said]
     assert sorted(seats) == list(range(world)), seats
@@ -126,10 +126,10 @@ def _(launch):
 @row("24", "the first failure's error file becomes the launcher's own", torch=True)
 def _(launch):
     own = launch.path("own.json")
-    job = launch.run("--nproc-per-node=2", f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "raises.py"), "record",
-                     good=False, environment={"TORCHELASTIC_ERROR_FILE": own})
-    written = [json.load(open(path))["message"]
-               for path in glob.glob(launch.path("logs/*/attempt_0/*/error.json"))]
+    job = launch.run("--nproc-per-node=2", f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "raises.py"),
+                     "record", good=False, environment={"TORCHELASTIC_ERROR_FILE": own})
+    written = [json.load(open(path))["message"] for path in glob.glob(launch.path("logs/*/attempt_0/*/error.json"))]
+    assert os.path.exists(own), f"no {own}; {job.said()}"
     copied = json.load(open(own))["message"]
     same = [one for one in written if one["message"] == copied["message"]
             and one["extraInfo"]["timestamp"] == copied["extraInfo"]["timestamp"]]
@@ -164,7 +164,8 @@ def _(launch):
 @row("27", "an agent of an elastic job is killed, the other ends well", torchrun=WAITS_FOR_THE_DEAD)
 def _(launch):
     port = free_port()
-    host, other = host_and_another(launch, port, (*c10d("1:2", port, UNHURRIED, *IMPATIENT), "--max-restarts=2", *hold(launch)))
+    job = (*c10d("1:2", port, UNHURRIED, *IMPATIENT), "--max-restarts=2", *hold(launch))
+    host, other = host_and_another(launch, port, job)
     kill(other)
     let_go(launch)
     ended(host)

@@ -9,8 +9,8 @@ from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
 # What a worker is told, beside what is checked by value.
-GIVEN = ("LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME",
-         "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+GIVEN = ("LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
+         "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
          "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE",
          "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS")
 TOUCH = """#!/bin/sh
@@ -105,7 +105,7 @@ def _(launch):
     said = job.err()
     assert re.search(r"record\.py (FAILED|failed)", said), said
     lines = open(launch.path("events")).read() if launch.is_ddprun else said
-    events = [json.loads(line) for line in lines.splitlines() if line.startswith('{"name": "torchelastic.worker.status')]
+    events = [json.loads(line) for line in lines.splitlines() if line.startswith('{"name": "torchelastic.')]
     of_agent = [e["name"] for e in events if e["source"] == "AGENT" and e["name"].endswith(("FAILED", "SUCCEEDED"))]
     assert len(of_agent) == 1, events
 
@@ -165,7 +165,8 @@ def _(launch):
 
 @row("13", "torch.distributed knows that it was launched, and when it was not", torch=True)
 def _(launch):
-    script = launch.script("launched.py", "import torch.distributed as d\nprint('launched:', d.is_torchelastic_launched())")
+    script = launch.script("launched.py", "import torch.distributed\n"
+                           "print('launched:', torch.distributed.is_torchelastic_launched())\n")
     assert "launched: True" in launch.run("--rdzv-id=row13", script).out()
     assert "launched: False" in launch.alone(launch.python, script).out()
 

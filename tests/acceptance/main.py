@@ -5,8 +5,8 @@
     scripts/acceptance build/release/bin/ddprun 12 31    these
     scripts/acceptance build/torch/bin/torchrun          the same of the real torchrun
 
-Rows that need PyTorch are skipped if the workers' Python has none: torchrun's own, for ddprun --python. "known" is where torchrun does not keep the promise, and what it does. The exit code is 1 if a row
-failed, 77 if all were skipped.
+Rows that need PyTorch are skipped if the workers' Python has none: torchrun's own, for ddprun --python. "known" is
+where torchrun does not keep the promise, and what it does. The exit code is 1 if a row failed, 77 if all were skipped.
 """
 import argparse
 import os
@@ -78,8 +78,8 @@ def main():
             result, why = done.result()
             counts[result] += 1
             print(f"{row.number:>4}  {row.promise}: {result}" + (f": {why}" if why else ""), flush=True)
-    print(f"{os.path.basename(launcher.path)}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of torchrun, "
-          f"{counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
+    print(f"{os.path.basename(launcher.path)}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of "
+          f"torchrun, {counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
     return 1 if counts["FAILED"] else 77 if counts["skipped"] == len(rows) else 0
 
 

@@ -38,7 +38,7 @@ exit 138
     assert not attempt(launch, "1/stderr.log") and "err of 1" in job.err(), job.said()
 
 
-@row("32", "an exception leaves error.json and its text in the summary if main is recorded, else exit code 1", torch=True)
+@row("32", "an exception of a recorded main is in error.json and in the summary, else exit code 1", torch=True)
 def _(launch):
     script = os.path.join(WORKERS, "raises.py")
     job = launch.run(f"--log-dir={launch.path('logs')}", script, good=False)
@@ -114,7 +114,8 @@ def _(launch):
 def _(launch):
     for option in "--redirects", "--tee":
         for good in "0", "1", "2", "3", "0:1,1:2":
-            launch.run("--nproc-per-node=2", f"{option}={good}", f"--log-dir={launch.path('logs')}", "--no-python", "true")
+            launch.run("--nproc-per-node=2", f"{option}={good}", f"--log-dir={launch.path('logs')}", "--no-python",
+                       "true")
         for bad in "4", "0:4", "a":
             launch.run("--nproc-per-node=2", f"{option}={bad}", "--no-python", "true", good=False)
 
