@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from jobs import free_port, is_listened_at
+from jobs import free_port
 from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
@@ -16,7 +16,7 @@ IMPATIENT = "keep_alive_interval=1", "keep_alive_max_attempt=3", "read_timeout=1
 
 
 WAITS_FOR_THE_DEAD = "the one left waits 300 s at its exit barrier for the other, then exits with 0"
-# Until a second Python launcher has begun: one that came after last call would be a change of a running job.
+# So that of two launchers written in Python none comes after last call, to a job that runs already.
 UNHURRIED = "last_call_timeout=6"
 
 
@@ -26,12 +26,10 @@ def hold(launch):
 
 
 def host_and_another(launch, port, job):
-    """Two agents, of which the first has the store; otherwise whoever is quicker has it. And a worker of each."""
-    host = launch.start(*job)
-    host.until(lambda: is_listened_at(port), "the host's port")
-    other = launch.start(*job)
-    host.until(lambda: started(launch, 2), "two workers")
-    return host, other
+    """Of two agents the one that has the store, which is whoever was quicker, and the other. Each has a worker."""
+    agents = [launch.start(*job), launch.start(*job)]
+    agents[0].until(lambda: started(launch, 2), "two workers")
+    return sorted(agents, key=lambda agent: not agent.listens_at(port))
 
 
 def kill(agent):

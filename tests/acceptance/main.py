@@ -78,8 +78,8 @@ def main():
             result, why = done.result()
             counts[result] += 1
             print(f"{row.number:>4}  {row.promise}: {result}" + (f": {why}" if why else ""), flush=True)
-    print(f"{os.path.basename(launcher.path)}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known of "
-          f"torchrun, {counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
+    print(f"{os.path.basename(launcher.path)}: {counts['ok']} ok, {counts['FAILED']} failed, {counts['known']} known, "
+          f"{counts['skipped']} skipped, in {time.monotonic() - start:.0f} s")
     return 1 if counts["FAILED"] else 77 if counts["skipped"] == len(rows) else 0
 
 

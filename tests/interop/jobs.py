@@ -33,16 +33,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def is_listened_at(port):
-    """By whoever it is; nobody is asked, so that nobody has a visitor."""
-    suffix = f":{port:04X}"
+def listening_sockets(port):
+    """Links as /proc/<pid>/fd has them."""
+    found = set()
     for table in "/proc/net/tcp", "/proc/net/tcp6":
         with open(table) as file:
-            for line in file:
-                _, local, _, state = line.split()[:4]
-                if local.endswith(suffix) and state == "0A":
-                    return True
-    return False
+            for fields in map(str.split, file):
+                if fields[1].endswith(f":{port:04X}") and fields[3] == "0A":
+                    found.add(f"socket:[{fields[9]}]")
+    return found
 
 
 def lines_with(text, words):
@@ -133,6 +132,17 @@ class Job:
 
     def signal(self, number):
         self.process.send_signal(number)
+
+    def listens_at(self, port):
+        """Whether a process of this job does; nobody is asked, so that nobody has a visitor."""
+        sockets = listening_sockets(port)
+        for pid in marked(self.mark):
+            try:
+                if any(os.readlink(f"/proc/{pid}/fd/{fd}") in sockets for fd in os.listdir(f"/proc/{pid}/fd")):
+                    return True
+            except OSError:
+                pass  # it has closed that one, or ended
+        return False
 
     def left_over(self):
         """The job's processes beside the one that was started: {pid: command line}."""
