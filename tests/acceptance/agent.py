@@ -147,7 +147,7 @@ def _(launch):
 
 
 @row("26", "an agent of two is killed, another takes its place, and both end well",
-     torchrun="both exit with 1 after read_timeout: the agent that lives publishes no address for the new round")
+     torchrun="if rank 0 lives, it publishes no address for the new round: both exit with 1 after read_timeout")
 def _(launch):
     port = free_port()
     job = (*c10d(2, port, *IMPATIENT), "--max-restarts=2", *hold(launch))

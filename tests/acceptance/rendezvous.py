@@ -26,7 +26,7 @@ def _(launch):
 
 
 @row("40a", "an agent too many waits as a spare, and takes the place of one that died",
-     torchrun="the spare asks for the address of the new round, which nobody publishes, and exits with 1, as in row 26")
+     torchrun="if rank 0 lives, it publishes no address for the new round: the spare exits with 1, as in row 26")
 def _(launch):
     port = free_port()
     job = (*c10d(2, port, *IMPATIENT), "--max-restarts=2", *hold(launch))
