@@ -168,7 +168,11 @@ class Agent {
     };
     callbacks.on_heartbeat = [this] { handle(BeatArrived{}); };
     callbacks.on_down = [this](const std::string& why) { handle(LinkDown{why}); };
-    callbacks.on_unreachable = [this](const std::string& why) { handle(LinkFailed{why}); };
+    callbacks.on_unreachable = [this](const std::string& why) {
+      const bool never_linked = master_addr_.empty();
+      if (never_linked && coordination_.coordinate_instead()) return connect();
+      handle(LinkFailed{why});
+    };
     callbacks.on_refused = [this](const std::string& why) { handle(LinkRefused{why}); };
     link_ = coordination_.link(io_, std::move(callbacks));
     link_->start();

@@ -32,40 +32,49 @@ void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(cons
 
 Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
                            std::function<void(const std::string&)> say)
-    : config_(config) {
+    : config_(config), incarnation_(incarnation), say_(std::move(say)), is_host_(is_host(config)) {
   if (config.job.max_nodes > 1 && !config.secret_file.empty()) {
     rendezvous::SecretFile file = rendezvous::read_secret_file(config.secret_file);
-    if (!file.warning.empty()) say(file.warning);
+    if (!file.warning.empty()) say_(file.warning);
     secret_ = std::move(file.secret);
   }
-  if (is_host(config)) {
-    warn_if_elsewhere(config, say);
-    try_to_coordinate(incarnation, std::move(say));
+  if (is_host_) {
+    warn_if_elsewhere(config, say_);
+    try_to_coordinate();
   }
   if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
 }
 
+bool Coordination::coordinate_instead() {
+  if (coordinator_ || !is_host_ || !may_lose()) return false;
+  try_to_coordinate();
+  return coordinator_ != nullptr;
+}
+
+bool Coordination::may_lose() const {
+  return !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
+}
+
 // Of several ddpruns on the endpoint's machine the first coordinates; the port is what they compete for.
-void Coordination::try_to_coordinate(const std::string& incarnation, std::function<void(const std::string&)> say) {
-  const bool may_lose = !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
+void Coordination::try_to_coordinate() {
   rendezvous::Coordinator::Options options;
   options.addresses = config_.store_addresses;
   options.port = config_.master_port;
   options.secret = secret_;
-  options.say = std::move(say);
+  options.say = say_;
   const bool is_given = config_.job.node_ranks_given || config_.job.max_nodes == 1;
   options.master_addr = is_given ? config_.master_addr : config_.local_addr;
   try {
     coordinator_ =
         std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
                                                                                 .epoch = random_id(),
-                                                                                .own_incarnation = incarnation,
+                                                                                .own_incarnation = incarnation_,
                                                                                 .join_timeout = config_.timeouts.join,
                                                                                 .last_call = config_.timeouts.last_call,
                                                                                 .lost_after = config_.timeouts.lost},
                                                   std::move(options));
   } catch (const rendezvous::AddressInUse&) {
-    if (!may_lose) throw;
+    if (!may_lose()) throw;
   }
 }
 

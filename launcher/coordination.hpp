@@ -19,6 +19,10 @@ class Coordination {
   // secret cannot be read.
   Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> say);
 
+  // Nobody answers at the endpoint: whoever held the port, perhaps a ddprun that was dying, may have left it since.
+  // Then this process takes it, if it is one of those that may: true, and link() leads to it.
+  bool coordinate_instead();
+
   // The coordinator as the user is told of it: `10.0.0.1:29500`; empty: it is in this process.
   const std::string& where() const { return where_; }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
@@ -28,9 +32,14 @@ class Coordination {
   std::string master_addr(const std::string& coordinator_address) const;
 
  private:
-  void try_to_coordinate(const std::string& incarnation, std::function<void(const std::string&)> say);
+  // Several ddpruns on this machine may each be the one.
+  bool may_lose() const;
+  void try_to_coordinate();
 
   const LaunchConfig& config_;
+  const std::string incarnation_;
+  const std::function<void(const std::string&)> say_;
+  const bool is_host_;
   std::optional<rendezvous::Secret> secret_;
   std::string where_;
   std::unique_ptr<rendezvous::Coordinator> coordinator_;

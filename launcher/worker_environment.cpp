@@ -13,8 +13,8 @@ namespace contract = rendezvous::contract;
 
 namespace {
 
-// Written by us below in every case, or meaningless inside a new job.
-constexpr const char* kOuterJob[] = {"TORCHELASTIC_TIMER_FILE", contract::kIncarnation, contract::kSecretFile};
+// Written anew for each worker, and not for workers at all.
+constexpr const char* kOurs[] = {contract::kIncarnation, contract::kSecretFile};
 
 }  // namespace
 
@@ -32,7 +32,9 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
                                const WorkerPlace& place, const Environment& inherited,
                                const std::optional<std::string>& visible_gpus) {
   Environment env = inherited;
-  for (const char* name : kOuterJob) env.erase(name);
+  for (const char* name : kOurs) env.erase(name);
+  // An outer job's means nothing here; without one it is the user's.
+  if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
 
   const std::string rank = std::to_string(assignment.base_rank + place.local_rank);
   const std::string world_size = std::to_string(assignment.world_size);

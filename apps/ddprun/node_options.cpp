@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <sstream>
 
@@ -122,7 +123,10 @@ Endpoint parse_endpoint(const std::string& text) {
     if (!number || *number < 0 || *number > 65535) throw UsageError(wrong);
     endpoint.port = static_cast<std::uint16_t>(*number);
   }
-  if (host.empty()) throw UsageError(wrong);
+  const bool is_host = std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) || c >= 0x80 || std::strchr("._-:%", c);
+  });
+  if (host.empty() || !is_host) throw UsageError(wrong);
   return endpoint;
 }
 
@@ -180,9 +184,18 @@ bool word_of(const std::string& key, const std::string& value) {
   throw UsageError("--rdzv-conf " + key + "=" + value + ": give true or false");
 }
 
-// Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed.
-constexpr const char* kAcceptedKeys[] = {"close_timeout", "heartbeat_timeout", "read_timeout", "use_libuv",
-                                         "cas_backoff_max_seconds"};
+// Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed. Still, what torchrun
+// would refuse is a mistake.
+void check_without_effect(const std::string& key, const std::string& value,
+                          const std::function<void(const std::string&)>& warn) {
+  if (key == "close_timeout" || key == "heartbeat_timeout" || key == "read_timeout") {
+    seconds_of(key, value, 1e-3);
+  } else if (key == "cas_backoff_max_seconds") {
+    seconds_of(key, value, 0);
+  } else if (key != "store_type" && key != "use_libuv") {
+    warn("--rdzv-conf: '" + key + "' is not known here and has no effect");
+  }
+}
 
 using KeyValues = std::map<std::string, std::string>;
 
@@ -203,10 +216,21 @@ KeyValues parse_conf(std::string text) {
   return conf;
 }
 
-void resolve_conf(const std::string& text, const std::function<void(const std::string&)>& warn,
+// One node meets nobody, be it in a file.
+void check_store_type(const KeyValues& conf, int nodes) {
+  const auto type = conf.find("store_type");
+  if (type == conf.end() || type->second == "tcp") return;
+  if (type->second != "file") throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp");
+  if (nodes == 1) return;
+  throw UsageError(
+      "--rdzv-conf store_type=file is not there: nodes meet at an address, not in a file; leave it out, and give "
+      "--rdzv-endpoint HOST:PORT");
+}
+
+void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& warn,
                   launcher::LaunchConfig& config) {
   double interval = 5, attempts = 3;
-  for (const auto& [key, value] : parse_conf(text)) {
+  for (const auto& [key, value] : conf) {
     if (key == "join_timeout" || (key == "timeout" && config.job.node_ranks_given)) {
       config.timeouts.join = duration_of(key, value);
     } else if (key == "last_call_timeout") {
@@ -221,16 +245,10 @@ void resolve_conf(const std::string& text, const std::function<void(const std::s
       const auto rank = parse_number(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
-    } else if (key == "store_type") {
-      if (value != "tcp" && config.job.max_nodes > 1) {
-        throw UsageError(
-            "--rdzv-conf store_type=" + value +
-            ": nodes do not meet in a file here; leave it out, and give as --rdzv-endpoint one of the nodes");
-      }
     } else if (key == "timeout") {
       warn("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
-    } else if (std::find(std::begin(kAcceptedKeys), std::end(kAcceptedKeys), key) == std::end(kAcceptedKeys)) {
-      warn("--rdzv-conf: '" + key + "' is not known here and has no effect");
+    } else {
+      check_without_effect(key, value, warn);
     }
   }
   config.timeouts.lost = milliseconds(static_cast<std::int64_t>(std::min(interval * attempts, kMaxSeconds) * 1000));
@@ -310,6 +328,8 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {
     throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
   }
+  const KeyValues conf = parse_conf(options.rdzv_conf);
+  check_store_type(conf, config.job.max_nodes);  // first: its endpoint is a path
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
     throw UsageError("--standalone is for one node, --nnodes " + *options.nnodes + " are more; leave one of them out");
@@ -321,7 +341,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   } else {
     resolve_c10d(options, warn, config);
   }
-  resolve_conf(options.rdzv_conf, warn, config);
+  resolve_conf(conf, warn, config);
   config.local_addr = without_brackets(options.local_addr);
   // Hosts that were given no id must agree on one.
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? launcher::random_id() : "none";

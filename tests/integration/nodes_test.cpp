@@ -367,6 +367,20 @@ TEST_CASE("nodes: when somebody else has the coordinator's port, its own host sa
   CHECK(count(elastic.err, "what answers there is not a ddprun coordinator (first bytes: \"220 mail.example\"") == 1);
 }
 
+TEST_CASE("nodes: an elastic node coordinates after all when what held its port has ended", "[launcher][integration]") {
+  const Hosts hosts(1);
+  Process dying(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29400", "220 mail.example\r\n"}));
+  dying.wait_for("listening");
+  NodesJob job(hosts, c10d_job("1:2"), {"say=started"});
+  job.start(0).wait_for("waiting for the coordinator");
+  dying.signal(SIGKILL);
+  const Result result = job.on(0).wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "started") == 1);
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(3), {"say=started"});

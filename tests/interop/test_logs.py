@@ -7,9 +7,10 @@ usage: test_logs.py DDPRUN
 """
 import json
 import os
-import subprocess
 import sys
 import tempfile
+
+from jobs import Job
 
 DDPRUN = sys.argv[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -62,13 +63,14 @@ def run(launcher, options, environment, exit_code=0):
                    "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", *options]
         if not any(option.startswith("--log-dir") for option in options):
             command.append("--log-dir=" + logs)
-        job = subprocess.run([*command, script, str(exit_code)], capture_output=True, timeout=120,
-                             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable, **environment})
-        lines = sorted(job.stdout.split(b"\n")), sorted(l for l in job.stderr.split(b"\n") if b" of rank " in l)
+        with Job(*command, script, exit_code, patience=120,
+                 environment={"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable, **environment}) as job:
+            code, out, err = job.wait(), job.out_bytes(), job.err_bytes()
+        lines = sorted(out.split(b"\n")), sorted(l for l in err.split(b"\n") if b" of rank " in l)
         files = files_of(logs) if os.path.exists(logs) else {}
         filtered = {name: sorted(files.pop(name).split(b"\n")) for name in list(files) if "filtered" in name}
-        return {"exit code": job.returncode, "stdout": lines[0], "stderr": lines[1], "files": files,
-                "filtered files": filtered}, job.stderr
+        return {"exit code": code, "stdout": lines[0], "stderr": lines[1], "files": files,
+                "filtered files": filtered}, err
 
 
 def compare(what, options, environment):

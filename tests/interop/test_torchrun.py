@@ -4,43 +4,16 @@
 
 usage: test_torchrun.py COLLECTIVE_WORKER
 """
-import os
-import signal
-import subprocess
 import sys
-import uuid
 
-MARK = "DDPRUN_TEST_MARK"
-
-
-def left_over(mark):
-    """Processes that inherited the mark, wherever they went."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
-                    found.append(int(pid))
-        except OSError:
-            pass  # gone, or not ours
-    return found
+from jobs import run
 
 
 def torchrun(*arguments):
-    mark = uuid.uuid4().hex
     # --local-addr: else workers are told the machine's name, which not every container can resolve.
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--local-addr", "127.0.0.1",
-               "--no-python", *arguments]
-    try:
-        job = subprocess.run(command, env={**os.environ, MARK: mark}, capture_output=True, text=True, timeout=200)
-    except subprocess.TimeoutExpired:
-        for pid in left_over(mark):
-            os.kill(pid, signal.SIGKILL)
-        raise
-    said = f"exit code {job.returncode}\nstdout:\n{job.stdout}\nstderr:\n{job.stderr}"
-    assert job.returncode == 0, said
-    assert not left_over(mark), said
-    return job.stdout
+    out, _ = run(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--local-addr", "127.0.0.1",
+                 "--no-python", *arguments, patience=200)
+    return out
 
 
 worker = sys.argv[1]

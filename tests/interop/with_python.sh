@@ -4,7 +4,9 @@ if [ -z "${DDPRUN_TEST_PYTHON:-}" ]; then
   echo "skipped: DDPRUN_TEST_PYTHON is not set (scripts/test sets it up)"
   exit 77
 fi
-if ! "$DDPRUN_TEST_PYTHON" -c 'import torch, numpy, safetensors'; then
+# Looked for, not imported: that would cost each test seconds.
+if ! "$DDPRUN_TEST_PYTHON" -c 'import importlib.util as i; assert all(map(i.find_spec, ("torch", "numpy", "safetensors")))'
+then
   echo "DDPRUN_TEST_PYTHON=$DDPRUN_TEST_PYTHON lacks torch, numpy or safetensors"
   exit 1
 fi

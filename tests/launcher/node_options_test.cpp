@@ -88,7 +88,8 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are 
   CHECK(resolve(options).config.timeouts.join == seconds(7));
   CHECK(resolve(options).config.node_rank == 1);
   for (const char* bad :
-       {"join_timeout", "=5", "join_timeout=-1", "is_host=maybe", "keep_alive_interval=0.01", "rank=x"}) {
+       {"join_timeout", "=5", "join_timeout=-1", "is_host=maybe", "keep_alive_interval=0.01", "rank=x",
+        "read_timeout=0", "close_timeout=soon", "cas_backoff_max_seconds=-1", "store_type=none"}) {
     CAPTURE(bad);
     options.rdzv_conf = bad;
     CHECK_THROWS_AS(resolve(options), UsageError);
@@ -98,7 +99,7 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are 
 TEST_CASE("nodes: several cannot meet in a file, as torchrun's can, and are told so", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
   options.rdzv_conf = "store_type=file";
-  CHECK_THROWS_WITH(resolve(options), Catch::Contains("--rdzv-endpoint one of the nodes"));
+  CHECK_THROWS_WITH(resolve(options), Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
   options.nnodes = "1";
   CHECK(resolve(options).warnings.empty());
   options = {.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "a"};
@@ -115,7 +116,10 @@ TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "2", .standalone = true}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .master_port = 0}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd"}), UsageError);
-  CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "fd00::1:80"}), UsageError);
+  for (const char* endpoint : {"fd00::1:80", "two words", "http://node0:29400", ":29400", "node0:"}) {
+    CAPTURE(endpoint);
+    CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
+  }
 }
 
 TEST_CASE("nodes: a step that srun started with one task a node is a job of these nodes", "[ddprun][unit]") {

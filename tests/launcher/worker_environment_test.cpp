@@ -60,15 +60,20 @@ TEST_CASE("worker environment: holds torchrun's whole table", "[launcher][unit]"
 
 TEST_CASE("worker environment: what the user set stays, OMP_NUM_THREADS stays unset for one worker",
           "[launcher][unit]") {
-  const Environment own = {{"OMP_NUM_THREADS", "4"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}};
+  const Environment own = {
+      {"OMP_NUM_THREADS", "4"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}, {"TORCHELASTIC_TIMER_FILE", "/x"}};
   const auto env = worker_environment(config_of(8), kPlace, {}, own, {});
   CHECK(env.at("OMP_NUM_THREADS") == "4");
   CHECK(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
+  CHECK(env.at("TORCHELASTIC_TIMER_FILE") == "/x");
   CHECK(worker_environment(config_of(1), kPlace, {}, {}, {}).count("OMP_NUM_THREADS") == 0);
 }
 
 TEST_CASE("worker environment: an outer job's variables do not leak in", "[launcher][unit]") {
-  const Environment outer = {{"RANK", "77"}, {"DDPRUN_INCARNATION", "outer"}, {"TORCHELASTIC_TIMER_FILE", "/x"}};
+  const Environment outer = {{"RANK", "77"},
+                             {"TORCHELASTIC_RUN_ID", "outer"},
+                             {"DDPRUN_INCARNATION", "outer"},
+                             {"TORCHELASTIC_TIMER_FILE", "/x"}};
   const auto env = worker_environment(config_of(1), kPlace, {0, "inner", ""}, outer, {});
   CHECK(env.at("RANK") == "8");
   CHECK(env.at("DDPRUN_INCARNATION") == "inner");

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ignores SIGTERM, and has a child that does too. usage: stubborn.py FILE    (written when both do)"""
+import os
+import signal
+import sys
+import time
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork()
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\n")
+time.sleep(120)

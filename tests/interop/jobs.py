@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Jobs that a test starts: what they said, their end with a deadline, and whether anything of them is left.
+
+As tests/support/process.hpp does it in C++: a job carries a mark in its environment, which all its descendants inherit,
+so that they are found wherever they have gone.
+"""
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+
+MARK = "DDPRUN_TEST_MARK"
+PATIENCE = 60  # seconds; generous: a test fails by it only when something hangs
+
+
+def until(fact, what, seconds=PATIENCE):
+    """Waits until fact() is true, and returns what it is then."""
+    deadline = time.monotonic() + seconds
+    while not (value := fact()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.01)
+    return value
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listening_sockets(port):
+    """Links as /proc/<pid>/fd has them."""
+    found = set()
+    for table in "/proc/net/tcp", "/proc/net/tcp6":
+        with open(table) as file:
+            for fields in map(str.split, file):
+                if fields[1].endswith(f":{port:04X}") and fields[3] == "0A":
+                    found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def lines_with(text, words):
+    return [line for line in text.splitlines() if words in line]
+
+
+def marked(mark):
+    """Processes that inherited the mark: {pid: what was started}. Zombies have no environment any more."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
+                    with open(f"/proc/{pid}/cmdline", "rb") as command:
+                        found[int(pid)] = command.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            pass  # gone, or not ours
+    return found
+
+
+class Job:
+    """A command and all that it starts. As a context manager it kills what is left.
+
+    environment: in addition to ours, of which the variables that begin as one of `without` are left out.
+    """
+
+    def __init__(self, *command, environment=None, without=(), cwd=None, patience=PATIENCE):
+        self.mark = uuid.uuid4().hex
+        self.patience = patience
+        own = {name: value for name, value in os.environ.items() if not name.startswith(tuple(without))}
+        # Files, not pipes: what is left over may keep them open, and nobody need read them.
+        self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL,
+                                        stdout=self.files[0], stderr=self.files[1],
+                                        env={**own, **(environment or {}), MARK: self.mark})
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+        for file in self.files:
+            file.close()
+
+    def out_bytes(self):
+        return self._content(self.files[0])
+
+    def err_bytes(self):
+        return self._content(self.files[1])
+
+    def out(self):
+        return self.out_bytes().decode(errors="replace")
+
+    def err(self):
+        return self.err_bytes().decode(errors="replace")
+
+    def said(self):
+        return f"exit code {self.process.poll()}\nstdout:\n{self.out()}\nstderr:\n{self.err()}"
+
+    def running(self):
+        return self.process.poll() is None
+
+    def wait(self):
+        """Its exit code; one that does not end is an error that quotes it."""
+        try:
+            return self.process.wait(self.patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {self.patience} s; {self.said()}") from None
+
+    def until(self, fact, what):
+        """Waits until fact() is true; not longer than the job lives."""
+        def true_or_over():
+            value = fact()
+            return value or not self.running()
+
+        try:
+            until(true_or_over, what, self.patience)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; {self.said()}") from None
+        value = fact()
+        assert value, f"{what}: not before the end; {self.said()}"
+        return value
+
+    def wait_for(self, pattern):
+        """Waits until a line on stdout matches; returns the match."""
+        return self.until(lambda: re.search(pattern, self.out(), re.MULTILINE), f"'{pattern}' on stdout")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def listens_at(self, port):
+        """Whether a process of this job does; nobody is asked, so that nobody has a visitor."""
+        sockets = listening_sockets(port)
+        for pid in marked(self.mark):
+            try:
+                if any(os.readlink(f"/proc/{pid}/fd/{fd}") in sockets for fd in os.listdir(f"/proc/{pid}/fd")):
+                    return True
+            except OSError:
+                pass  # it has closed that one, or ended
+        return False
+
+    def left_over(self):
+        """The job's processes beside the one that was started: {pid: command line}."""
+        return {pid: command for pid, command in marked(self.mark).items() if pid != self.pid}
+
+    def end(self):
+        """Kills whatever runs, until nothing does."""
+        def none_left():
+            for pid in marked(self.mark):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.process.poll()
+            return not marked(self.mark)
+
+        until(none_left, f"end of {self.process.args[0]}")
+
+    @staticmethod
+    def _content(file):
+        return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+
+
+def run(*command, exit_code=0, **options):
+    """A job that must end with that exit code and leave nothing: (stdout, stderr)."""
+    with Job(*command, **options) as job:
+        code = job.wait()
+        left = job.left_over()
+        assert code == exit_code, f"exit code {exit_code} was expected; {job.said()}"
+        assert not left, f"left over: {left}; {job.said()}"
+        return job.out(), job.err()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ordinary training scripts under ddprun, as they are.
+
+usage: test_scripts.py DDPRUN snapshot | module | accelerate
+"""
+import importlib.util
+import os
+import re
+import signal
+import sys
+import tempfile
+
+from jobs import lines_with, run
+
+ddprun, what = os.path.abspath(sys.argv[1]), sys.argv[2]
+here = os.path.dirname(os.path.abspath(__file__))
+PYTHON = {"PYTHON_EXEC": sys.executable}
+
+
+def launch(*arguments, **options):
+    """run() leaves nothing: neither the workers nor what their DataLoaders started is there when ddprun has ended."""
+    return run(ddprun, *arguments, environment=PYTHON, patience=120, **options)
+
+
+def final_loss(out):
+    return re.search(r"^final loss .*$", out, re.MULTILINE)[0]
+
+
+def snapshot(folder):
+    trainer = os.path.join(here, "snapshot_trainer.py")
+    path = os.path.join(folder, "undisturbed.pt")
+    out, _ = launch("--nproc_per_node", "2", "-m", "snapshot_trainer", path, cwd=here)
+    expected = final_loss(out)
+    assert "goes on" not in out, out
+    print(f"-m, a module in the current folder: {expected}")
+
+    path = os.path.join(folder, "killed.pt")
+    out, err = launch("--nproc_per_node", "2", "--max-restarts", "1", trainer, path, "--die-in", "3")
+    assert sorted(lines_with(out, "goes on")) == [f"rank {rank} goes on after epoch 3" for rank in range(2)], out
+    assert final_loss(out) == expected, out
+    assert "restart 1 of 1: rank 1 on node" in err and "SIGKILL" in err, err
+    print("a rank killed in epoch 3: the job went on from the snapshot to the same loss")
+
+    path = os.path.join(folder, "given_up.pt")
+    _, err = launch("--nproc_per_node", "2", trainer, path, "--die-in", "0", exit_code=128 + signal.SIGKILL)
+    assert re.search(r"first failure: rank 1 \(", err), err
+    print("a rank killed, no restart left: none of the four DataLoader processes is left")
+
+
+def module(folder):
+    """A package that is run by its name, also with the -- that many write before it."""
+    package = os.path.join(folder, "trainer")
+    os.mkdir(package)
+    files = {"__init__.py": "", "steps.py": "STEPS = 3\n",
+             "__main__.py": "import os, sys\nfrom .steps import STEPS\n"
+                            "os.write(1, f'rank {os.environ[\"RANK\"]}: {STEPS} steps, {sys.argv[1:]}\\n'.encode())\n"}
+    for name, text in files.items():
+        with open(os.path.join(package, name), "w") as file:
+            file.write(text)
+    expected = [f"rank {rank}: 3 steps, ['--lr', '0.1']" for rank in range(2)]
+    for arguments in ["-m", "trainer"], ["-m", "--", "trainer"]:
+        out, _ = launch("--nproc_per_node", "2", *arguments, "--lr", "0.1", cwd=folder)
+        assert sorted(out.splitlines()) == expected, out
+        print(f"{' '.join(arguments)}: ok")
+
+
+def accelerate(_):
+    if not importlib.util.find_spec("accelerate"):
+        print(f"skipped: {sys.executable} has no accelerate (scripts/test installs it)")
+        sys.exit(77)
+    out, _ = launch("--nproc_per_node", "2", os.path.join(here, "accelerate_worker.py"))
+    expected = [f"rank {rank} of 2, 4 batches, loss below 0.01: True" for rank in range(2)]
+    assert sorted(lines_with(out, "rank ")) == expected, out
+    print("accelerate: two ranks share the batches and agree on the weights")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    {"snapshot": snapshot, "module": module, "accelerate": accelerate}[what](folder)
