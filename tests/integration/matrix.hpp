@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What tests of the failure matrix share: how large a row is tried, and what /proc says of a process meanwhile.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/integration/ddprun.hpp"
+
+namespace ddp::testing {
+
+using Words = std::vector<std::string>;
+using Clock = std::chrono::steady_clock;
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Set by scripts/failure_matrix: every row in all its sizes, which takes minutes.
+inline bool full_matrix() { return getenv("DDPRUN_TEST_FULL_MATRIX") != nullptr; }
+inline std::vector<int> worker_counts() { return full_matrix() ? std::vector<int>{1, 8} : std::vector<int>{3}; }
+inline std::string workers(int count) { return "--nproc_per_node=" + std::to_string(count); }
+
+// Figures for a note; a test fails only by its checks.
+inline void measured(const std::string& what, Clock::duration time) {
+  std::cout << "measured: " << what << ": "
+            << static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(time).count()) / 1000
+            << " ms\n";
+}
+
+inline pid_t agent_of(const Process& job) {
+  const auto agent = children_of(job.pid());
+  if (agent.size() != 1) throw std::runtime_error("there is no agent");
+  return agent.front();
+}
+
+// What follows each `before`, to the end of its line: "ready " -> the pids of workers.
+inline std::vector<std::string> all_after(const std::string& text, const std::string& before) {
+  std::vector<std::string> found;
+  for (auto at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
+    const auto begin = at + before.size();
+    found.push_back(text.substr(begin, text.find('\n', begin) - begin));
+  }
+  return found;
+}
+
+// Of a line of /proc/PID/status, in kB: "VmRSS", "VmHWM".
+inline long kilobytes(pid_t pid, const std::string& what) {
+  std::istringstream status(read_file("/proc/" + std::to_string(pid) + "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(what + ":", 0) == 0) return std::stol(line.substr(what.size() + 1));
+  }
+  throw std::runtime_error("process " + std::to_string(pid) + " has no " + what);
+}
+
+// Processor time of all its threads until now.
+inline std::chrono::milliseconds cpu_time(pid_t pid) {
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 2)));
+  std::string skipped;
+  for (int i = 3; i < 14; ++i) fields >> skipped;
+  long user = 0, system = 0;
+  fields >> user >> system;
+  return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Workers that do the worst: the rows P of tests/failure_matrix that are not shown elsewhere.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "tests/integration/matrix.hpp"
+#include "tests/support/hosts.hpp"
+
+using namespace ddp::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+// May somebody listen there now?
+bool is_free(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(fd);
+  return free;
+}
+
+std::vector<pid_t> pids(const std::string& out, const std::string& before = "ready ") {
+  std::vector<pid_t> found;
+  for (const std::string& number : all_after(out, before)) found.push_back(std::stoi(number));
+  return found;
+}
+
+void wait_until(const std::function<bool()>& true_at_last) {
+  const auto deadline = Clock::now() + kDeadline;
+  while (!true_at_last()) {
+    if (Clock::now() > deadline) throw std::runtime_error("it does not come true");
+    std::this_thread::yield();
+  }
+}
+
+Process::Options with_fake_libc(const std::string& name, const std::string& value) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip("a sanitizer wants to be the first library");
+#endif
+  Process::Options options;
+  options.environment = {{"LD_PRELOAD", FAKE_LIBC}, {name, value}};
+  return options;
+}
+
+}  // namespace
+
+// ---- Workers that end ----
+
+TEST_CASE("failure: a worker that succeeds early is no failure, the others go on to their own end",
+          "[launcher][integration][P2]") {
+  for (const int n : {2, 8}) {
+    Process job(ddprun({workers(n)}, {"0:exit=0", "catch=USR1", "ready", "wait"}));
+    job.wait_for("ready", n - 1);
+    wait_until([&] { return children_of(agent_of(job)).size() == static_cast<std::size_t>(n - 1); });
+    job.signal(SIGUSR1);
+    const Result result = job.wait();
+    CHECK(result.code == 0);
+    CHECK(result.err.empty());
+    CHECK(count(result.out, "got SIGUSR1") == n - 1);
+  }
+}
+
+TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts it, and is told by the signal",
+          "[launcher][integration][P3]") {
+  for (const int n : worker_counts()) {
+    for (const int number : {SIGSEGV, SIGABRT}) {
+      const std::string name = sigabbrev_np(number);
+      CAPTURE(n, name);
+      const TemporaryFolder folder;
+      const Result result = run(Words{"env", "-C", folder.path(), "prlimit", "--core=unlimited"} +
+                                ddprun({workers(n)}, {"0:die=" + name, "wait"}));
+      CHECK(result.code == 128 + number);
+      CHECK(count(result.err, "rank 0 ") >= 1);
+      CHECK(count(result.err, "SIG" + name) >= 1);
+#if !defined(__SANITIZE_ADDRESS__)  // it forbids cores: they would be terabytes
+      if (read_file("/proc/sys/kernel/core_pattern") == "core\n") {
+        CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+      }
+#endif
+    }
+  }
+}
+
+TEST_CASE("failure: a worker's death is acted on however much memory the kernel has to take back first",
+          "[launcher][integration][P4]") {
+  const std::vector<int> sizes = full_matrix() ? std::vector<int>{0, 1024, 4096, 32768} : std::vector<int>{0, 256};
+  for (const int megabytes : sizes) {
+    struct sysinfo machine = {};
+    sysinfo(&machine);
+    if ((machine.freeram + machine.bufferram) / (1 << 20) * machine.mem_unit < static_cast<unsigned>(megabytes) + 500) {
+      WARN("skipped: " << megabytes << " MB: this machine has not that much");
+      continue;
+    }
+    CAPTURE(megabytes);
+    std::vector<Clock::duration> times;
+    for (int i = 0; i < (full_matrix() ? 9 : 3); ++i) {
+      Process job(
+          ddprun({workers(2)}, {"0:resident=" + std::to_string(megabytes), "1:catch=TERM", "meet", "0:ready", "wait"}));
+      job.wait_for("met", 2);
+      job.wait_for("ready");
+      job.wait_for("\n", 3);
+      const auto start = Clock::now();
+      ::kill(pids(job.out()).front(), SIGKILL);
+      job.wait_for("got SIGTERM");
+      times.push_back(Clock::now() - start);
+      const Result result = job.wait();
+      CHECK(result.code == 128 + SIGKILL);
+      CHECK(count(result.err, "SIGKILL") >= 1);
+      CHECK(job.left_over().empty());
+    }
+    std::sort(times.begin(), times.end());
+    measured("SIGKILL of a worker of " + std::to_string(megabytes) + " MB to SIGTERM at the other, median",
+             times[times.size() / 2]);
+  }
+}
+
+TEST_CASE("failure: a worker that is stopped for a while and goes on is no failure", "[launcher][integration][P6]") {
+  for (const int n : worker_counts()) {
+    const Result result = run(ddprun({workers(n), "--max-restarts=1"},
+                                     {full_matrix() ? "0:nap=5000" : "0:nap=500", "env=TORCHELASTIC_RESTART_COUNT"}));
+    CHECK(result.code == 0);
+    CHECK(result.err.empty());
+    CHECK(count(result.out, "[TORCHELASTIC_RESTART_COUNT=0]") == n);
+  }
+}
+
+TEST_CASE("failure: two, half, all but one, or all workers killed in one moment: one of them is the cause",
+          "[launcher][integration][P24]") {
+  constexpr int kWorkers = 8;
+  for (const int killed : {2, kWorkers / 2, kWorkers - 1, kWorkers}) {
+    CAPTURE(killed);
+    Process job(ddprun({workers(kWorkers), "--max-restarts=1"}, {"place", "ready", "1/1:exit=5", "wait"}));
+    job.wait_for("ready", kWorkers);
+    job.wait_for("\n", 2 * kWorkers);
+    std::vector<pid_t> workers_by_rank(kWorkers);
+    for (const pid_t pid : pids(job.out())) {
+      const std::string environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+      workers_by_rank.at(static_cast<std::size_t>(environment[environment.find(std::string("\0RANK=", 6)) + 6] - '0')) =
+          pid;
+    }
+    for (int rank = 0; rank < killed; ++rank) ::kill(workers_by_rank[static_cast<std::size_t>(rank)], SIGKILL);
+    const Result result = job.wait();
+    CAPTURE(result.err);
+    // One restart is one restart, however many died; then rank 1 fails alone.
+    CHECK(result.code == 5);
+    REQUIRE(count(result.err, "restart 1 of 1: rank ") == 1);
+    CHECK(std::stoi(all_after(result.err, "restart 1 of 1: rank ").front()) < killed);
+    CHECK(count(result.err, "failed: rank 1 ") == 1);
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: an uncaught exception ends a worker beside its other threads, and is quoted",
+          "[launcher][integration][P25]") {
+  for (const int n : worker_counts()) {
+    const Result result = run(ddprun({workers(n)}, {"0:throw=the loss is no number", "wait"}));
+    CHECK(result.code == 128 + SIGABRT);
+    CHECK(count(result.err, "rank 0 ") >= 1);
+    CHECK(count(result.err, "|   what():  the loss is no number") == 1);
+  }
+}
+
+TEST_CASE("failure: a Python worker whose thread outlives its exception is stopped with the job",
+          "[launcher][integration][P25]") {
+  if (run({"python3", "-c", "pass"}).code != 0) skip("there is no python3");
+  const TemporaryFolder folder;
+  // Python itself waits for the thread: to ddprun this worker runs, as to torchrun.
+  const std::string script = folder.write("worker.py",
+                                          "import threading\n"
+                                          "threading.Thread(target=threading.Event().wait).start()\n"
+                                          "raise RuntimeError('the loss is no number')\n");
+  Process job(ddprun_raw({"--nproc_per_node=2", script}));
+  job.wait_for("RuntimeError: the loss is no number", 2);
+  CHECK(children_of(agent_of(job)).size() == 2);
+  job.signal(SIGTERM);
+  CHECK(job.wait().code == 128 + SIGTERM);
+  CHECK(job.left_over().empty());
+}
+
+TEST_CASE("failure: a crash loop spends its budget, no more, and ends with the worker's own code",
+          "[launcher][integration][P20]") {
+  const int budget = full_matrix() ? 500 : 30;
+  for (const int n : worker_counts()) {
+    const auto start = Clock::now();
+    Process job(ddprun({workers(n), "--max-restarts=" + std::to_string(budget)}, {"0:say=up", "0:exit=3", "wait"}));
+    const Result result = job.wait();
+    measured("a restart of " + std::to_string(n) + " workers in a crash loop", (Clock::now() - start) / (budget + 1));
+    CHECK(result.code == 3);
+    CHECK(count(result.out, "up") == budget + 1);
+    CHECK(count(result.err, "restart ") == budget);
+    CHECK(job.left_over().empty());
+  }
+}
+
+// ---- Workers that multiply ----
+
+TEST_CASE("failure: a daemon that holds a port is gone, and the port free, when the job has ended",
+          "[launcher][integration][P8]") {
+  for (const int n : worker_counts()) {
+    Process job(ddprun({workers(n), "--shutdown-timeout=1"}, {"0:daemon", "ready", "wait"}));
+    job.wait_for("ready", n);
+    job.wait_for("escaped ");
+    const int port = std::stoi(all_after(job.out(), "port ").front());
+    CHECK_FALSE(is_free(port));
+    const auto start = Clock::now();
+    job.signal(SIGTERM);
+    CHECK(job.wait().code == 128 + SIGTERM);
+    measured("SIGTERM to the end of a job with a daemon", Clock::now() - start);
+    CHECK(is_free(port));
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: a fork bomb of a thousand processes that still grows is killed to the last",
+          "[launcher][integration][P9]") {
+  for (const int n : worker_counts()) {
+    Process job(ddprun({workers(n)}, {"0:bomb=1000", "wait"}));
+    job.wait_for("bombed");
+    const auto start = Clock::now();
+    job.signal(SIGTERM);
+    CHECK(job.wait().code == 128 + SIGTERM);
+    measured("SIGTERM to the end of a fork bomb", Clock::now() - start);
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: ten thousand dead grandchildren are reaped, and the job goes on", "[launcher][integration][P22]") {
+  const int zombies = full_matrix() ? 10'000 : 2000;
+  for (const int n : worker_counts()) {
+    Process job(ddprun({workers(n)}, {"0:zombies=" + std::to_string(zombies), "catch=USR1", "ready", "wait"}));
+    job.wait_for("ready", n);
+    job.wait_for("zombies made");
+    const pid_t agent = agent_of(job);
+    const auto start = Clock::now();
+    wait_until([&] { return children_of(agent).size() == static_cast<std::size_t>(n); });
+    measured("to reap " + std::to_string(zombies) + " grandchildren", Clock::now() - start);
+    job.signal(SIGUSR1);
+    CHECK(job.wait().code == 0);
+  }
+}
+
+TEST_CASE("failure: where pids come round every moment, only the job's processes are killed",
+          "[launcher][integration][P21]") {
+  // In 100 pids for all: each pid is somebody else's soon after, who leads a group, as a worker does.
+  const TemporaryFolder folder;
+  write_file(folder / "world",
+             "echo 400 > /proc/sys/kernel/pid_max || exit 77\n"
+             "strangers() { until [ -e stop ]; do setsid sleep 0.002 || echo \"a stranger ended with $?\"; done; }\n"
+             "cd \"$0\"; strangers & strangers &\n"
+             "\"$@\"; code=$?; touch stop; wait; exit $code\n");
+  const int restarts = full_matrix() ? 400 : 60;
+  const Words world = {"unshare", "-rpf", "--mount-proc", "--kill-child", "sh", folder / "world", folder.path()};
+  const Result result = run(
+      Words{"unshare", "-rpf", "--mount-proc", "--kill-child", "sh", folder / "world"} + Words{folder.path()} +
+      ddprun({workers(2), "--max-restarts=" + std::to_string(restarts)}, {"0:child", "1:escape", "0:exit=3", "wait"}));
+  if (result.code == 77 || result.code == 1) skip("no pid namespace with few pids here: " + result.err);
+  CHECK(result.code == 3);
+  CHECK(count(result.err, "restart ") == restarts);
+  CHECK(count(result.out, "stranger") == 0);
+}
+
+TEST_CASE("failure: a worker that is dead before the agent has its pid is a failure like another",
+          "[launcher][integration][P19]") {
+  for (const char* which : {"2:die", "3:die", "4:die"}) {  // 1 is the agent
+    CAPTURE(which);
+    Process job(ddprun({workers(3), "--max-restarts=1"}, {"say=ran", "env=TORCHELASTIC_RESTART_COUNT"}),
+                with_fake_libc("FAKE_LIBC_FORK", which));
+    const Result result = job.wait();
+    CHECK(result.code == 0);
+    CHECK(count(result.err, "restart 1 of 1: rank " + std::to_string(which[0] - '2') + " ") == 1);
+    CHECK(count(result.out, "[TORCHELASTIC_RESTART_COUNT=1]") == 3);
+    CHECK(job.left_over().empty());
+  }
+}
+
+// ---- Workers and their descriptors ----
+
+TEST_CASE("failure: a worker that closes its stdout and stderr costs the agent no time",
+          "[launcher][integration][P11]") {
+  const TemporaryFolder folder;
+  for (const Words& logs : {Words{}, Words{"-t3", "--log-dir", folder.path()}}) {
+    for (const int n : worker_counts()) {
+      CAPTURE(logs, n);
+      Process job(ddprun(Words{workers(n)} + logs, {"catch=USR1", "ready", "close=1", "close=2", "wait"}));
+      job.wait_for("ready", n);
+      const pid_t agent = agent_of(job);
+      const auto before = cpu_time(agent);
+      std::this_thread::sleep_for(1s);  // is how long it is looked at
+      CHECK(cpu_time(agent) - before < 200ms);
+      job.signal(SIGUSR1);
+      CHECK(job.wait().code == 0);
+    }
+  }
+}
+
+TEST_CASE("failure: a worker that closes every descriptor but three works as before, and dies with the agent",
+          "[launcher][integration][P12]") {
+  for (const int n : worker_counts()) {
+    Process job(ddprun({workers(n)}, {"blind", "meet", "ready", "wait"}));
+    job.wait_for("met", n);
+    job.wait_for("ready", n);
+    ::kill(agent_of(job), SIGKILL);
+    CHECK(job.wait().code == 128 + SIGKILL);
+    CHECK(job.all_gone());
+  }
+}
+
+TEST_CASE("failure: a worker that pours into a console nobody reads stops itself, not the others",
+          "[launcher][integration][P13]") {
+  for (const Words& tee : {Words{}, Words{"-t", "0:3"}}) {
+    CAPTURE(tee);
+    const TemporaryFolder folder;
+    const int n = full_matrix() ? 8 : 2;
+    // Rank 0 has written when the console is full; the others' streams are files of their own.
+    Words files = {"--redirects="};
+    for (int rank = 1; rank < n; ++rank) files[0] += (rank > 1 ? "," : "") + std::to_string(rank) + ":3";
+    Process job(ddprun(Words{workers(n), "--shutdown-timeout=1", "--log-dir", folder.path()} + files + tee,
+                       {"0:pour=1000", "beat=" + (folder / "beat")}));
+    const auto beats = [&](int rank) { return count(read_file(folder / ("beat." + std::to_string(rank))), "\n"); };
+    for (int rank = 1; rank < n; ++rank) wait_until([&] { return beats(rank) > 0; });
+    const pid_t agent = agent_of(job);
+    std::this_thread::sleep_for(1s);  // is how long it may pour
+    const int then = beats(1);
+    wait_until([&] { return beats(1) > then + 20; });
+    CHECK_FALSE(std::filesystem::exists(folder / "beat.0"));  // it is held back
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    CHECK(kilobytes(agent, "VmHWM") < 64'000);
+#endif
+    const auto start = Clock::now();
+    job.signal(SIGTERM);
+    wait_until([&] { return children_of(agent).empty(); });
+    measured("SIGTERM to the last worker's end under a console that is stuck", Clock::now() - start);
+    CHECK(job.wait().code == 128 + SIGTERM);
+    CHECK(job.left_over().empty());
+  }
+}
+
+// ---- Workers that cannot be started ----
+
+TEST_CASE("failure: a program that is spoilt between two rounds ends the job with the kernel's reason",
+          "[launcher][integration][P16]") {
+  struct Case {
+    const char* what;
+    const char* spoil;
+    int code;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {"gone", "rm \"$0\"", 127, "No such file or directory"},
+      {"not executable", "chmod a-x \"$0\"", 126, "Permission denied"},
+      {"no program", "rm \"$0\"; echo x > \"$0\"; chmod +x \"$0\"", 126, "Exec format error"},
+      {"interpreter gone", "rm \"$0\"; echo '#!/no/such' > \"$0\"; chmod +x \"$0\"", 127, "No such file or directory"},
+  };
+  for (const int n : worker_counts()) {
+    for (const Case& c : cases) {
+      CAPTURE(n, c.what);
+      const TemporaryFolder folder;
+      write_file(folder / "program",
+                 std::string("#!/bin/sh\n[ $RANK = 0 ] || exec sleep 1000\n") + c.spoil + "\nexit 1", true);
+      Process job(ddprun_raw({workers(n), "--max-restarts=1", "--no-python", folder / "program"}));
+      const Result result = job.wait();
+      CHECK(result.code == c.code);
+      CHECK(count(result.err, std::string("cannot execute ") + (folder / "program") + ": " + c.says) == 1);
+      CHECK(job.left_over().empty());
+    }
+  }
+}
+
+TEST_CASE("failure: workers whose environment is too large for the kernel end the job with its reason",
+          "[launcher][integration][P16]") {
+  // What ddprun adds for a worker is more than its own command line, so there is an environment between the two.
+  const auto with_environment = [](int bytes) {
+    Process::Options options;
+    for (int i = 0; bytes > 0; ++i, bytes -= 100'000) {
+      options.environment["FILLER" + std::to_string(i)] =
+          std::string(static_cast<std::size_t>(std::min(bytes, 100'000)), 'x');
+    }
+    return options;
+  };
+  const Words command = ddprun({workers(2)}, {"say=ran"});
+  int fits = 0, too_large = 16'000'000;
+  if (run(command, with_environment(too_large)).code != 99) skip("no limit on the environment here");
+  Result last;
+  while (too_large - fits > 100) {
+    const int middle = fits + (too_large - fits) / 2;
+    const Result result = run(command, with_environment(middle));
+    if (result.code == 99) {  // ddprun itself could not be executed
+      too_large = middle;
+    } else {
+      fits = middle;
+      last = result;
+    }
+  }
+  CHECK(last.code == 126);
+  CHECK(last.out.empty());
+  CHECK(count(last.err, "Argument list too long") >= 1);
+}
+
+TEST_CASE("failure: workers that cannot be forked end the job with the reason, and none ran",
+          "[launcher][integration][P16]") {
+  for (const int n : {1, 8}) {
+    Process job(ddprun({workers(n)}, {"say=ran", "wait"}),
+                with_fake_libc("FAKE_LIBC_FORK", std::to_string(n + 1) + ":fail"));
+    const Result result = job.wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 1);
+    CHECK(result.out.empty());
+    CHECK(count(result.err, "fork: Cannot allocate memory") >= 1);
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: a user who may have no more processes is told so, and no worker ran",
+          "[launcher][integration][P16]") {
+  const Words nobody = {"setpriv", "--reuid=54321", "--clear-groups", "prlimit", "--nproc=12"};
+  if (run(nobody + ddprun_raw({"--version"})).code != 0) skip("only root can become a user with a limit of his own");
+  Process job(nobody + ddprun({workers(16)}, {"say=ran", "wait"}));
+  const Result result = job.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(result.out.empty());
+  CHECK(count(result.err, "fork: Resource temporarily unavailable") >= 1);
+  CHECK(count(result.err, "ulimit -u") >= 1);
+  CHECK(job.left_over().empty());
+}
