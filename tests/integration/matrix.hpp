@@ -4,15 +4,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
+#include "tests/support/hosts.hpp"
+#include "tests/support/ports.hpp"
 
 namespace ddp::testing {
 
@@ -52,6 +57,20 @@ inline std::vector<std::string> all_after(const std::string& text, const std::st
   return found;
 }
 
+inline std::vector<pid_t> pids(const std::string& out, const std::string& before = "ready ") {
+  std::vector<pid_t> found;
+  for (const std::string& number : all_after(out, before)) found.push_back(std::stoi(number));
+  return found;
+}
+
+inline pid_t worker_of_rank(pid_t agent, int rank) {
+  const std::string wanted = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
+  for (const pid_t child : children_of(agent)) {
+    if (count(read_file("/proc/" + std::to_string(child) + "/environ"), wanted) == 1) return child;
+  }
+  throw std::runtime_error("there is no worker of rank " + std::to_string(rank));
+}
+
 // Of a line of /proc/PID/status, in kB: "VmRSS", "VmHWM".
 inline long kilobytes(pid_t pid, const std::string& what) {
   std::istringstream status(read_file("/proc/" + std::to_string(pid) + "/status"));
@@ -70,6 +89,24 @@ inline std::chrono::milliseconds cpu_time(pid_t pid) {
   long user = 0, system = 0;
   fields >> user >> system;
   return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
+}
+
+inline void wait_until(const std::function<bool()>& true_at_last) {
+  const auto deadline = Clock::now() + kDeadline;
+  while (!true_at_last()) {
+    if (Clock::now() > deadline) throw std::runtime_error("it does not come true");
+    std::this_thread::yield();
+  }
+}
+
+// ddprun and its workers with tests/fixtures/fake_libc.c before their libc.
+inline Process::Options with_fake_libc(const std::string& name, const std::string& value) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip("a sanitizer wants to be the first library");
+#endif
+  Process::Options options;
+  options.environment = {{"LD_PRELOAD", FAKE_LIBC}, {name, value}};
+  return options;
 }
 
 }  // namespace ddp::testing

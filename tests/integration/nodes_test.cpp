@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Jobs of several nodes come together: who is which, who is waited for, who is not let in.
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <sstream>
 
 #include "tests/integration/nodes.hpp"
+#include "tests/support/ports.hpp"
 
 using namespace ddp::testing;
-
-namespace {
-
-// Of the loopback interface, just now; two jobs one after another may have it.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
-}  // namespace
 
 TEST_CASE("nodes: three hosts with different numbers of workers are one job with one store",
           "[launcher][integration]") {

@@ -107,6 +107,8 @@ void Process::type(const std::string& keys) {
   if (write(out_fd_, keys.data(), keys.size()) < 0) throw std::runtime_error("the terminal is gone");
 }
 
+void Process::hang_up() { close(std::exchange(out_fd_, -1)); }
+
 bool Process::read_some(Clock::time_point deadline) {
   pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();

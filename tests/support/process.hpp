@@ -42,6 +42,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
   void type(const std::string& keys);  // on its terminal
+  void hang_up();                      // its terminal is closed
 
   // Reads until `text` was seen `times` times on stdout (or stderr); throws with all output if it does not come.
   void wait_for(const std::string& text, int times = 1);
