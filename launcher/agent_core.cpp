@@ -369,6 +369,10 @@ void AgentCore::end(int exit_code, std::string reason) {
   exit.kind = Directive::Kind::Exit;
   exit.exit_code = exit_code;
   exit.reason = std::move(reason);
+  const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
+  // Nobody else may have heard of it.
+  if (own != state_.failures.end()) exit.reason += "; before that, " + in_words(*own);
   if (phase_ == Phase::Idle) return leave(exit);
   if (!exit_) exit_ = exit;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);

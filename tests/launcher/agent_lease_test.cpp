@@ -102,6 +102,21 @@ TEST_CASE("agent: one that was stopped for long looks at what it has received be
   CHECK(agent.core.phase() == AgentCore::Phase::Killing);
 }
 
+TEST_CASE("agent: one that leaves without the coordinator's word tells of its own worker's failure",
+          "[launcher][unit][N6]") {
+  Agent agent;
+  agent.step(WorkerExited{1, {.code = 3}, {}, "", {}});
+  agent.wait(seconds(11), false);
+  REQUIRE(agent.does<KillDescendants>());
+  agent.step(WorkerExited{0, {.code = 0, .signal = SIGKILL}, {}, "", {}});
+  agent.step(AllGone{});
+  agent.wait(seconds(5), false);
+  REQUIRE(agent.does<Leave>());
+  CHECK(std::get<Leave>(agent.actions.back()).directive.reason ==
+        "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s; "
+        "before that, rank 1 on node a exited with code 3");
+}
+
 TEST_CASE("agent: its sleep is forgiven once, whatever it finds when it wakes", "[launcher][unit]") {
   Agent agent;
   agent.now += seconds(30);
