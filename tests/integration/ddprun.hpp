@@ -9,6 +9,13 @@
 
 namespace ddp::testing {
 
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 // {ddprun, options..., fake_worker, verbs...}; see tests/fixtures/fake_worker.cpp for the verbs.
 inline std::vector<std::string> ddprun(std::vector<std::string> options, const std::vector<std::string>& verbs) {
   options.insert(options.begin(), DDPRUN_BINARY);

@@ -18,13 +18,7 @@ using namespace std::string_literals;
 
 namespace {
 
-using Words = std::vector<std::string>;
 using Files = std::map<std::string, std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 Words two_workers(const TemporaryFolder& folder) {
   return {"--nproc_per_node=2", "--rdzv-id=job", "--log-dir", folder.path()};

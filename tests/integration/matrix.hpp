@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -16,30 +15,16 @@
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
+#include "tests/integration/measured.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/ports.hpp"
 
 namespace ddp::testing {
 
-using Words = std::vector<std::string>;
-using Clock = std::chrono::steady_clock;
-
-inline Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 // Set by scripts/failure_matrix: every row in all its sizes, which takes minutes.
 inline bool full_matrix() { return getenv("DDPRUN_TEST_FULL_MATRIX") != nullptr; }
 inline std::vector<int> worker_counts() { return full_matrix() ? std::vector<int>{1, 8} : std::vector<int>{3}; }
 inline std::string workers(int count) { return "--nproc_per_node=" + std::to_string(count); }
-
-// Figures for a note; a test fails only by its checks.
-inline void measured(const std::string& what, Clock::duration time) {
-  std::cout << "measured: " << what << ": "
-            << static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(time).count()) / 1000
-            << " ms\n";
-}
 
 inline pid_t agent_of(const Process& job) {
   const auto agent = children_of(job.pid());

@@ -12,13 +12,6 @@
 
 namespace ddp::testing {
 
-using Words = std::vector<std::string>;
-
-inline Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 // node0 coordinates.
 inline Words static_job(int nodes) {
   return {"--nnodes=" + std::to_string(nodes), "--master_addr=node0", "--master_port=29500"};

@@ -5,17 +5,16 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
-#include <iostream>
 #include <sstream>
 #include <thread>
 
+#include "tests/integration/measured.hpp"
 #include "tests/integration/nodes.hpp"
 
 using namespace ddp::testing;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 // Workers that run until they are told by SIGUSR1 that they have succeeded.
@@ -24,11 +23,6 @@ const Words kUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
 constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
 
 microseconds since(Clock::time_point start) { return std::chrono::duration_cast<microseconds>(Clock::now() - start); }
-
-// Figures for a note; a test fails only by its checks.
-void measured(const std::string& what, microseconds time) {
-  std::cout << "measured: " << what << ": " << static_cast<double>(time.count()) / 1000 << " ms\n";
-}
 
 pid_t agent_of(const Process& node) {
   const auto agent = children_of(node.pid());

@@ -253,6 +253,31 @@ void Hosts::undeafen(int host) const { drop_at(inside(switch_, {}), "port0_" + s
 void Hosts::mute(int host) const { drop_at(on(host, {}), "eth0", true); }
 void Hosts::unmute(int host) const { drop_at(on(host, {}), "eth0", false); }
 
+std::vector<std::string> Hosts::instead_of_cable(int host, std::vector<std::string> program) const {
+  const std::string id = std::to_string(host), port = "port0_" + id, cable = "cable" + id, plug = "plug" + id;
+  ip(switch_, "link add " + cable + " type veth peer name " + plug + "\nlink set " + port + " nomaster\nlink set " +
+                  plug + " master switch0 up\nlink set " + cable + " up\n");
+  program.insert(program.end(), {port, cable});
+  return inside(switch_, std::move(program));
+}
+
+void Hosts::slow_down(int host, const std::string& rate) const {
+  const std::vector<std::string> slow = {"root", "tbf", "rate", rate, "burst", "16kb", "latency", "500ms"};
+  const auto queue = [&](std::vector<std::string> words, const std::string& interface) {
+    words.insert(words.end(), {"tc", "qdisc", "add", "dev", interface});
+    words.insert(words.end(), slow.begin(), slow.end());
+    if (const Result result = run(words); result.code != 0) skip("this kernel has no tbf: " + result.err);
+  };
+  queue(inside(switch_, {}), "port0_" + std::to_string(host));
+  queue(on(host, {}), "eth0");
+}
+
+// What is sent in one piece and cut up by the network card passes as one frame of any size: so nothing is.
+void Hosts::lose_frames_above(int host, int bytes) const {
+  for (const Host& any : hosts_) ip(any.keeper, "link set dev eth0 gso_max_segs 1\n");
+  ip(switch_, "link set dev port0_" + std::to_string(host) + " mtu " + std::to_string(bytes) + "\n");
+}
+
 void Hosts::power_off(int host) const {
   unplug(host);
   const pid_t keeper = hosts_.at(static_cast<std::size_t>(host)).keeper;

@@ -59,6 +59,13 @@ class Hosts {
   // The cable of eth0 itself: the host sees that it has no carrier.
   void cable_out(int host) const;
   void cable_in(int host) const;
+  // The command that stands in for the host's cable from now on: `program`, with the two interfaces between which it
+  // carries frames as its last words. Nothing comes through unless it runs.
+  std::vector<std::string> instead_of_cable(int host, std::vector<std::string> program) const;
+  // The host's cable carries so much in either direction; the rest waits, and is dropped beyond half a second.
+  void slow_down(int host, const std::string& rate) const;
+  // Frames larger than `bytes` are lost at the host's port, and nobody is told.
+  void lose_frames_above(int host, int bytes) const;
   // Unplugged first, so that nothing is said any more, then everything on it is killed. plug() to use it again.
   void power_off(int host) const;
 

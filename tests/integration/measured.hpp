@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Figures for a note; a test fails only by its checks.
+#pragma once
+
+#include <chrono>
+#include <iostream>
+#include <string>
+
+namespace ddp::testing {
+
+using Clock = std::chrono::steady_clock;
+
+inline void measured(const std::string& what, Clock::duration time) {
+  std::cout << "measured: " << what << ": " << std::chrono::duration<double, std::milli>(time).count() << " ms\n";
+}
+
+}  // namespace ddp::testing
