@@ -6,7 +6,8 @@
  * table is the plug-in interface for other backends. Nothing but C types crosses it.
  *
  * Threads: one thread at a time may be inside the collectives of a group; abort may be called from any other thread at
- * any time, and makes a collective that is running fail soon. A group is single-use after an error.
+ * any time, and makes a collective that is running fail soon. A group is single-use after an error. Threads that a
+ * backend starts block asynchronous signals; the caller's mask is its own while it waits.
  * Errors: a function returns DDP_BACKEND_OK or another status and then writes a NUL-terminated text into error.
  */
 #ifndef DDP_COLLECTIVES_BACKEND_H

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/asynchronous_signals.hpp"
 #include "collectives/backend.h"
 #include "collectives/reduce_kernels.hpp"
 
@@ -127,6 +128,12 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
   return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : DDP_BACKEND_ERROR;
 }
 
+// Starts Gloo's thread. A numeric address: Gloo would resolve the host's name, which on Debian is a loopback address.
+std::shared_ptr<gloo::transport::Device> create_device(const char* numeric_address) {
+  const ddp::collectives::AsynchronousSignalsBlocked blocked;
+  return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(numeric_address));
+}
+
 ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
                                 ddp_backend_error* error) {
   return guarded(nullptr, error, [&] {
@@ -134,9 +141,7 @@ ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_back
     group->rank = config->rank;
     group->size = config->size;
     if (config->size > 1) {
-      // A numeric address: Gloo would resolve the host's name, which on Debian is a loopback address.
-      std::shared_ptr<gloo::transport::Device> device =
-          gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(config->local_address));
+      std::shared_ptr<gloo::transport::Device> device = create_device(config->local_address);
       group->context = std::make_shared<gloo::rendezvous::Context>(config->rank, config->size);
       const milliseconds timeout(config->init_timeout_ms);
       group->context->setTimeout(timeout);

@@ -193,11 +193,7 @@ ddp_backend_group* Session::connect(const ddp_backend_table& backend, const Envi
   config.store = {static_cast<Store*>(&store), &backend_set, &backend_get};
   ddp_backend_group* connection = nullptr;
   ddp_backend_error error = {};
-  ddp_backend_status status = DDP_BACKEND_OK;
-  {
-    const AsynchronousSignalsBlocked blocked;  // the backend starts threads here
-    status = backend.group_create(&config, &connection, &error);
-  }
+  ddp_backend_status status = backend.group_create(&config, &connection, &error);
   if (status == DDP_BACKEND_OK) {
     // A rank that leaves at once must not cut off one that is still connecting.
     status = backend.barrier(connection, 0, time_left().count(), &error);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp with real processes: what each rank checks by itself is in collective_worker.cpp.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "rendezvous/store_server.hpp"
@@ -203,6 +206,40 @@ TEST_CASE("session: a rank that never comes is named when the deadline passes", 
     CHECK_THAT(ended.output, Contains("error: 2 world: connecting rank " + std::to_string(process) + " of 3"));
     CHECK_THAT(ended.output, Contains("rank 2 never joined"));
   }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a rank that waits for the others can be stopped, its threads leave signals to the user's",
+          "[runtime][integration][P23]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  Job job(0, "", 0, false);
+  const pid_t rank = job.start({"who", "60000"}, {{"RANK", "0"},
+                                                  {"WORLD_SIZE", "2"},
+                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                  {"MASTER_PORT", std::to_string(store.port())},
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  // Gloo's thread is there, so it waits for rank 1 now or soon.
+  const auto blocked_by_thread = [&] {
+    std::vector<bool> blocked;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(rank) + "/task")) {
+      std::ifstream status(task.path() / "status");
+      for (std::string line; std::getline(status, line);) {
+        if (line.rfind("SigBlk:", 0) == 0) {
+          blocked.push_back((std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0);
+        }
+      }
+    }
+    return blocked;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto is_so = [](const std::vector<bool>& blocked) {
+    return blocked.size() > 1 && !blocked.front() && std::count(blocked.begin(), blocked.end(), false) == 1;
+  };
+  while (!is_so(blocked_by_thread()) && std::chrono::steady_clock::now() < deadline) {
+  }
+  CHECK(is_so(blocked_by_thread()));
+  job.kill(0, SIGTERM);
+  CHECK(job.finish(0).signal == SIGTERM);
   CHECK(no_child_left());
 }
 

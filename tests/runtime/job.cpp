@@ -67,7 +67,7 @@ Job::~Job() {
   }
 }
 
-void Job::start(const std::vector<std::string>& arguments, const Variables& variables) {
+pid_t Job::start(const std::vector<std::string>& arguments, const Variables& variables) {
   std::vector<std::string> argument_texts = {COLLECTIVE_WORKER};
   argument_texts.insert(argument_texts.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment_texts = make_environment(variables);
@@ -87,6 +87,7 @@ void Job::start(const std::vector<std::string>& arguments, const Variables& vari
   }
   close(ends[1]);
   processes_.push_back({pid, ends[0], ""});
+  return pid;
 }
 
 bool Job::read_more(Process& process) {

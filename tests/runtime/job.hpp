@@ -29,7 +29,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   // Also for one process without the environment of a job (size 0 above).
-  void start(const std::vector<std::string>& arguments, const Variables& variables);
+  pid_t start(const std::vector<std::string>& arguments, const Variables& variables);
   void wait_for_line(std::size_t process, const std::string& line);
   void kill(std::size_t process, int signal);
   Ended finish(std::size_t process);
