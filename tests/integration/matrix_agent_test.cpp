@@ -35,6 +35,28 @@ TEST_CASE("failure: a terminal that is closed ends the job and leaves nothing", 
   }
 }
 
+TEST_CASE("failure: a batch system's end, TERM to every process of the job and KILL later, leaves nothing",
+          "[launcher][integration][S1]") {
+  for (const int n : worker_counts()) {
+    for (const bool patient : {true, false}) {
+      CAPTURE(n, patient);
+      Process job(ddprun({workers(n)}, {"note=TERM", "child", "0:escape", "ready", "wait"}));
+      job.wait_for("ready", n);
+      job.wait_for("escaped ");
+      for (const pid_t pid : job.left_over()) ::kill(pid, SIGTERM);
+      job.wait_for("got SIGTERM", n);
+      // Slurm kills each process of the step, and each on its own: what they leave behind has nobody else.
+      if (patient) {
+        for (const pid_t pid : job.left_over()) ::kill(pid, SIGKILL);
+      } else {
+        ::kill(job.pid(), SIGKILL);
+      }
+      CHECK(job.wait().code == 128 + SIGKILL);
+      CHECK(job.all_gone());
+    }
+  }
+}
+
 TEST_CASE("failure: an agent that is killed or crashes leaves no process, and its port is free",
           "[launcher][integration][A2][A3]") {
   for (const int n : worker_counts()) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;
@@ -80,6 +81,35 @@ TEST_CASE("train: a worker killed in the middle costs time, not a bit of the res
   CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "killed.safetensors")));
   CHECK(losses(folder / "undisturbed.log") == losses(folder / "killed.log"));
   CHECK(job.left_over().empty());
+}
+
+TEST_CASE("train: a worker that dies as it joins, or while it writes a checkpoint, costs not a bit of the result",
+          "[apps][integration][P23]") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip("a sanitizer wants to be the first library");
+#endif
+  const TemporaryFolder folder;
+  const std::vector<std::string> options = {"--steps=20", "--checkpoint-every=5"};
+  REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);
+  struct Case {
+    const char* who;  // rank 0 writes
+    int rank;
+  };
+  for (const Case& c : {Case{"1:socket", 1}, Case{"0:fsync", 0}, Case{"0:rename", 0}}) {
+    CAPTURE(c.who);
+    Process::Options faulty;
+    faulty.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"FAKE_LIBC_DIE", c.who}};
+    std::filesystem::remove(folder / "killed.safetensors");
+    std::filesystem::remove(folder / "killed.log");
+    Process job(train(folder, "killed", 4, options, {"--max-restarts=1"}), faulty);
+    const Result result = job.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.err, "restart 1 of 1: rank " + std::to_string(c.rank) + " ") == 1);
+    CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "killed.safetensors")));
+    CHECK(losses(folder / "undisturbed.log") == losses(folder / "killed.log"));
+    CHECK(job.left_over().empty());
+  }
 }
 
 TEST_CASE("train: bad input is one line and nothing is overwritten", "[apps][integration]") {
