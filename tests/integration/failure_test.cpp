@@ -12,7 +12,7 @@
 using namespace ddp::testing;
 
 TEST_CASE("failure: the first failed worker is named with its last words, the rest are stopped, its code returned",
-          "[launcher][integration]") {
+          "[launcher][integration][P1]") {
   Process job(ddprun({"--nproc_per_node=4"},
                      {"2:shout=my last words", "2:error={\"message\":\"out of luck\"}", "2:exit=7", "wait"}));
   const Result result = job.wait();
@@ -25,7 +25,7 @@ TEST_CASE("failure: the first failed worker is named with its last words, the re
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: a worker that dies by a signal is 128 + its number", "[launcher][integration]") {
+TEST_CASE("failure: a worker that dies by a signal is 128 + its number", "[launcher][integration][P4]") {
   const Result result = run(ddprun({"--nproc_per_node=2"}, {"1:die=KILL", "wait"}));
   CHECK(result.code == 128 + SIGKILL);
   CHECK(count(result.err, "was killed by SIGKILL") >= 1);
@@ -51,7 +51,7 @@ TEST_CASE("failure: restarts are counted for the job, each round has an empty st
   CHECK(count(result.err, "restart 2 of 2: rank 1 on node") == 1);
 }
 
-TEST_CASE("failure: when the restarts are used up, the last failure is reported", "[launcher][integration]") {
+TEST_CASE("failure: when the restarts are used up, the last failure is reported", "[launcher][integration][P20][S3]") {
   const Result result = run(ddprun({"--max-restarts=1"}, {"0/0:exit=3", "0/1:exit=4"}));
   CHECK(result.code == 4);
   CHECK(count(result.err, "failed: rank 0") == 1);
@@ -68,7 +68,7 @@ TEST_CASE("failure: earlier attempts' error files stay in --log-dir", "[launcher
   CHECK(found == 2);
 }
 
-TEST_CASE("failure: a signal to ddprun is forwarded and becomes its exit code", "[launcher][integration]") {
+TEST_CASE("failure: a signal to ddprun is forwarded and becomes its exit code", "[launcher][integration][A1][S2]") {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
     const std::string name = sigabbrev_np(number);
     CAPTURE(name);
@@ -92,7 +92,7 @@ TEST_CASE("failure: SIGUSR1 is passed on and ends nothing", "[launcher][integrat
 }
 
 TEST_CASE("failure: a worker that ignores the signal, or is stopped, is killed after the grace period",
-          "[launcher][integration]") {
+          "[launcher][integration][P5][P7][S2]") {
   Process job(
       ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"ignore=TERM", "0:escape", "ready", "0:stop", "wait"}));
   job.wait_for("ready", 2);
@@ -103,7 +103,7 @@ TEST_CASE("failure: a worker that ignores the signal, or is stopped, is killed a
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration]") {
+TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration][A1]") {
   Process::Options terminal;
   terminal.on_terminal = true;
   Process job(ddprun({"--nproc_per_node=2", "--shutdown-timeout=100000"}, {"note=INT", "ready", "wait"}), terminal);
@@ -117,7 +117,8 @@ TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration]") {
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: what a dead worker leaves behind goes with it while the others go on", "[launcher][integration]") {
+TEST_CASE("failure: what a dead worker leaves behind goes with it while the others go on",
+          "[launcher][integration][P10][A11]") {
   Process job(
       ddprun({"--nproc_per_node=2"}, {"0:child", "0:escape", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
   job.wait_for("leaving");
@@ -132,14 +133,14 @@ TEST_CASE("failure: what a dead worker leaves behind goes with it while the othe
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: an orphan that shed its environment goes when the job ends", "[launcher][integration]") {
+TEST_CASE("failure: an orphan that shed its environment goes when the job ends", "[launcher][integration][P10]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"0:forget", "0:say=leaving"}));
   CHECK(job.wait().code == 0);
   CHECK(job.left_over().empty());
 }
 
 TEST_CASE("failure: kill -9 of agent or guardian leaves no process, escapees included, twenty times",
-          "[launcher][integration]") {
+          "[launcher][integration][P10][A2]") {
   for (int i = 0; i < 20; ++i) {
     const bool kill_agent = i % 2 == 0;
     CAPTURE(i, kill_agent);
@@ -154,7 +155,7 @@ TEST_CASE("failure: kill -9 of agent or guardian leaves no process, escapees inc
   }
 }
 
-TEST_CASE("failure: too few descriptors is an error with nothing started", "[launcher][integration]") {
+TEST_CASE("failure: too few descriptors is an error with nothing started", "[launcher][integration][P16][A5]") {
   Process::Options few;
   few.max_open_files = 24;
   Process job(ddprun({"--nproc_per_node=16"}, {"say=started", "wait"}), few);

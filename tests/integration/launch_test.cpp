@@ -42,7 +42,7 @@ TEST_CASE("launch: PET_ variables set defaults and the command line wins", "[lau
 }
 
 TEST_CASE("launch: a worker leads its own session and has clean signals and descriptors 0, 1, 2 only",
-          "[launcher][integration]") {
+          "[launcher][integration][P12]") {
   const int stray = dup(0);  // a descriptor of ours that ddprun inherits must not go on to workers
   const Result result = run(ddprun({}, {"fds", "signals"}));
   close(stray);
@@ -125,7 +125,7 @@ TEST_CASE("launch: a ddprun inside a worker is a job of its own", "[launcher][in
   CHECK(count(result.out, "[WORLD_SIZE=2]") == 4);
 }
 
-TEST_CASE("launch: what cannot be run is said in one line and nothing is started", "[launcher][integration]") {
+TEST_CASE("launch: what cannot be run is said in one line and nothing is started", "[launcher][integration][P16]") {
   const TemporaryFolder folder;
   write_file(folder / "no_shebang", "echo hello\n", true);
   write_file(folder / "bad_interpreter", "#!/no/such/shell\n", true);

@@ -109,7 +109,7 @@ TEST_CASE("logs: the prefix is a template, of the option or of a variable", "[la
   CHECK(run(ddprun({"--role=r", "--log_dir", folder.path()}, {"say=out"}), environment).out == "r/0 ${what} out\n");
 }
 
-TEST_CASE("logs: bytes that are no text pass through", "[launcher][integration]") {
+TEST_CASE("logs: bytes that are no text pass through", "[launcher][integration][P15]") {
   const TemporaryFolder folder;
   const Result result = run(ddprun({"-t", "1", "--log-dir", folder.path()}, {"say=\xff\xfe", "nul"}));
   CHECK(result.out == "[default0]:\xff\xfe\n[default0]:a\0b\n"s);
@@ -198,7 +198,7 @@ TEST_CASE("logs: the failure report has the end of a redirected or teed stderr a
   }
 }
 
-TEST_CASE("logs: of eight workers that write as fast as they can nothing is lost", "[launcher][integration]") {
+TEST_CASE("logs: of eight workers that write as fast as they can nothing is lost", "[launcher][integration][P13]") {
   const TemporaryFolder folder;
   const int lines = flood_lines();
   Process::Options patient;
@@ -216,7 +216,7 @@ TEST_CASE("logs: of eight workers that write as fast as they can nothing is lost
   }
 }
 
-TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][integration]") {
+TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][integration][P14]") {
   const TemporaryFolder folder;
   constexpr int kLong = 9'000'000;
   const Result result = run(ddprun(two_workers(folder) + Words{"-t1"}, {"long=" + std::to_string(kLong)}));
@@ -226,7 +226,7 @@ TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][
 }
 
 TEST_CASE("logs: a line of 100 MB comes in pieces of a line each, and is whole in its file",
-          "[launcher][integration]") {
+          "[launcher][integration][P14]") {
   const TemporaryFolder folder;
   constexpr std::size_t kLong = 100'000'000;
   const Result result =
@@ -263,7 +263,8 @@ TEST_CASE("logs: a closed stdout leaves teed files whole", "[launcher][integrati
   check_flood(files.at("attempt_0/1/stdout.log"), {1}, 2000);
 }
 
-TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not the job", "[launcher][integration]") {
+TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not the job",
+          "[launcher][integration][A6]") {
   const Words job = ddprun({"--nproc_per_node=2"}, {"lines=100"});
   const Result result = run(Words{"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} + job);
   CHECK(result.code == 0);
@@ -293,7 +294,7 @@ TEST_CASE("logs: a teed stream of a job on a terminal is a pipe, and has its pre
   CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "stdin tty\nstdout other\n");
 }
 
-TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][integration]") {
+TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   const Words job = ddprun({"--nproc_per_node=2", "-t3", "--log-dir", folder.path()}, {"flood=3000"});
   const Result result = run(with_file_system(folder.path(), "size=64k", job));
@@ -306,7 +307,7 @@ TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][
         1);
 }
 
-TEST_CASE("logs: where no log can be, the job goes on without, with one warning", "[launcher][integration]") {
+TEST_CASE("logs: where no log can be, the job goes on without, with one warning", "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   Process::Options environment;
   environment.environment["TMPDIR"] = folder.path();
@@ -319,7 +320,7 @@ TEST_CASE("logs: where no log can be, the job goes on without, with one warning"
   CHECK(count(result.err, "Read-only file system") == 1);
 }
 
-TEST_CASE("logs: where no log can be but in the temporary folder, it is there", "[launcher][integration]") {
+TEST_CASE("logs: where no log can be but in the temporary folder, it is there", "[launcher][integration][A6]") {
   const TemporaryFolder read_only, temporary;
   Process::Options environment;
   environment.environment["TMPDIR"] = temporary.path();

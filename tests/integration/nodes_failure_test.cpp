@@ -60,7 +60,7 @@ void succeed(NodesJob& job, const std::vector<int>& on_hosts) {
 // ---- Workers fail ----
 
 TEST_CASE("nodes: a worker's failure ends the job on every node with the same report and the same code",
-          "[launcher][integration]") {
+          "[launcher][integration][P1][S3]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3) + Words{"--nproc_per_node=2"},
                {"meet", "4:shout=my last words", "4:error={\"message\":\"out of luck\"}", "4:exit=7", "wait"});
@@ -104,7 +104,8 @@ TEST_CASE("nodes: the restart budget is the job's, every round has a new store a
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a worker's death is known on the other nodes in much less than a second", "[launcher][integration]") {
+TEST_CASE("nodes: a worker's death is known on the other nodes in much less than a second",
+          "[launcher][integration][P4]") {
   const Hosts hosts(3);
   constexpr int kRounds = 12;
   NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(kRounds)}, kUntilTold);
@@ -133,7 +134,7 @@ TEST_CASE("nodes: a worker's death is known on the other nodes in much less than
 }
 
 TEST_CASE("nodes: a failure after another node's workers have succeeded ends the job, or restarts all of it, at once",
-          "[launcher][integration]") {
+          "[launcher][integration][P1]") {
   // torchrun: 300 s, then one node exits with 0.
   const Hosts hosts(2);
   for (const int budget : {0, 1}) {
@@ -157,7 +158,8 @@ TEST_CASE("nodes: a failure after another node's workers have succeeded ends the
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: workers that ignore the stop are killed after the grace on every node", "[launcher][integration]") {
+TEST_CASE("nodes: workers that ignore the stop are killed after the grace on every node",
+          "[launcher][integration][P7]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3) + Words{"--shutdown-timeout=1"},
                {"1:ignore=TERM", "1:escape", "0:child", "meet", "2:exit=7", "wait"});
@@ -176,7 +178,7 @@ TEST_CASE("nodes: workers that ignore the stop are killed after the grace on eve
 // ---- Agents and hosts die ----
 
 TEST_CASE("nodes: an elastic job goes on without a node whose agent is killed, and takes it in again when it is back",
-          "[launcher][integration]") {
+          "[launcher][integration][A8][N13][N14]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -203,7 +205,8 @@ TEST_CASE("nodes: an elastic job goes on without a node whose agent is killed, a
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: an elastic job below MIN waits for another node, and goes on with it", "[launcher][integration]") {
+TEST_CASE("nodes: an elastic job below MIN waits for another node, and goes on with it",
+          "[launcher][integration][N1]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("2:3") + Words{"--max-restarts=1"}, kUntilTold);
   for (const int host : {0, 1}) job.start(host);
@@ -219,7 +222,7 @@ TEST_CASE("nodes: an elastic job below MIN waits for another node, and goes on w
 }
 
 TEST_CASE("nodes: a job of a fixed size waits for the replacement of a lost node, and spends a restart",
-          "[launcher][integration]") {
+          "[launcher][integration][A8]") {
   const Hosts hosts(3);
   for (const Words& options : {static_job(2), c10d_job("2")}) {
     CAPTURE(options);
@@ -238,7 +241,7 @@ TEST_CASE("nodes: a job of a fixed size waits for the replacement of a lost node
 }
 
 TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends the job on every other one",
-          "[launcher][integration]") {
+          "[launcher][integration][N1]") {
   const Hosts hosts(3);
   for (const int budget : {0, 1}) {
     CAPTURE(budget);
@@ -263,7 +266,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
 }
 
 TEST_CASE("nodes: when the coordinator's node dies the others kill their workers, say so and exit",
-          "[launcher][integration]") {
+          "[launcher][integration][N1][N10]") {
   const Hosts hosts(3);
   for (const bool by_power : {false, true}) {
     CAPTURE(by_power);
@@ -293,7 +296,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
 
 TEST_CASE(
     "nodes: an agent that was stopped for long kills its workers and comes back, one stopped for a moment goes on",
-    "[launcher][integration]") {
+    "[launcher][integration][A4]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -312,7 +315,7 @@ TEST_CASE(
 
 // ---- Cables ----
 
-TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "[launcher][integration]") {
+TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "[launcher][integration][N3]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("3"), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -331,7 +334,7 @@ TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "
 }
 
 TEST_CASE("nodes: a node that nobody hears, that hears nobody, or both, has killed its workers when the others go on",
-          "[launcher][integration]") {
+          "[launcher][integration][N1][N2][N3]") {
   const Hosts hosts(4);
   const TemporaryFolder folder;
   NodesJob job(hosts, c10d_job("1:4", kLostAfter3s), {"place", "meet", "stamp", "ready", "beat=" + (folder / "beat")});
@@ -376,7 +379,8 @@ TEST_CASE("nodes: a node that nobody hears, that hears nobody, or both, has kill
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node that is back before it is lost takes part in the next round", "[launcher][integration]") {
+TEST_CASE("nodes: a node that is back before it is lost takes part in the next round",
+          "[launcher][integration][N3][N14]") {
   const Hosts hosts(2);
   NodesJob job(hosts, c10d_job("1:2", "keep_alive_interval=2,keep_alive_max_attempt=3"), kUntilTold);
   for (const int host : {0, 1}) job.start(host);
@@ -394,7 +398,7 @@ TEST_CASE("nodes: a node that is back before it is lost takes part in the next r
 // ---- Nodes come and go ----
 
 TEST_CASE("nodes: one more than MAX waits as a spare, and takes the place and rank of a node that dies",
-          "[launcher][integration]") {
+          "[launcher][integration][N13]") {
   const Hosts hosts(4);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -413,7 +417,7 @@ TEST_CASE("nodes: one more than MAX waits as a spare, and takes the place and ra
 }
 
 TEST_CASE("nodes: nodes that join in a burst end rounds that have hardly begun, and no stop gets lost",
-          "[launcher][integration]") {
+          "[launcher][integration][N13]") {
   const Hosts hosts(1);
   constexpr int kNodes = 9;
   NodesJob job(hosts, c10d_job("1:9", "last_call_timeout=0") + Words{"--nproc_per_node=8", "--shutdown-timeout=5"},
@@ -433,7 +437,7 @@ TEST_CASE("nodes: nodes that join in a burst end rounds that have hardly begun, 
 }
 
 TEST_CASE("nodes: SIGTERM to one node of an elastic job lets it go, to the coordinator's ends the job",
-          "[launcher][integration]") {
+          "[launcher][integration][S4]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -457,7 +461,7 @@ TEST_CASE("nodes: SIGTERM to one node of an elastic job lets it go, to the coord
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: Ctrl-C on one node asks the workers of all, a second one kills them", "[launcher][integration]") {
+TEST_CASE("nodes: Ctrl-C on one node asks the workers of all, a second one kills them", "[launcher][integration][A1]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3) + Words{"--shutdown-timeout=100000"}, {"note=INT", "ready", "wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
@@ -476,7 +480,7 @@ TEST_CASE("nodes: Ctrl-C on one node asks the workers of all, a second one kills
 
 // ---- The end ----
 
-TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][integration]") {
+TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][integration][P2]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet", "catch=USR1", "1:wait", "2:wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
@@ -496,7 +500,7 @@ TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][
 }
 
 TEST_CASE("nodes: a node that dies after its workers have succeeded neither fails nor delays the job",
-          "[launcher][integration]") {
+          "[launcher][integration][N1]") {
   // torchrun: 300 s.
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3) + Words{std::string("--rdzv-conf=") + kLostAfter3s},

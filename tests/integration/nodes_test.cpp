@@ -73,7 +73,7 @@ TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint'
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: when the join deadline passes, each host says what it missed", "[launcher][integration]") {
+TEST_CASE("nodes: when the join deadline passes, each host says what it missed", "[launcher][integration][N8]") {
   const Hosts hosts(2);
   const Words short_wait = {"--rdzv-conf=join_timeout=1"};
 
@@ -112,7 +112,7 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
 }
 
 TEST_CASE("nodes: of two hosts with one --node-rank the second is told both names, the job waits for the right one",
-          "[launcher][integration]") {
+          "[launcher][integration][A8]") {
   const Hosts hosts(4);
   NodesJob job(hosts, static_job(3), {"meet"});
   job.start(0, {"--node_rank=0"});
@@ -134,7 +134,8 @@ TEST_CASE("nodes: of two hosts with one --node-rank the second is told both name
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look elsewhere", "[launcher][integration]") {
+TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look elsewhere",
+          "[launcher][integration][N12]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=join_timeout=1"}, {"meet"});
   const Result result = job.start(1, {"--node_rank=0"}).wait();
@@ -330,7 +331,8 @@ TEST_CASE("nodes: a job of one node listens on loopback only, a node that does n
   for (const int host : {0, 1}) CHECK(job.on(host).wait().code == 0);
 }
 
-TEST_CASE("nodes: when somebody else has the coordinator's port, its own host says so", "[launcher][integration]") {
+TEST_CASE("nodes: when somebody else has the coordinator's port, its own host says so",
+          "[launcher][integration][N12]") {
   const Hosts hosts(1);
   Process taken(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29500", "220 mail.example\r\n"}));
   taken.wait_for("listening");
@@ -380,7 +382,7 @@ TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher]
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launcher][integration]") {
+TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launcher][integration][N12]") {
   // Not on hosts of our own, so that it runs everywhere.
   const std::string port = std::to_string(free_port());
   const std::vector<Words> jobs = {
@@ -404,7 +406,7 @@ TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launche
 }
 
 TEST_CASE("nodes: with several networks each host's workers are told an address that they can reach",
-          "[launcher][integration]") {
+          "[launcher][integration][N9]") {
   const Hosts hosts(3, {.networks = {{0, 1}, {0}, {1}}});
   NodesJob job(hosts, c10d_job("3"), {"place", "meet"});
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -439,7 +441,7 @@ TEST_CASE("nodes: --local-addr is what all workers are told, is_host overrides w
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration]") {
+TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration][N15]") {
   const Hosts hosts(2, {.v4 = false, .v6 = true});
   const std::vector<Words> jobs = {
       {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd07::1]:29400"},
@@ -461,7 +463,7 @@ TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration
 }
 
 TEST_CASE("nodes: a host whose own name is 127.0.1.1 to itself is found, and others are not told that address",
-          "[launcher][integration]") {
+          "[launcher][integration][N9]") {
   const Hosts hosts(2, {.debian_names = true});
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});
   for (const int host : {1, 0}) job.start(host);

@@ -67,7 +67,8 @@ TEST_CASE("nodes train: three hosts with one, two and one workers do what one ho
   CHECK(count(node0.out(), validation(one.out).substr(0, 33)) == 1);  // "validation after 50 steps: 3.1416"
 }
 
-TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit of the result", "[apps][integration]") {
+TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit of the result",
+          "[apps][integration][N1]") {
   const TemporaryFolder folder;
   const Hosts hosts(4);
   const Words options = {"--steps=120", "--validate-every=0", "--global-batch=12", "--checkpoint-every=10"};

@@ -61,7 +61,7 @@ TEST_CASE("train: two runs with the same workers are bitwise equal", "[apps][int
   CHECK(read_file(folder / "first.log") == read_file(folder / "second.log"));
 }
 
-TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration]") {
+TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=120", "--checkpoint-every=10"};
   REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);

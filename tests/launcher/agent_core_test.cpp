@@ -109,7 +109,7 @@ TEST_CASE("agent: workers that die after the stop are never a cause, those alrea
   CHECK(other.core.state().failures[1].stopped_by_ddprun);
 }
 
-TEST_CASE("agent: after the grace period it kills, after ten more seconds it gives up", "[launcher][unit]") {
+TEST_CASE("agent: after the grace period it kills, after ten more seconds it gives up", "[launcher][unit][P18]") {
   Fixture agent;
   agent.run(1);
   agent.stop(1);

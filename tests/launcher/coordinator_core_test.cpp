@@ -197,7 +197,7 @@ TEST_CASE("coordinator: a stop signal before the first round ends the job withou
   CHECK(job.sent()->kind == Directive::Kind::Exit);
 }
 
-TEST_CASE("coordinator: processes that cannot be killed forbid a restart", "[rendezvous][unit]") {
+TEST_CASE("coordinator: processes that cannot be killed forbid a restart", "[rendezvous][unit][P18]") {
   Fixture job(3);
   job.start();
   job.agent.failures = {failure_of(0, {.code = 1}, 5)};

@@ -147,7 +147,7 @@ TEST_CASE("coordinator: a lost node that comes back kills what it still runs", "
   CHECK(job.told(3).stop_signal == SIGKILL);
 }
 
-TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat", "[rendezvous][unit][P18]") {
   Job job;
   job.start();
   AgentState stuck = job.on("c");

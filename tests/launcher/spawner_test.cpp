@@ -52,7 +52,7 @@ TEST_CASE("spawner: a worker has the limit of open files it was given", "[launch
   CHECK(wait_for(spawn({command}).pids()[0]) == 0);
 }
 
-TEST_CASE("spawner: a program that the kernel refuses is told with the reason", "[launcher][integration]") {
+TEST_CASE("spawner: a program that the kernel refuses is told with the reason", "[launcher][integration][P16]") {
   WorkerCommand missing = shell("");
   missing.path = "/no/such/program";
   Spawned spawned = spawn({shell("exit 0"), missing});
@@ -63,7 +63,7 @@ TEST_CASE("spawner: a program that the kernel refuses is told with the reason", 
   CHECK(spawned.exec_failure(1)->error == ENOENT);
 }
 
-TEST_CASE("spawner: if one worker cannot be forked, none runs", "[launcher][integration]") {
+TEST_CASE("spawner: if one worker cannot be forked, none runs", "[launcher][integration][P16]") {
   const ddp::testing::TemporaryFolder folder;
   // In a child: the limit on processes is for good, and binds only a user who is not root.
   const pid_t tester = fork();

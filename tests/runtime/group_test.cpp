@@ -79,7 +79,7 @@ TEST_CASE("collectives: ranks that disagree all learn who called what", "[runtim
 }
 
 TEST_CASE("collectives: a killed rank fails the others at once, quoting what the launcher knows",
-          "[runtime][integration]") {
+          "[runtime][integration][P23]") {
   const int size = GENERATE(2, 4);
   StoreServer store({"127.0.0.1"}, 0);
   {
@@ -105,7 +105,7 @@ TEST_CASE("collectives: a killed rank fails the others at once, quoting what the
   CHECK(no_child_left());
 }
 
-TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration]") {
+TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration][P23]") {
   const std::uint16_t port = free_port();
   {
     Job job(2, "lose rank 1", port, false);
@@ -120,7 +120,8 @@ TEST_CASE("collectives: without a launcher's word a killed rank is still an erro
   CHECK(no_child_left());
 }
 
-TEST_CASE("collectives: a stopped rank is a timeout at the deadline, and ends the group", "[runtime][integration]") {
+TEST_CASE("collectives: a stopped rank is a timeout at the deadline, and ends the group",
+          "[runtime][integration][P5]") {
   StoreServer store({"127.0.0.1"}, 0);
   {
     Job job(2, "stop rank 1", store.port(), true);
@@ -187,7 +188,7 @@ TEST_CASE("session: half of a job's environment is refused by name", "[runtime][
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: a rank that never comes is named when the deadline passes", "[runtime][integration]") {
+TEST_CASE("session: a rank that never comes is named when the deadline passes", "[runtime][integration][P23]") {
   StoreServer store({"127.0.0.1"}, 0);
   Job job(0, "", 0, false);
   const auto start = [&](const char* rank) {

@@ -246,7 +246,7 @@ TEST_CASE("checkpoint: what cannot be saved is refused before anything is writte
   CHECK(folder.entries() == 0);
 }
 
-TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else", "[runtime][unit]") {
+TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else", "[runtime][unit][P23]") {
   const Folder folder;
   ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
   const std::string before = content(folder.file("c"));
