@@ -127,7 +127,7 @@ TEST_CASE("output: SIGTERM ends the wait for a reader that does not come back", 
 }
 
 TEST_CASE("output: a console that nobody reads holds no teed worker back, its log is whole, the gap is told",
-          "[launcher][integration]") {
+          "[launcher][integration][P13]") {
   constexpr int kLines = 50'000;
   const TemporaryFolder folder;
   Process job(ddprun({"--nproc_per_node=2", "-t", "3", "--log-dir", folder.path()},
