@@ -3,8 +3,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <sstream>
+#include <thread>
 
 #include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
@@ -110,6 +113,46 @@ TEST_CASE("train: a worker that dies as it joins, or while it writes a checkpoin
     CHECK(losses(folder / "undisturbed.log") == losses(folder / "killed.log"));
     CHECK(job.left_over().empty());
   }
+}
+
+TEST_CASE("train: workers killed at any moment, again and again, cost time, not a bit of the result",
+          "[apps][integration][P23]") {
+  const int kills = getenv("DDPRUN_TEST_FULL_MATRIX") ? 200 : 10;
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  const TemporaryFolder folder;
+  // Too many to be done within the moments before the kills.
+  const std::vector<std::string> options = {"--steps=" + std::to_string(20 * kills), "--checkpoint-every=1"};
+  Process::Options patient;
+  patient.deadline = std::chrono::seconds(600);
+  REQUIRE(run(train(folder, "undisturbed", 4, options), patient).code == 0);
+
+  Process job(train(folder, "killed", 4, options, {"--max-restarts=" + std::to_string(kills)}), patient);
+  const auto children = [](pid_t pid) {  // also of a process that is about to start or end
+    try {
+      return children_of(pid);
+    } catch (const std::filesystem::filesystem_error&) {
+      return std::vector<pid_t>();
+    }
+  };
+  while (children(job.pid()).empty()) std::this_thread::yield();
+  const pid_t agent = children(job.pid()).front();
+  for (int killed = 0; killed < kills; ++killed) {
+    if (killed > 0) job.wait_for("restart " + std::to_string(killed) + " of ");
+    std::vector<pid_t> workers;
+    while ((workers = children(agent)).size() < 4) std::this_thread::yield();
+    // From before they have met to some steps later: the moment is what is tried.
+    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 60'000)(random)));
+    ::kill(workers[std::uniform_int_distribution<std::size_t>(0, 3)(random)], SIGKILL);
+  }
+  const Result result = job.wait();
+  CAPTURE(seed, result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.err, "was killed by SIGKILL") == kills);
+  CHECK(count(result.err, "--shutdown-timeout") == 0);
+  CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "killed.safetensors")));
+  CHECK(losses(folder / "undisturbed.log") == losses(folder / "killed.log"));
+  CHECK(job.left_over().empty());
 }
 
 TEST_CASE("train: bad input is one line and nothing is overwritten", "[apps][integration]") {
