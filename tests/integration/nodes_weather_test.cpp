@@ -72,7 +72,7 @@ TEST_CASE("nodes: a job goes on while its connections are reset again and again"
 TEST_CASE("nodes: a node whose large frames are swallowed is lost, not waited for", "[launcher][integration][N6]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"},
-               {"meet", "note=USR1", "ready", "1:pause", "1:shout=" + std::string(5000, 'x'), "1:exit=3", "wait"});
+               {"meet", "note=USR1", "ready", "1:until=USR1", "1:shout=" + std::string(5000, 'x'), "1:exit=3", "wait"});
   for (const int host : {0, 1}) job.start_ranked(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
   hosts.lose_frames_above(1, 600);
