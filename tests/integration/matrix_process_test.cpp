@@ -181,7 +181,7 @@ TEST_CASE("failure: a daemon that holds a port is gone, and the port free, when 
   }
 }
 
-TEST_CASE("failure: a fork bomb of a thousand processes that still grows is killed to the last",
+TEST_CASE("failure: a fork bomb of a thousand processes, some new every moment, is killed to the last",
           "[launcher][integration][P9]") {
   for (const int n : worker_counts()) {
     Process job(ddprun({workers(n)}, {"0:bomb=1000", "wait"}));
