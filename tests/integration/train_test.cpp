@@ -109,6 +109,7 @@ TEST_CASE("train: a worker that dies as it joins, or while it writes a checkpoin
     CAPTURE(result.out, result.err);
     CHECK(result.code == 0);
     CHECK(count(result.err, "restart 1 of 1: rank " + std::to_string(c.rank) + " ") == 1);
+    CHECK(count(result.err, "--shutdown-timeout") == 0);
     CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "killed.safetensors")));
     CHECK(losses(folder / "undisturbed.log") == losses(folder / "killed.log"));
     CHECK(job.left_over().empty());
