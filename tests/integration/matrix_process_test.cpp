@@ -328,8 +328,12 @@ TEST_CASE("failure: a program that is spoilt between two rounds ends the job wit
     for (const Case& c : cases) {
       CAPTURE(n, c.what);
       const TemporaryFolder folder;
+      // Spoilt once all others have begun.
       write_file(folder / "program",
-                 std::string("#!/bin/sh\n[ $RANK = 0 ] || exec sleep 1000\n") + c.spoil + "\nexit 1", true);
+                 "#!/bin/sh\ntouch \"$0.$RANK\"\n[ $RANK = 0 ] || exec sleep 1000\n"
+                 "until [ $(ls \"$0\".* | wc -l) = $WORLD_SIZE ]; do :; done\n" +
+                     std::string(c.spoil) + "\nexit 1",
+                 true);
       Process job(ddprun_raw({workers(n), "--max-restarts=1", "--no-python", folder / "program"}));
       const Result result = job.wait();
       CHECK(result.code == c.code);
