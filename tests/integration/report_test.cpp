@@ -25,11 +25,6 @@ Process::Options told_to(const std::string& error_file) {
   return options;
 }
 
-std::vector<std::string> operator+(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 std::vector<std::string> shell(const std::vector<std::string>& options, const std::string& script) {
   return ddprun_raw(options + std::vector<std::string>{"--no-python", "/bin/sh", "-c", script});
 }
@@ -211,7 +206,7 @@ TEST_CASE("error file: a ddprun within a ddprun is explained by the outer one's 
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: a worker that the kernel killed for lack of memory is called so", "[launcher][integration]") {
+TEST_CASE("report: a worker that the kernel killed for lack of memory is called so", "[launcher][integration][P17]") {
   const MemoryCgroup cgroup(64);
   if (!cgroup.works()) skip("no memory cgroup with a limit can be made here");
   Process job(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:eat=200", "wait"})));

@@ -13,7 +13,7 @@ TEST_CASE("out of memory: a counter is the number behind exactly its name", "[la
   CHECK_FALSE(counter_in("", "oom_kill"));
 }
 
-TEST_CASE("out of memory: each kill that was counted explains one death", "[launcher][unit]") {
+TEST_CASE("out of memory: each kill that was counted explains one death", "[launcher][unit][P17]") {
   std::optional<std::int64_t> explained = 3;
   CHECK_FALSE(explain_one(3, explained));
   CHECK(explain_one(5, explained));
