@@ -47,6 +47,7 @@ using rendezvous::ExitStatus;
 namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
+constexpr std::chrono::seconds kBothWays(2);          // between two ways of one signal
 constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
 
 std::string host_name() {
@@ -129,16 +130,17 @@ class Agent {
       if (error) return;
       signalfd_siginfo info;
       while (read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-        on_signal(static_cast<int>(info.ssi_signo));
+        on_signal(static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid));
       }
       if (!exit_code_) wait_for_signals();
     });
   }
 
-  void on_signal(int signal) {
+  void on_signal(int signal, pid_t sender) {
     if (signal == SIGCHLD) return reap();
     if (std::find(config_.stop_signals.begin(), config_.stop_signals.end(), signal) != config_.stop_signals.end()) {
-      return handle(StopSignal{signal});
+      if (!came_the_other_way(signal, sender)) handle(StopSignal{signal});
+      return;
     }
     if (signal == SIGWINCH) output_.resize();
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) {
@@ -147,6 +149,18 @@ class Agent {
         if (!worker.reaped) kill(worker.pid, signal);
       }
     }
+  }
+
+  // scancel and systemd signal every process: the guardian, which passes it on, and this one. That is not a user who
+  // asks a second time.
+  bool came_the_other_way(int signal, pid_t sender) {
+    const StopHeard heard = {signal, sender == getppid(), std::chrono::steady_clock::now()};
+    if (stop_heard_ && stop_heard_->signal == signal && stop_heard_->from_guardian != heard.from_guardian &&
+        heard.time - stop_heard_->time < kBothWays) {
+      return true;
+    }
+    stop_heard_ = heard;
+    return false;
   }
 
   void wait_for_guardian() {
@@ -515,6 +529,12 @@ class Agent {
   asio::posix::stream_descriptor guardian_;
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
+  struct StopHeard {
+    int signal = 0;
+    bool from_guardian = false;
+    TimePoint time;
+  };
+  std::optional<StopHeard> stop_heard_;  // the newest
   std::optional<TimePoint> timer_set_to_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes

@@ -57,6 +57,24 @@ TEST_CASE("failure: a batch system's end, TERM to every process of the job and K
   }
 }
 
+TEST_CASE("failure: a stop that reaches every process of the job is one stop, not a second one that kills",
+          "[launcher][integration][S1]") {
+  for (const int n : worker_counts()) {
+    Process job(ddprun({workers(n), "--shutdown-timeout=100000"}, {"note=TERM", "note=WINCH", "ready", "wait"}));
+    job.wait_for("ready", n);
+    ::kill(agent_of(job), SIGTERM);
+    job.wait_for("got SIGTERM", n);
+    job.signal(SIGTERM);   // as the agent was, and the guardian passes it on
+    job.signal(SIGWINCH);  // heard after it
+    job.wait_for("got SIGWINCH", n);
+    job.signal(SIGINT);  // a user who asks again
+    const Result result = job.wait();
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(count(result.err, "second signal: killing") == 1);
+    CHECK(job.left_over().empty());
+  }
+}
+
 TEST_CASE("failure: an agent that is killed or crashes leaves no process, and its port is free",
           "[launcher][integration][A2][A3]") {
   for (const int n : worker_counts()) {
