@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kTailBytes = 32 << 10;   // in which the last lines are looked for
 constexpr off_t kMaxFileTailBytes = 16 << 20;  // likewise, of a file
 constexpr std::size_t kTailWidth = 1000;
+constexpr std::size_t kLongLine = 64 << 10;
 
 std::string_view end_of(std::string_view text) { return text.substr(text.size() - std::min(text.size(), kTailBytes)); }
 
@@ -91,20 +92,32 @@ void WorkerStream::show(std::string_view text) {
 
 void WorkerStream::show_teed(std::string_view text) {
   std::string shown, filtered;
-  shown.reserve(text.size() + text.size() / 4);
+  const auto flush = [&] {
+    put_on_console(shown);
+    shown.clear();
+  };
   bool goes_on = console_->has_open_line_of(writer_);  // a piece of a line whose beginning is there
   for_each_line(text, [&](std::string_view line, bool ended) {
     if (!std::exchange(goes_on, false)) shown += route_.prefix;
-    shown += line;
+    if (line.size() > kLongLine) {  // not copied once more
+      flush();
+      put_on_console(line);
+    } else {
+      shown += line;
+    }
     if (ended) shown += '\n';
     if (filter_ && filter_->matches(line)) filtered.append(route_.prefix).append(line).append("\n");
   });
-  if (file_) {
-    console_->write_spare(writer_, shown);
-  } else {
-    console_->write(writer_, shown);
-  }
+  flush();
   if (filter_) filter_->file->write(writer_, filtered);
+}
+
+void WorkerStream::put_on_console(std::string_view text) {
+  if (file_) {
+    console_->write_spare(writer_, text);
+  } else {
+    console_->write(writer_, text);
+  }
 }
 
 }  // namespace ddp::launcher

@@ -50,6 +50,7 @@ class WorkerStream {
  private:
   void show(std::string_view text);
   void show_teed(std::string_view text);
+  void put_on_console(std::string_view text);
 
   StreamRoute route_;
   int writer_;
