@@ -96,7 +96,8 @@ void declare(Declaration& d, GivenOptions& given) {
 
   d.value("stdin", given.stdin_reader, "RANK|all|none",
           "Who reads ddprun's stdin: the worker of this rank of the job, all, or none; the others find it empty. "
-          "Default: rank 0 if it is a terminal, else all.");
+          "Default: rank 0 if it is a terminal, else all.")
+      .own();
 
   d.group("Failure and shutdown");
   d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
