@@ -22,6 +22,7 @@
 #include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
+#include "launcher/limits.hpp"
 #include "launcher/oom.hpp"
 #include "launcher/output.hpp"
 #include "launcher/process_tree.hpp"
@@ -31,7 +32,6 @@
 #include "launcher/torchrun_summary.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/error.hpp"
-#include "rendezvous/file_limit.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/own_address.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -67,11 +67,14 @@ ExitStatus status_of(const siginfo_t& info) {
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded)
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, const Limits& inherited_limits)
       : config_(config),
+        inherited_limits_(inherited_limits),
         log_(output_, log, host_),
         output_([this](const std::string& line) { log_.warning("output_lost", line); }),
-        attempts_(config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); }),
+        attempts_(
+            config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); },
+            [&guarded](const std::string& folder) { leave_will(guarded.will_fd, folder); }),
         events_(
             {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
             [this](std::string line) {
@@ -93,7 +96,9 @@ class Agent {
                .join_timeout = config.timeouts.join,
                .shutdown_timeout = config.shutdown_timeout}),
         signals_(io_, open_signals()),
-        guardian_(io_, guarded.guardian_fd) {
+        guardian_(io_, guarded.guardian_fd),
+        cgroup_(guarded.cgroup) {
+    log_.debug("cgroup", cgroup_.in_words());
     if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
   }
@@ -111,10 +116,16 @@ class Agent {
   struct Worker {
     pid_t pid = 0;
     int rank = 0;
+    int round = 0;
     bool reaped = false;
     std::string incarnation;
     std::string error_file;
   };
+
+  // Removed by whoever outlives this process, if it is killed.
+  static void leave_will(int fd, const std::string& folder) {
+    if (write(fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
+  }
 
   // ---- events ----
 
@@ -142,6 +153,8 @@ class Agent {
       if (!came_the_other_way(signal, sender)) handle(StopSignal{signal});
       return;
     }
+    if (signal == SIGTSTP) return handle(Suspend{});
+    if (signal == SIGCONT) return handle(Resume{});
     if (signal == SIGWINCH) output_.resize();
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) {
       // Passed on to the programs themselves, not to what they have started: their handlers are the ones meant.
@@ -209,7 +222,10 @@ class Agent {
       if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
       const auto worker = std::find_if(workers_.begin(), workers_.end(),
                                        [&](const Worker& w) { return w.pid == info.si_pid && !w.reaped; });
-      if (worker != workers_.end()) kill(-info.si_pid, SIGKILL);
+      if (worker != workers_.end()) {
+        kill(-info.si_pid, SIGKILL);
+        cgroup_.kill_worker(worker->round, static_cast<int>(&*worker - workers_.data()));
+      }
       waitpid(info.si_pid, nullptr, 0);
       if (worker != workers_.end()) on_worker_exit(*worker, status_of(info));
     }
@@ -248,9 +264,9 @@ class Agent {
            " (were they taken away since ddprun started?)";
   }
 
-  // Descendants that had left a dead worker's process group are children of this subreaper now, next to what living
-  // workers have orphaned: the inherited incarnation tells whose they are. One that is born meanwhile becomes our child
-  // when its parent dies, and that death brings us here again.
+  // Where there is no control group: descendants that had left a dead worker's process group are children of this
+  // subreaper now, next to what living workers have orphaned: the inherited incarnation tells whose they are. One that
+  // is born meanwhile becomes our child when its parent dies, and that death brings us here again.
   void kill_leftovers() {
     const auto is_reaped = [](const Worker& w) { return w.reaped; };
     if (std::none_of(workers_.begin(), workers_.end(), is_reaped)) return;
@@ -260,9 +276,7 @@ class Agent {
       const bool is_leftover = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
         return w.reaped && was_started_with(child, contract::kIncarnation, w.incarnation);
       });
-      if (!is_leftover) continue;
-      for (const pid_t pid : descendants_of(child)) kill(pid, SIGKILL);
-      kill(child, SIGKILL);
+      if (is_leftover) signal_family(child, SIGKILL);
     }
   }
 
@@ -312,9 +326,10 @@ class Agent {
   void start_workers(const rendezvous::Assignment& assignment) {
     const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
     std::vector<WorkerCommand> commands;
-    std::vector<int> ends_of_workers;
+    std::vector<int> ends_of_workers, cgroups;
     const auto close_ends = [&] {
       for (const int fd : ends_of_workers) close(fd);
+      for (const int fd : cgroups) close(fd);
     };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
     stderr_logs_.clear();
@@ -325,6 +340,7 @@ class Agent {
       for (int i = 0; i < config_.workers; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
         worker.rank = assignment.base_rank + i;
+        worker.round = core_.state().round;
         worker.incarnation = random_id();
         const std::string folder = attempts_.of_worker(attempt, i);
         worker.error_file = folder.empty() ? "" : folder + "/error.json";
@@ -339,13 +355,13 @@ class Agent {
         for (const auto& [name, value] : worker_environment(config_, assignment, place, inherited_, visible_gpus_)) {
           command.environment.push_back(name + "=" + value);
         }
-        // One reader for a terminal: local rank 0 of node 0. A file or pipe is everybody's, as with torchrun.
-        const bool reads = !stdin_is_terminal || (i == 0 && assignment.node_rank == 0);
-        command.stdin_fd = reads ? STDIN_FILENO : -1;
+        command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
         command.stdout_fd = ends_of_workers.end()[-2];
         command.stderr_fd = ends_of_workers.end()[-1];
-        command.open_files = inherited_files_;
+        command.limits = inherited_limits_;
         if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(i)].cpus);
+        command.cgroup_fd = cgroup_.open_worker(worker.round, i);
+        if (command.cgroup_fd >= 0) cgroups.push_back(command.cgroup_fd);
         commands.push_back(std::move(command));
       }
       spawned_.emplace(spawn(commands));
@@ -381,13 +397,26 @@ class Agent {
   void carry_out(const SignalWorkers& action) {
     for (const Worker& worker : workers_) {
       if (worker.reaped) continue;
+      kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
       // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
       if (kill(-worker.pid, action.signal) != 0) kill(worker.pid, action.signal);
-      kill(-worker.pid, SIGCONT);  // a stopped process would not hear it
     }
   }
 
+  void carry_out(const SuspendWorkers&) {
+    // Not their process groups only: a job inside the job is in sessions of its own. SIGTSTP would not do, since it
+    // stops nobody whose session has no shell. Again for what the first were starting meanwhile.
+    for (int pass = 0; pass < 2; ++pass) signal_descendants(SIGSTOP);
+  }
+
+  void carry_out(const ResumeWorkers&) { signal_descendants(SIGCONT); }
+
   void carry_out(const KillDescendants&) { kill_descendants(); }
+
+  void kill_descendants() {
+    cgroup_.kill();
+    signal_descendants(SIGKILL);
+  }
 
   void carry_out(const ClearDescendants&) {
     clearing_ = true;
@@ -421,6 +450,7 @@ class Agent {
       event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record)};
       stderr_logs_.push_back(last_words[i].log);
       if (!event.words[i].message.empty()) error_files_[workers_[i].rank] = workers_[i].error_file;
+      cgroup_.remove_worker(workers_[i].round, static_cast<int>(i));
     }
     record_ends(event.words);
     workers_.clear();
@@ -513,7 +543,7 @@ class Agent {
 
   const LaunchConfig& config_;
   const std::string incarnation_ = random_id();
-  const rlimit inherited_files_ = rendezvous::raise_file_limit();  // the store's connections; workers get it back
+  const Limits inherited_limits_;
   const std::string host_ = host_name();
   Log log_;  // writes to output_, whose last warnings go to it: so it lives longer
   Output output_;
@@ -527,6 +557,7 @@ class Agent {
   asio::io_context io_{1};
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
+  const JobCgroup cgroup_;
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
   struct StopHeard {
@@ -552,7 +583,9 @@ class Agent {
 
 int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
-  Agent agent(config, log, guarded);
+  const Limits inherited = raise_limits();
+  check_file_limit(config.workers, config.logs.writes_logs());
+  Agent agent(config, log, guarded, inherited);
   return agent.run();
 }
 

@@ -256,6 +256,7 @@ void AgentCore::on(const WorkersStarted& event) {
   // A stop that came meanwhile met nobody.
   if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});
   if (phase_ == Phase::Killing) act(KillDescendants{});
+  if (phase_ == Phase::Running && suspended_) act(SuspendWorkers{});
   report();
 }
 
@@ -356,6 +357,18 @@ void AgentCore::decide_alone() {
   end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");
 }
 
+// Workers that are being stopped are not held up: the grace period would pass them by.
+void AgentCore::on(const Suspend&) {
+  suspended_ = true;
+  if (phase_ == Phase::Running) act(SuspendWorkers{});
+}
+
+// Passed on also if they were not suspended by us: a worker may have stopped itself.
+void AgentCore::on(const Resume&) {
+  suspended_ = false;
+  if (phase_ == Phase::Running) act(ResumeWorkers{});
+}
+
 void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun's guardian process was killed";
   if (has_running_workers()) kill_because(reason);
@@ -384,6 +397,7 @@ void AgentCore::stop(int signal) {
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
+  if (suspended_) act(ResumeWorkers{});  // to hear it
   act(SignalWorkers{signal});
 }
 

@@ -90,10 +90,13 @@ struct AllGone {                   // answer to ClearDescendants: no process is 
 struct StopSignal {  // the user wants the job to end; again: at once
   int signal = 0;
 };
+struct Suspend {};  // the user's terminal: Ctrl-Z
+struct Resume {};
 struct GuardianGone {};
 struct Tick {};
-using AgentEvent = std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived,
-                                WorkersStarted, SpawnFailed, WorkerExited, AllGone, StopSignal, GuardianGone, Tick>;
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
+                 WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -102,6 +105,8 @@ struct StartWorkers {
 struct SignalWorkers {  // the process group of each live worker
   int signal = 0;
 };
+struct SuspendWorkers {};  // with all below them; the clock of a stop under way goes on
+struct ResumeWorkers {};
 struct KillDescendants {};   // SIGKILL for everything below this agent
 struct ClearDescendants {};  // all workers have exited: kill what they left, reap it, answer AllGone
 struct Report {              // if there is a link
@@ -119,8 +124,8 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction = std::variant<StartWorkers, SignalWorkers, KillDescendants, ClearDescendants, Report, SendBeat,
-                                 Reconnect, Say, Leave>;
+using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
+                                 ClearDescendants, Report, SendBeat, Reconnect, Say, Leave>;
 
 class AgentCore {
  public:
@@ -146,6 +151,8 @@ class AgentCore {
   void on(const WorkerExited& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);
+  void on(const Suspend& event);
+  void on(const Resume& event);
   void on(const GuardianGone& event);
   void on(const Tick& event);
 
@@ -196,6 +203,7 @@ class AgentCore {
   std::optional<rendezvous::Directive> exit_;  // leave with it once idle
   int stop_signal_ = 0;                        // of the stop under way
   std::optional<TimePoint> deadline_;          // likewise
+  bool suspended_ = false;                     // by the user; the link is not, so nobody takes this node for lost
   int users_signal_ = 0;                       // the first one
   std::optional<TimePoint> decision_until_;    // after a stop signal
 

@@ -12,8 +12,7 @@ namespace ddp::launcher {
 
 namespace fs = std::filesystem;
 
-AttemptFolder::AttemptFolder(const LogConfig& config, const std::string& run_id,
-                             std::function<void(const std::string&)> warn)
+AttemptFolder::AttemptFolder(const LogConfig& config, const std::string& run_id, Tell warn, const Tell& will)
     : warn_(std::move(warn)) {
   if (config.folder == kNoFolder) return;
   std::string name = run_id;
@@ -31,9 +30,10 @@ AttemptFolder::AttemptFolder(const LogConfig& config, const std::string& run_id,
   }
   if (!root_.empty()) return;
   const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
+  removed_at_end_ = !config.writes_logs();
+  if (removed_at_end_) will(path);
   if (!make(path, "the job goes on without log files")) return;
   root_ = path;
-  removed_at_end_ = !config.writes_logs();
   if (!removed_at_end_) warn_("logs are in " + root_ + " (--log-dir chooses another place)");
 }
 

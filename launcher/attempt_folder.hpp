@@ -17,9 +17,12 @@ namespace ddp::launcher {
 
 class AttemptFolder {
  public:
+  using Tell = std::function<void(const std::string&)>;
+
   // A log dir that cannot be had is replaced by a temporary one, or by none, and the job goes on: `warn` says so, once.
-  // Throws rendezvous::Error if it is a file.
-  AttemptFolder(const LogConfig& config, const std::string& run_id, std::function<void(const std::string&)> warn);
+  // `will` hears, before it is made, of a folder that is to be removed at the end, should this process not live to do
+  // it. Throws rendezvous::Error if the log dir is a file.
+  AttemptFolder(const LogConfig& config, const std::string& run_id, Tell warn, const Tell& will);
   ~AttemptFolder();
   AttemptFolder(const AttemptFolder&) = delete;
   AttemptFolder& operator=(const AttemptFolder&) = delete;
@@ -34,7 +37,7 @@ class AttemptFolder {
  private:
   bool make(const std::string& path, const std::string& instead);
 
-  std::function<void(const std::string&)> warn_;
+  Tell warn_;
   bool warned_ = false;
   std::string root_;  // empty: nothing is kept
   bool removed_at_end_ = false;

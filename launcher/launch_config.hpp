@@ -24,6 +24,19 @@ struct RendezvousTimeouts {
   std::chrono::milliseconds lost = std::chrono::seconds(15);       // keep_alive_interval * keep_alive_max_attempt
 };
 
+// Who reads ddprun's own stdin (--stdin); the others' is empty. Ranks are the job's: the node that has it reads.
+struct StdinReader {
+  enum class Who { Default, All, None, Rank };
+  Who who = Who::Default;
+  int rank = 0;
+
+  // A terminal has one reader, rank 0. A file or pipe is everybody's, as with torchrun.
+  bool reads(int worker_rank, bool is_terminal) const {
+    if (who == Who::Default) return !is_terminal || worker_rank == 0;
+    return who == Who::All || (who == Who::Rank && worker_rank == rank);
+  }
+};
+
 struct LaunchConfig {
   Manner manner = Manner::Ddprun;
   int launcher_pid = 0;  // the process that the user started
@@ -48,6 +61,7 @@ struct LaunchConfig {
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;
   std::vector<WorkerBinding> bindings;  // --numa-binding, by local rank; empty: not bound
+  StdinReader stdin_reader;
   LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
   std::string stop_signal_names;  // the same, as text for the workers

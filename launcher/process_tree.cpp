@@ -3,9 +3,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <csignal>
@@ -15,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 namespace ddp::launcher {
 
@@ -68,6 +72,69 @@ std::multimap<pid_t, pid_t> all_processes_by_parent() {
   return by_parent;
 }
 
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  // The kernel's own lists, one a thread; without them (CONFIG_PROC_CHILDREN) every process is looked at.
+  const std::string folder = "/proc/" + std::to_string(parent) + "/task";
+  DIR* tasks = opendir(folder.c_str());
+  bool listed = tasks != nullptr;
+  while (const dirent* entry = listed ? readdir(tasks) : nullptr) {
+    if (!isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
+    const auto list = read_file(folder + "/" + entry->d_name + "/children");
+    if (!list && errno == ESRCH) continue;  // the thread has ended
+    listed = list.has_value();
+    std::istringstream pids(list.value_or(""));
+    for (pid_t pid; pids >> pid;) children.push_back(pid);
+  }
+  if (tasks) closedir(tasks);
+  if (listed) return children;
+
+  const auto by_parent = all_processes_by_parent();
+  const auto [begin, end] = by_parent.equal_range(parent);
+  children.clear();
+  for (auto child = begin; child != end; ++child) children.push_back(child->second);
+  return children;
+}
+
+// A pid read from /proc may be somebody else's by the time it is used. Held by a pidfd it is known whether it was.
+class Held {
+ public:
+  explicit Held(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  ~Held() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  pid_t pid() const { return pid_; }
+  bool lives() const {
+    pollfd ended = {fd_, POLLIN, 0};
+    return fd_ >= 0 && poll(&ended, 1, 0) == 0;
+  }
+  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_, number, nullptr, 0); }
+
+ private:
+  pid_t pid_;
+  int fd_;
+};
+
+// Everything below `parent`, from the top, so that who has been reached starts nothing more. A process counts as a
+// child if /proc says so while both are held and alive. Where they cannot be held (before Linux 5.3) nothing is done:
+// they become the caller's own children as those above them die.
+void signal_below(const Held& parent, int number) {
+  for (const pid_t pid : children_of(parent.pid())) {
+    const Held child(pid);
+    const auto stat = read_stat(pid);
+    if (!stat || stat->parent != parent.pid() || !child.lives() || !parent.lives()) continue;
+    child.signal(number);
+    signal_below(child, number);
+  }
+}
+
+bool contains(const std::vector<pid_t>& pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
+
 }  // namespace
 
 std::vector<pid_t> descendants_of(pid_t root) {
@@ -81,27 +148,7 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
-std::vector<pid_t> children_of_self() {
-  std::vector<pid_t> children;
-  // The kernel's own lists, one a thread; without them (CONFIG_PROC_CHILDREN) every process is looked at.
-  DIR* tasks = opendir("/proc/self/task");
-  bool listed = tasks != nullptr;
-  while (const dirent* entry = listed ? readdir(tasks) : nullptr) {
-    if (!isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
-    const auto list = read_file(std::string("/proc/self/task/") + entry->d_name + "/children");
-    listed = list.has_value();
-    std::istringstream pids(list.value_or(""));
-    for (pid_t pid; pids >> pid;) children.push_back(pid);
-  }
-  if (tasks) closedir(tasks);
-  if (listed) return children;
-
-  const auto by_parent = all_processes_by_parent();
-  const auto [begin, end] = by_parent.equal_range(getpid());
-  children.clear();
-  for (auto child = begin; child != end; ++child) children.push_back(child->second);
-  return children;
-}
+std::vector<pid_t> children_of_self() { return children_of(getpid()); }
 
 bool was_started_with(pid_t pid, const std::string& name, const std::string& value) {
   const auto environment = read_file("/proc/" + std::to_string(pid) + "/environ");
@@ -119,11 +166,19 @@ bool is_exiting(pid_t pid) {
   return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
 }
 
-void kill_descendants() {
-  for (const pid_t pid : descendants_of(getpid())) kill(pid, SIGKILL);
+void signal_family(pid_t child, int number) {
+  const Held held(child);
+  kill(child, number);
+  if (held.lives()) signal_below(held, number);  // else what it had is ours already
 }
 
-std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline) {
+void signal_descendants(int number, const std::vector<pid_t>& but_not) {
+  for (const pid_t child : children_of_self()) {
+    if (!contains(but_not, child)) signal_family(child, number);
+  }
+}
+
+std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + deadline;
   sigset_t child_died, before;
@@ -132,17 +187,17 @@ std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline)
   sigprocmask(SIG_BLOCK, &child_died, &before);
   std::vector<pid_t> left;
   while (true) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    if (waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) break;
-    if (Clock::now() >= end) {
-      left = descendants_of(getpid());
-      break;
-    }
-    kill_descendants();
+    pid_t reaped;
+    while ((reaped = waitpid(-1, nullptr, WNOHANG)) > 0) std::erase(but_not, reaped);
+    if (reaped < 0) break;  // no child at all
+    left = children_of_self();
+    std::erase_if(left, [&](pid_t pid) { return contains(but_not, pid); });
+    if (left.empty() || Clock::now() >= end) break;
+    signal_descendants(SIGKILL, but_not);
     // A process born between looking and killing makes no SIGCHLD: look again soon.
     const timespec soon = {0, 10'000'000};
     sigtimedwait(&child_died, nullptr, &soon);
+    left.clear();
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   return left;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finding and killing descendants. The caller is a subreaper (PR_SET_CHILD_SUBREAPER): whatever its descendants leave
 // behind, double-forked and in sessions of their own, becomes its child and cannot get away.
+//
+// No signal goes to a process that is not a descendant, though pids are used again: the pid of a child stays its own
+// until the caller reaps it (on the thread that signals), and whoever is further down is held by a pidfd while it is
+// looked at.
 #pragma once
 
 #include <sys/types.h>
@@ -24,11 +28,15 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 // 70 ms for each GiB.
 bool is_exiting(pid_t pid);
 
-// SIGKILL for every descendant. Call it again until none is left: between looking and killing, new ones may come.
-void kill_descendants();
+// A signal to one of the caller's children and to everything below it.
+void signal_family(pid_t child, int number);
 
-// Kills and reaps until no descendant is left, blocking; for a process that has nothing else to do. The pids that are
-// still there after `deadline` (stuck in the kernel) are returned.
-std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline);
+// The same for every child, but for those in `but_not`. Between looking and signalling new ones may come: to kill, call
+// it again until none is left.
+void signal_descendants(int number, const std::vector<pid_t>& but_not = {});
+
+// Kills and reaps until no descendant is left but children in `but_not` and what is theirs, blocking; for a process
+// that has nothing else to do. The children that are still there after `deadline` (stuck in the kernel) are returned.
+std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not = {});
 
 }  // namespace ddp::launcher

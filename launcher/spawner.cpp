@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/job_cgroup.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::launcher {
@@ -100,7 +101,10 @@ void close_on_exec_from(unsigned first) {
     got = read(gate.read_end, &go, 1);
   } while (got < 0 && errno == EINTR);
   if (got != 1) _exit(kNeverRan);
-  if (command.open_files) setrlimit(RLIMIT_NOFILE, &*command.open_files);
+  if (command.limits) {
+    setrlimit(RLIMIT_NOFILE, &command.limits->files);
+    setrlimit(RLIMIT_NPROC, &command.limits->processes);
+  }
   // By number, for masks longer than glibc's cpu_set_t.
   const std::vector<unsigned long>& cpus = command.cpus;
   if (!cpus.empty() && syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
@@ -145,7 +149,7 @@ Spawned spawn(const std::vector<WorkerCommand>& commands) {
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const std::vector<char*> argv = pointers(commands[i].arguments);
     const std::vector<char*> envp = pointers(commands[i].environment);
-    const pid_t pid = fork();
+    const pid_t pid = commands[i].cgroup_fd < 0 ? fork() : fork_into(commands[i].cgroup_fd);
     if (pid == 0) {
       enter(commands[i], static_cast<int>(i), agent, null_fd, gate, status, argv.data(), envp.data());
     }
@@ -164,8 +168,9 @@ Spawned spawn(const std::vector<WorkerCommand>& commands) {
     gate.close_write();
     for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and leave
     throw Error(ErrorCode::System, "cannot start worker " + std::to_string(pids.size()) + " of " +
-                                       std::to_string(commands.size()) + ": fork: " + strerror(fork_error) +
-                                       " (a limit on processes or memory? see ulimit -u and the cgroup's pids.max)");
+                                       std::to_string(commands.size()) + ": fork: " + strerror(fork_error) + "; " +
+                                       std::to_string(commands.size() - pids.size()) + " more were to start, and " +
+                                       process_limit_in_words() + "; a container's limit is its cgroup's pids.max");
   }
   const std::string go(commands.size(), 'g');
   if (write(gate.write_end, go.data(), go.size()) != static_cast<ssize_t>(go.size())) {

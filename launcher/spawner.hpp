@@ -10,24 +10,26 @@
 // only, so other threads of the agent do no harm.
 #pragma once
 
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/limits.hpp"
+
 namespace ddp::launcher {
 
 struct WorkerCommand {
   std::string path;
-  std::vector<std::string> arguments;     // argv
-  std::vector<std::string> environment;   // "NAME=value"
-  int stdin_fd = -1;                      // becomes 0; -1: /dev/null
-  int stdout_fd = -1;                     // becomes 1
-  int stderr_fd = -1;                     // becomes 2
-  std::optional<rlimit> open_files = {};  // the limit to have, if not this process's
-  std::vector<unsigned long> cpus = {};   // to run on, one bit each; empty: as this process
+  std::vector<std::string> arguments;    // argv
+  std::vector<std::string> environment;  // "NAME=value"
+  int stdin_fd = -1;                     // becomes 0; -1: /dev/null
+  int stdout_fd = -1;                    // becomes 1
+  int stderr_fd = -1;                    // becomes 2
+  std::optional<Limits> limits = {};     // to have, if not this process's
+  std::vector<unsigned long> cpus = {};  // to run on, one bit each; empty: as this process
+  int cgroup_fd = -1;                    // of a cgroup v2 folder to be born into, if that can be
 };
 
 // What failed in worker `index` before its program ran.

@@ -34,6 +34,10 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits n
 // ---- Environment, read by ddprun and kept from workers ----
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // what nodes prove to each other that they know
 
+// ---- Environment, read by ddprun ----
+inline constexpr char kCgroup[] = "DDPRUN_CGROUP";  // "off": no control group for the job; "freeze": one, without
+                                                    // cgroup.kill, as before Linux 5.14; else one if it may
+
 // ---- Environment, read by libddp only ----
 inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with libddp_gloo.so, before the usual places
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives

@@ -94,6 +94,11 @@ void declare(Declaration& d, GivenOptions& given) {
           "Accepted; others are Python plug-ins, which a native launcher cannot load.")
       .variable("");
 
+  d.value("stdin", given.stdin_reader, "RANK|all|none",
+          "Who reads ddprun's stdin: the worker of this rank of the job, all, or none; the others find it empty. "
+          "Default: rank 0 if it is a terminal, else all.")
+      .own();
+
   d.group("Failure and shutdown");
   d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
       .check(kCount);

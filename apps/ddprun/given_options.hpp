@@ -18,6 +18,7 @@ struct GivenOptions {
   std::string nproc_per_node = "1";
   std::optional<std::string> gpus;
   bool virtual_local_rank = false;
+  std::string stdin_reader;
   std::string numa_binding;
   bool print_bindings = false;
   std::string role = "default";

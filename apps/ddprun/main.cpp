@@ -7,9 +7,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <system_error>
 #include <variant>
 
 #include "apps/ddprun/invocation.hpp"
@@ -17,6 +20,7 @@
 #include "launcher/agent.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/guardian.hpp"
+#include "launcher/limits.hpp"
 #include "launcher/program.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -60,13 +64,20 @@ int wrong_usage(const Invocation& invocation, const char* what) {
 }
 
 int run(const ddp::apps::Launch& launch) {
-  return ddp::launcher::run_guarded([&](const ddp::launcher::Guarded& guarded) {
+  using ddp::launcher::OnTerminalStop;
+  const std::vector<int>& ends_job = launch.config.stop_signals;
+  const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
+  const auto agent = [&](const ddp::launcher::Guarded& guarded) {
     try {
       return ddp::launcher::run_agent(launch.config, launch.log, guarded);
+    } catch (const std::system_error& error) {
+      const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
+      return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::process_limit_in_words() : "")).c_str());
     } catch (const std::exception& error) {
       return fail(1, error.what());
     }
-  });
+  };
+  return ddp::launcher::run_guarded(agent, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop);
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {

@@ -60,6 +60,19 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
   return count;
 }
 
+launcher::StdinReader stdin_reader(const std::string& text, const launcher::LaunchConfig& config) {
+  using Who = launcher::StdinReader::Who;
+  if (text.empty()) return {};
+  if (text == "all") return {Who::All};
+  if (text == "none") return {Who::None};
+  const int rank = parse_number(text);
+  if (rank < 0) throw UsageError("--stdin " + text + ": give a rank, all or none");
+  if (config.job.max_nodes == 1 && rank >= config.workers) {
+    throw UsageError("--stdin " + text + ": this job's ranks are 0 to " + std::to_string(config.workers - 1));
+  }
+  return {Who::Rank, rank};
+}
+
 // Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
 void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
   std::istringstream list(names);
@@ -102,6 +115,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
+  config.stdin_reader = stdin_reader(given.stdin_reader, config);
   if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
   return config;
 }

@@ -24,6 +24,10 @@ inline std::vector<std::string> ddprun(std::vector<std::string> options, const s
   return options;
 }
 
+// Of a running ddprun, which is the guardian: guardian, keeper, agent, workers are each other's children.
+inline pid_t keeper_of(const Process& job) { return only_child_of(job.pid()); }
+inline pid_t agent_of(const Process& job) { return only_child_of(keeper_of(job)); }
+
 // The same with a program of one's own.
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {
   words.insert(words.begin(), DDPRUN_BINARY);

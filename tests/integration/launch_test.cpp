@@ -101,6 +101,30 @@ TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[la
   CHECK(count(result.out, "rank 1 read ''") == 1);
 }
 
+TEST_CASE("launch: --stdin says who reads it: one rank, all, or none", "[launcher][integration]") {
+  Process::Options file;
+  file.stdin_text = "hello\n";
+  const std::vector<std::string> three_read = {"0:stdin", "1:stdin", "2:stdin"};
+  const Result one = run(ddprun({"--nproc_per_node=3", "--stdin=2"}, three_read), file);
+  CHECK(count(one.out, "rank 2 read 'hello'\n") == 1);
+  CHECK(count(one.out, "read ''") == 2);
+  CHECK(count(run(ddprun({"--nproc_per_node=3", "--stdin", "none"}, three_read), file).out, "read ''") == 3);
+
+  Process::Options by_variable = file;
+  by_variable.environment = {{"PET_STDIN", "1"}};
+  CHECK(count(run(ddprun({"--nproc_per_node=3"}, three_read), by_variable).out, "rank 1 read 'hello'") == 1);
+
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  Process job(ddprun({"--nproc_per_node=2", "--stdin=1"}, {"0:stdin", "1:say=asking", "1:stdin"}), terminal);
+  job.wait_for("asking");
+  job.type("typed\n");
+  const Result typed = job.wait();
+  CHECK(count(typed.out, "rank 1 read 'typed'") == 1);
+  CHECK(count(typed.out, "rank 0 read ''") == 1);
+  CHECK(count(run(ddprun({"--nproc_per_node=2", "--stdin=all"}, {"tty"}), terminal).out, "stdin tty") == 2);
+}
+
 TEST_CASE("launch: under a terminal, workers have one too", "[launcher][integration]") {
   Process::Options terminal;
   terminal.on_terminal = true;
@@ -240,6 +264,8 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
       {{"--ma", "2", "true"}, "could mean"},
       {{"--numa_binding", "near", "true"}, "give node, socket, exclusive or core-complex"},
       {{"--tee", "4", "true"}, "LOCAL_RANK:0-3"},
+      {{"--stdin", "some", "true"}, "give a rank, all or none"},
+      {{"--nproc_per_node=2", "--stdin=2", "true"}, "this job's ranks are 0 to 1"},
       {{"-r", "0:1,1", "true"}, "--redirects 0:1,1: give 0 "},
       {{"--master_port", "99999", "true"}, "not a port number"},
       {{"--master_addr", "8.8.8.8", "true"}, "not an address of this machine"},

@@ -71,14 +71,9 @@ TEST_CASE("logs: a redirected worker holds its file itself", "[launcher][integra
   const TemporaryFolder folder;
   Process job(ddprun({"--log-dir", folder.path(), "-r1"}, {"shout=ready", "wait"}));
   job.wait_for("ready");
-  bool found = false;
-  for (const pid_t agent : children_of(job.pid())) {
-    for (const pid_t worker : children_of(agent)) {
-      const std::string held = std::filesystem::read_symlink("/proc/" + std::to_string(worker) + "/fd/1");
-      found = found || held.find("/attempt_0/0/stdout.log") != std::string::npos;
-    }
-  }
-  CHECK(found);
+  const pid_t worker = only_child_of(agent_of(job));
+  const std::string held = std::filesystem::read_symlink("/proc/" + std::to_string(worker) + "/fd/1");
+  CHECK(count(held, "/attempt_0/0/stdout.log") == 1);
   job.signal(SIGTERM);
   job.wait();
 }

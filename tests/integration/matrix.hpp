@@ -26,12 +26,6 @@ inline bool full_matrix() { return getenv("DDPRUN_TEST_FULL_MATRIX") != nullptr;
 inline std::vector<int> worker_counts() { return full_matrix() ? std::vector<int>{1, 8} : std::vector<int>{3}; }
 inline std::string workers(int count) { return "--nproc_per_node=" + std::to_string(count); }
 
-inline pid_t agent_of(const Process& job) {
-  const auto agent = children_of(job.pid());
-  if (agent.size() != 1) throw std::runtime_error("there is no agent");
-  return agent.front();
-}
-
 // What follows each `before`, to the end of its line: "ready " -> the pids of workers.
 inline std::vector<std::string> all_after(const std::string& text, const std::string& before) {
   std::vector<std::string> found;

@@ -18,23 +18,6 @@ using namespace std::chrono_literals;
 
 // ---- Signals ----
 
-TEST_CASE("failure: a terminal that is closed ends the job and leaves nothing", "[launcher][integration][A1]") {
-  for (const int n : worker_counts()) {
-    const TemporaryFolder folder;
-    Process::Options terminal;
-    terminal.on_terminal = true;
-    Process job(ddprun({workers(n), "--shutdown-timeout=2", "--redirects=3", "--log-dir", folder.path()},
-                       {"ignore=TERM", "child", "0:escape", "beat=" + (folder / "beat")}),
-                terminal);
-    for (int rank = 0; rank < n; ++rank) {
-      wait_until([&] { return std::filesystem::exists(folder / ("beat." + std::to_string(rank))); });
-    }
-    job.hang_up();
-    CHECK(job.wait().code == 128 + SIGHUP);
-    CHECK(job.left_over().empty());
-  }
-}
-
 TEST_CASE("failure: a batch system's end, TERM to every process of the job and KILL later, leaves nothing",
           "[launcher][integration][S1]") {
   for (const int n : worker_counts()) {

@@ -387,16 +387,3 @@ TEST_CASE("failure: workers that cannot be forked end the job with the reason, a
   }
 }
 
-TEST_CASE("failure: a user who may have no more processes is told so, and no worker ran",
-          "[launcher][integration][P16]") {
-  const Words nobody = {"setpriv", "--reuid=54321", "--clear-groups", "prlimit", "--nproc=12"};
-  if (run(nobody + ddprun_raw({"--version"})).code != 0) skip("only root can become a user with a limit of his own");
-  Process job(nobody + ddprun({workers(16)}, {"say=ran", "wait"}));
-  const Result result = job.wait();
-  CAPTURE(result.err);
-  CHECK(result.code == 1);
-  CHECK(result.out.empty());
-  CHECK(count(result.err, "fork: Resource temporarily unavailable") >= 1);
-  CHECK(count(result.err, "ulimit -u") >= 1);
-  CHECK(job.left_over().empty());
-}

@@ -385,3 +385,35 @@ TEST_CASE("agent: one that leaves by itself is never idle and still there", "[la
   }
   CHECK(reports == 1);
 }
+
+TEST_CASE("agent: a suspended job's workers are stopped until it goes on, also those that start meanwhile",
+          "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(Suspend{});
+  CHECK(agent.find<SuspendWorkers>());
+  agent.step(Resume{});
+  CHECK(agent.find<ResumeWorkers>());
+
+  Fixture idle;
+  idle.step(Suspend{});
+  CHECK(idle.actions.empty());
+  idle.run(1);
+  CHECK(idle.find<SuspendWorkers>());
+}
+
+TEST_CASE("agent: workers that are to end are resumed for it, and not suspended", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(Suspend{});
+  agent.stop(1);
+  CHECK(agent.find<SignalWorkers>());
+  CHECK(agent.find<ResumeWorkers>());
+
+  Fixture stopping;
+  stopping.run(1);
+  stopping.stop(1);
+  CHECK_FALSE(stopping.find<ResumeWorkers>());
+  stopping.step(Suspend{});
+  CHECK(stopping.actions.empty());
+}

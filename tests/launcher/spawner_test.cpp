@@ -43,12 +43,14 @@ TEST_CASE("spawner: each worker leads its own session", "[launcher][integration]
   CHECK(ddp::testing::read_file(folder / "stat") == id + " " + id + " " + id + "\n");
 }
 
-TEST_CASE("spawner: a worker has the limit of open files it was given", "[launcher][integration]") {
-  WorkerCommand command = shell("test $(ulimit -Sn) = 123");
-  rlimit files = {};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
-  files.rlim_cur = 123;
-  command.open_files = files;
+TEST_CASE("spawner: a worker has the limits it was given", "[launcher][integration]") {
+  WorkerCommand command = shell("test $(ulimit -Sn) = 123 && test $(ulimit -Sp) = 1234");  // dash: -p is processes
+  Limits limits = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limits.files) == 0);
+  REQUIRE(getrlimit(RLIMIT_NPROC, &limits.processes) == 0);
+  limits.files.rlim_cur = 123;
+  limits.processes.rlim_cur = 1234;
+  command.limits = limits;
   CHECK(wait_for(spawn({command}).pids()[0]) == 0);
 }
 

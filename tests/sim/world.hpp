@@ -59,6 +59,9 @@ class World {
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
+  // Nobody suspends a job here: its workers' clocks are their own, so all that the cores could do is not to notice.
+  void carry_out(Process&, const launcher::SuspendWorkers&) {}
+  void carry_out(Process&, const launcher::ResumeWorkers&) {}
   void carry_out(Process& process, const launcher::KillDescendants& action);
   void carry_out(Process& process, const launcher::ClearDescendants& action);
   void carry_out(Process& process, const launcher::Report& action);

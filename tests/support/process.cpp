@@ -41,12 +41,6 @@ std::vector<pid_t> all_pids() {
   return pids;
 }
 
-char state_of(pid_t pid) {
-  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = stat.rfind(')');
-  return name_end == std::string::npos ? 'X' : stat[name_end + 2];
-}
-
 }  // namespace
 
 Process::Process(const std::vector<std::string>& command, const Options& options)
@@ -58,8 +52,14 @@ Process::Process(const std::vector<std::string>& command, const Options& options
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  // A signal may come at once, and until the program runs the child is this one, with Catch's handlers.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_ = options.on_terminal ? forkpty(&out_fd_, nullptr, nullptr, nullptr) : fork();
   if (pid_ == 0) {
+    for (const int caught : {SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGFPE, SIGILL}) ::signal(caught, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
     if (!options.on_terminal) {
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
@@ -74,6 +74,7 @@ Process::Process(const std::vector<std::string>& command, const Options& options
     execvp(argv[0], argv.data());
     _exit(99);
   }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   close(in[0]);
   close(out[1]);
   close(err[1]);
@@ -106,6 +107,8 @@ void Process::signal(int number) const { kill(pid_, number); }
 void Process::type(const std::string& keys) {
   if (write(out_fd_, keys.data(), keys.size()) < 0) throw std::runtime_error("the terminal is gone");
 }
+
+pid_t Process::foreground() const { return tcgetpgrp(out_fd_); }
 
 void Process::hang_up() { close(std::exchange(out_fd_, -1)); }
 
@@ -168,8 +171,9 @@ std::vector<pid_t> Process::left_over() const {
 }
 
 bool Process::all_gone() const {
+  constexpr int kLooks = 8;  // one that forks and ends all the time can slip through one look
   const auto deadline = Clock::now() + deadline_;
-  while (!left_over().empty()) {
+  for (int none = 0; none < kLooks; none = left_over().empty() ? none + 1 : 0) {
     if (Clock::now() > deadline) return false;
     std::this_thread::yield();
   }
@@ -180,6 +184,12 @@ Result run(const std::vector<std::string>& command, const Process::Options& opti
   return Process(command, options).wait();
 }
 
+char state_of(pid_t pid) {
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = stat.rfind(')');
+  return name_end == std::string::npos ? 'X' : stat[name_end + 2];
+}
+
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
   const std::string id = std::to_string(pid);
@@ -188,6 +198,12 @@ std::vector<pid_t> children_of(pid_t pid) {
     for (pid_t child; list >> child;) children.push_back(child);
   }
   return children;
+}
+
+pid_t only_child_of(pid_t pid) {
+  const std::vector<pid_t> children = children_of(pid);
+  if (children.size() != 1) throw std::runtime_error(std::to_string(children.size()) + " children, not one");
+  return children.front();
 }
 
 int count(const std::string& in, const std::string& text) {

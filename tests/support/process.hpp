@@ -42,6 +42,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
   void type(const std::string& keys);  // on its terminal
+  pid_t foreground() const;            // the process group that these keys go to
   void hang_up();                      // its terminal is closed
 
   // Reads until `text` was seen `times` times on stdout (or stderr); throws with all output if it does not come.
@@ -70,7 +71,11 @@ class Process {
 // wait() of a process.
 Result run(const std::vector<std::string>& command, const Process::Options& options = {});
 
+// As in /proc/<pid>/stat: 'R'uns, 'S'leeps, s'T'opped, 'Z'ombie, ...; 'X' if there is none.
+char state_of(pid_t pid);
+
 std::vector<pid_t> children_of(pid_t pid);
+pid_t only_child_of(pid_t pid);  // throws if it has none, or more
 
 // How often `text` occurs.
 int count(const std::string& in, const std::string& text);

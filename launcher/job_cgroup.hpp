@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The job's control group (cgroup v2), where ddprun may make one: a folder below its own, with one in it for each
+// worker.
+//
+//     <the cgroup ddprun is in>/ddprun-<pid>-<random>/0, 1, 2, ...      workers by local rank; ddprun itself stays
+//     outside
+//
+// Nobody leaves a control group by double-forking, and the kernel kills all of one at once, which a process that forks
+// without end cannot outrun. So it is used beside the subreapers (process_tree.hpp), which need no permission and work
+// everywhere; every call here does nothing if there is none. A value: guardian, keeper and agent each have it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+
+namespace ddp::launcher {
+
+class JobCgroup {
+ public:
+  // Decides where, below this process's own, and makes nothing: so whoever is to clean up knows it before it is there.
+  static JobCgroup choose();
+  // Makes it. Without permission, without Linux 5.7, or with DDPRUN_CGROUP=off there is none.
+  void make();
+
+  // Where it is, or why there is none.
+  const std::string& in_words() const { return words_; }
+
+  // The folder of a worker, open, for fork_into: close it. -1: there is none.
+  int open_worker(int round, int local_rank) const;
+  // SIGKILL for all that is in it, wherever that has gone. Nobody can be born into it any more.
+  void kill_worker(int round, int local_rank) const;
+  // Its folder, once nobody is in it.
+  void remove_worker(int round, int local_rank) const;
+  void kill() const;
+  // Kills, waits until nobody is left (at most `deadline`), removes the folders.
+  void remove(std::chrono::milliseconds deadline) const;
+
+ private:
+  std::string of_worker(int round, int local_rank) const {
+    return path_ + "/" + std::to_string(round) + "." + std::to_string(local_rank);
+  }
+
+  void none(const std::string& why);
+
+  std::string path_;  // empty: there is none
+  std::string words_;
+  bool may_kill_at_once_ = true;
+};
+
+// fork(), with the child in this control group from its first moment (clone3, Linux 5.7: to be moved costs 10 ms);
+// where that cannot be, it is where its parent is. The child may neither allocate nor lock before it executes a
+// program.
+pid_t fork_into(int cgroup_fd);
+
+}  // namespace ddp::launcher

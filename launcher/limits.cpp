@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/limits.hpp"
+
+#include <filesystem>
+#include <iterator>
+
+#include "rendezvous/error.hpp"
+#include "rendezvous/file_limit.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr rlim_t kOwnFiles = 24;  // loops, sockets, pipes between ddprun's own processes
+constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
+
+}  // namespace
+
+Limits raise_limits() {
+  Limits inherited = {rendezvous::raise_file_limit(), {}};
+  getrlimit(RLIMIT_NPROC, &inherited.processes);
+  const rlimit raised = {inherited.processes.rlim_max, inherited.processes.rlim_max};
+  setrlimit(RLIMIT_NPROC, &raised);
+  return inherited;
+}
+
+void check_file_limit(int workers, bool have_log_files) {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::error_code ignored;
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
+  const rlim_t each = kFilesOfWorker + (have_log_files ? kLogFilesOfWorker : 0);
+  const rlim_t needed = static_cast<rlim_t>(open) + kOwnFiles + static_cast<rlim_t>(workers) * each;
+  if (needed <= limit.rlim_cur) return;
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
+                              " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +
+                              ": raise the hard limit (ulimit -n as root, LimitNOFILE= of a service, --ulimit nofile= "
+                              "of a container) or start fewer workers");
+}
+
+std::string process_limit_in_words() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NPROC, &limit);
+  const std::string number = limit.rlim_cur == RLIM_INFINITY ? "any number of" : std::to_string(limit.rlim_cur);
+  return "this user may have " + number + " processes and threads (ulimit -u)";
+}
+
+}  // namespace ddp::launcher
