@@ -83,6 +83,7 @@ std::vector<std::string> folders_of(const std::string& path) {
 }
 
 void remove_folders(const std::string& path) {
+  if (rmdir(path.c_str()) == 0) return;  // as a rule there is nothing below it
   for (const std::string& folder : folders_of(path)) rmdir(folder.c_str());
 }
 

@@ -83,7 +83,8 @@ class MemoryLimit {
 
 }  // namespace
 
-TEST_CASE("limits: too few open files refuse the start with the figure that is enough", "[launcher][integration][P16][A5]") {
+TEST_CASE("limits: too few open files refuse the start with the figure that is enough",
+          "[launcher][integration][P16][A5]") {
   for (const Words& logs : {Words{}, Words{"--tee=3"}}) {
     const TemporaryFolder folder;
     const Words options = Words{"--nproc_per_node=16", "--log-dir", folder.path()} + logs;

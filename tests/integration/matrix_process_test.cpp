@@ -386,4 +386,3 @@ TEST_CASE("failure: workers that cannot be forked end the job with the reason, a
     CHECK(job.left_over().empty());
   }
 }
-
