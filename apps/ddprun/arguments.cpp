@@ -92,7 +92,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       option = &find_letter(word, known);
       if (word.size() > 2) {
         if (option->takes == Takes::Nothing) fail_unknown(word, word.substr(1), known);
-        value = word.substr(2);  // -t3
+        value = word.substr(word[2] == '=' ? 3 : 2);  // -t3, -t=3
       }
     }
     if (option->takes == Takes::Value && !value) {

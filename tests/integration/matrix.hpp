@@ -84,7 +84,7 @@ inline Process::Options with_fake_libc(const std::string& name, const std::strin
   skip("a sanitizer wants to be the first library");
 #endif
   Process::Options options;
-  options.environment = {{"LD_PRELOAD", FAKE_LIBC}, {name, value}};
+  options.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"DDPRUN_CGROUP", "off"}, {name, value}};
   return options;
 }
 

@@ -238,13 +238,13 @@ TEST_CASE("failure: where pids come round every moment, only the job's processes
 
 TEST_CASE("failure: a worker that is dead before the agent has its pid is a failure like another",
           "[launcher][integration][P19]") {
-  for (const char* which : {"2:die", "3:die", "4:die"}) {  // 1 is the agent
+  for (const char* which : {"3:die", "4:die", "5:die"}) {  // the first two are the keeper and the agent
     CAPTURE(which);
     Process job(ddprun({workers(3), "--max-restarts=1"}, {"say=ran", "env=TORCHELASTIC_RESTART_COUNT"}),
                 with_fake_libc("FAKE_LIBC_FORK", which));
     const Result result = job.wait();
     CHECK(result.code == 0);
-    CHECK(count(result.err, "restart 1 of 1: rank " + std::to_string(which[0] - '2') + " ") == 1);
+    CHECK(count(result.err, "restart 1 of 1: rank " + std::to_string(which[0] - '3') + " ") == 1);
     CHECK(count(result.out, "[TORCHELASTIC_RESTART_COUNT=1]") == 3);
     CHECK(job.left_over().empty());
   }
@@ -377,7 +377,7 @@ TEST_CASE("failure: workers that cannot be forked end the job with the reason, a
           "[launcher][integration][P16]") {
   for (const int n : {1, 8}) {
     Process job(ddprun({workers(n)}, {"say=ran", "wait"}),
-                with_fake_libc("FAKE_LIBC_FORK", std::to_string(n + 1) + ":fail"));
+                with_fake_libc("FAKE_LIBC_FORK", std::to_string(n + 2) + ":fail"));
     const Result result = job.wait();
     CAPTURE(result.err);
     CHECK(result.code == 1);

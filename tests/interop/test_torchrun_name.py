@@ -28,7 +28,7 @@ LAUNCHERS = {
 }
 SCRIPTS = {
     "show.py": "import json, os, sys\n"
-               "print(json.dumps([os.environ['LOCAL_RANK'], __name__, *sys.argv]))\n",
+               "sys.stdout.write(json.dumps([os.environ['LOCAL_RANK'], __name__, *sys.argv]) + '\\n')\n",
     "exit.py": "import os, signal, sys\n"
                "sys.exit(int(sys.argv[1])) if os.environ['RANK'] == '0' else signal.pause()\n",
     "die.py": "import os, sys\nos.kill(os.getpid(), int(sys.argv[1]))\n",
@@ -140,7 +140,7 @@ EACH = 1 if os.environ.get("DDPRUN_TEST_FULL_INTEROP") else 3
 for options, environment in [
     (["show.py", "a", "--nproc-per-node", "9", "--", "$local_rank", "${local_rank}x", "$$", "$other"], {}),
     ([*NPROC2, "--", "show.py", "a"], {}),
-    (["--nproc-per", "2", "--redirect=0", "-t0", "--rdzv-e", "127.0.0.1:0", "--rdzv-b=c10d", "show.py"], {}),
+    (["--nproc-per", "2", "-r=0", "-t0", "--rdzv-e", "127.0.0.1:0", "--rdzv-b=c10d", "show.py"], {}),
     (["--nproc_per_node", "2", "--max_restarts=1", "--role", "", "--rdzv-id=", "show.py"], {}),
     (["-m", "--", "show", "a"], {}),
     (["--no-python", "echo", "a", "$local_rank"], {}),

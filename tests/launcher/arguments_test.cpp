@@ -78,6 +78,7 @@ TEST_CASE("arguments: a value that may be left out is never the next word", "[ap
 
 TEST_CASE("arguments: short options take their value attached or after", "[apps][unit]") {
   CHECK(split_arguments({"-t3"}, kKnown).options == Words{"--tee=3"});
+  CHECK(split_arguments({"-t=3"}, kKnown).options == Words{"--tee=3"});
   CHECK(split_arguments({"-t", "3"}, kKnown).options == Words{"--tee=3"});
 }
 
