@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define DDP_BACKEND_ABI_VERSION 1
+#define DDP_BACKEND_ABI_VERSION 2
 
 typedef enum ddp_backend_status {
   DDP_BACKEND_OK = 0,
@@ -70,14 +70,32 @@ typedef struct ddp_backend_table {
    */
   void (*group_abort)(ddp_backend_group*);
 
-  /* Collectives on host memory. tag: equal on all ranks, distinct among operations in flight. data is replaced by the
-   * result. all_gather: output holds size * count elements, rank r's contribution at r * count. */
+  /* Collectives on host memory. tag: equal on all ranks, distinct among operations in flight. What a backend cannot do
+   * is NULL here, or DDP_BACKEND_UNSUPPORTED for a type or a reduction.
+   *
+   * all_reduce, broadcast: data is replaced by the result. reduce: so is root's, the others' is used up. all_gather,
+   * gather: output (gather: root's only) holds size * count elements, rank r's contribution at r * count. scatter:
+   * root's input is so laid out. reduce_scatter: so is every input; output has the count elements of this rank.
+   * all_to_all: input_counts[r] elements go to rank r, output_counts[r] come from it, laid out in the order of ranks;
+   * the counts of sender and receiver must agree. */
   ddp_backend_status (*all_reduce)(ddp_backend_group*, void* data, size_t count, ddp_backend_dtype,
                                    ddp_backend_reduce_op, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  ddp_backend_status (*reduce)(ddp_backend_group*, void* data, size_t count, ddp_backend_dtype, ddp_backend_reduce_op,
+                               int32_t root, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
   ddp_backend_status (*broadcast)(ddp_backend_group*, void* data, size_t count, ddp_backend_dtype, int32_t root,
                                   uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
   ddp_backend_status (*all_gather)(ddp_backend_group*, const void* input, void* output, size_t count, ddp_backend_dtype,
                                    uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  ddp_backend_status (*gather)(ddp_backend_group*, const void* input, void* output, size_t count, ddp_backend_dtype,
+                               int32_t root, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  ddp_backend_status (*scatter)(ddp_backend_group*, const void* input, void* output, size_t count, ddp_backend_dtype,
+                                int32_t root, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  ddp_backend_status (*reduce_scatter)(ddp_backend_group*, const void* input, void* output, size_t count,
+                                       ddp_backend_dtype, ddp_backend_reduce_op, uint32_t tag, int64_t timeout_ms,
+                                       ddp_backend_error*);
+  ddp_backend_status (*all_to_all)(ddp_backend_group*, const void* input, const size_t* input_counts, void* output,
+                                   const size_t* output_counts, ddp_backend_dtype, uint32_t tag, int64_t timeout_ms,
+                                   ddp_backend_error*);
   ddp_backend_status (*barrier)(ddp_backend_group*, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
 } ddp_backend_table;
 

@@ -7,13 +7,18 @@
 //    every connection of its context, and that does: see group_abort.
 //  * Timeouts are per internal wait, not end to end: libddp aborts the group when a deadline passes.
 //  * An allreduce of 0 elements or with the wrong size trips an assertion: libddp does not let those through.
+//  * There is no reduce_scatter: see there.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/common/error.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <atomic>
@@ -42,8 +47,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// No collective of Gloo uses a slot with this first byte, so nobody ever sends to it.
+// Messages go by slots: 8 bits for the kind of operation, 32 for the tag, 8 within the operation. Gloo's own kinds are
+// small numbers. Nobody ever sends to the first of these.
 constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
+constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0x41} << 56;
 
 void set_text(ddp_backend_error* error, const std::string& text) {
   if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
@@ -174,29 +181,48 @@ void group_abort(ddp_backend_group* group) {
   }
 }
 
+using ddp::collectives::element_size;
+using ddp::collectives::reduce_function;
+using ddp::collectives::ReduceFunction;
+
+// nullptr, and a text, if there is none.
+ReduceFunction find_reduction(ddp_backend_dtype dtype, ddp_backend_reduce_op op, ddp_backend_error* error) {
+  const ReduceFunction reduce = reduce_function(dtype, op);
+  if (reduce == nullptr) set_text(error, "the gloo backend has no such reduction for this type");
+  return reduce;
+}
+
+// Gloo takes the element type from a template argument, for its size only.
+template <typename Options>
+void set_output(Options& options, void* data, std::size_t count, ddp_backend_dtype dtype) {
+  switch (element_size(dtype)) {
+    case 1:
+      options.setOutput(static_cast<std::uint8_t*>(data), count);
+      break;
+    case 2:
+      options.setOutput(static_cast<std::uint16_t*>(data), count);
+      break;
+    case 4:
+      options.setOutput(static_cast<std::uint32_t*>(data), count);
+      break;
+    default:
+      options.setOutput(static_cast<std::uint64_t*>(data), count);
+      break;
+  }
+}
+
+// Gloo only reads from inputs, but its buffers are not const.
+std::uint8_t* bytes_of(const void* input) { return static_cast<std::uint8_t*>(const_cast<void*>(input)); }
+
 ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
                               ddp_backend_reduce_op op, std::uint32_t tag, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
-  const ddp::collectives::ReduceFunction reduce = ddp::collectives::reduce_function(dtype, op);
-  if (reduce == nullptr) {
-    set_text(error, "the gloo backend has no such reduction for this type");
-    return DDP_BACKEND_UNSUPPORTED;
-  }
+  const ReduceFunction reduce = find_reduction(dtype, op, error);
+  if (reduce == nullptr) return DDP_BACKEND_UNSUPPORTED;
   if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
   return guarded(group, error, [&] {
     gloo::AllreduceOptions options(group->context);
-    // Gloo takes the element type from the template argument, for its size only.
-    switch (ddp::collectives::element_size(dtype)) {
-      case 1:
-        options.setOutput(static_cast<std::uint8_t*>(data), count);
-        break;
-      case 4:
-        options.setOutput(static_cast<std::uint32_t*>(data), count);
-        break;
-      default:
-        options.setOutput(static_cast<std::uint64_t*>(data), count);
-        break;
-    }
+    set_output(options, data, count, dtype);
     options.setReduceFunction(reduce);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setTag(tag);
@@ -205,12 +231,29 @@ ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t 
   });
 }
 
+ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                          ddp_backend_reduce_op op, std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms,
+                          ddp_backend_error* error) {
+  const ReduceFunction reduction = find_reduction(dtype, op, error);
+  if (reduction == nullptr) return DDP_BACKEND_UNSUPPORTED;
+  if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
+  return guarded(group, error, [&] {
+    gloo::ReduceOptions options(group->context);
+    set_output(options, data, count, dtype);
+    options.setReduceFunction(reduction);
+    options.setRoot(root);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::reduce(options);
+  });
+}
+
 ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
                              std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms, ddp_backend_error* error) {
   if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
   return guarded(group, error, [&] {
     gloo::BroadcastOptions options(group->context);
-    options.setOutput(static_cast<std::uint8_t*>(data), count * ddp::collectives::element_size(dtype));
+    options.setOutput(static_cast<std::uint8_t*>(data), count * element_size(dtype));
     options.setRoot(root);
     options.setTag(tag);
     options.setTimeout(milliseconds(timeout_ms));
@@ -221,7 +264,7 @@ ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t c
 ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
                               ddp_backend_dtype dtype, std::uint32_t tag, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
-  const std::size_t bytes = count * ddp::collectives::element_size(dtype);
+  const std::size_t bytes = count * element_size(dtype);
   if (bytes == 0) return DDP_BACKEND_OK;
   if (group->size == 1) {
     std::memmove(output, input, bytes);
@@ -229,12 +272,130 @@ ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void*
   }
   return guarded(group, error, [&] {
     gloo::AllgatherOptions options(group->context);
-    // Gloo only reads from the input, but its buffers are not const.
-    options.setInput(static_cast<std::uint8_t*>(const_cast<void*>(input)), bytes);
+    options.setInput(bytes_of(input), bytes);
     options.setOutput(static_cast<std::uint8_t*>(output), bytes * static_cast<std::size_t>(group->size));
     options.setTag(tag);
     options.setTimeout(milliseconds(timeout_ms));
     gloo::allgather(options);
+  });
+}
+
+ddp_backend_status gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                          ddp_backend_dtype dtype, std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms,
+                          ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  if (bytes == 0) return DDP_BACKEND_OK;
+  if (group->size == 1) {
+    std::memmove(output, input, bytes);
+    return DDP_BACKEND_OK;
+  }
+  return guarded(group, error, [&] {
+    gloo::GatherOptions options(group->context);
+    options.setInput(bytes_of(input), bytes);
+    if (group->rank == root) {
+      options.setOutput(static_cast<std::uint8_t*>(output), bytes * static_cast<std::size_t>(group->size));
+    }
+    options.setRoot(root);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::gather(options);
+  });
+}
+
+ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                           ddp_backend_dtype dtype, std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms,
+                           ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  if (bytes == 0) return DDP_BACKEND_OK;
+  if (group->size == 1) {
+    std::memmove(output, input, bytes);
+    return DDP_BACKEND_OK;
+  }
+  return guarded(group, error, [&] {
+    gloo::ScatterOptions options(group->context);
+    if (group->rank == root) {
+      std::vector<std::uint8_t*> parts;
+      for (int rank = 0; rank < group->size; ++rank) {
+        parts.push_back(bytes_of(input) + bytes * static_cast<std::size_t>(rank));
+      }
+      options.setInputs(parts, bytes);
+    }
+    options.setOutput(static_cast<std::uint8_t*>(output), bytes);
+    options.setRoot(root);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::scatter(options);
+  });
+}
+
+// A ring. What becomes rank r's part starts at rank r + 1 and comes by all the others; each adds its own to it:
+//
+//     part 2 of three ranks:   0: input -> 1: + input -> 2: + input = output
+//
+// So the order of a sum depends on the part and the number of ranks only.
+void ring_reduce_scatter(ddp_backend_group* group, const std::uint8_t* input, std::uint8_t* output, std::size_t count,
+                         std::size_t bytes, ReduceFunction reduce, std::uint64_t slot, milliseconds timeout) {
+  const int size = group->size;
+  const int right = (group->rank + 1) % size;
+  const int left = (group->rank + size - 1) % size;
+  const auto own_part = [&](int step) {
+    return input + bytes * static_cast<std::size_t>((group->rank + 2 * size - 1 - step) % size);
+  };
+  std::vector<std::uint8_t> memory(2 * bytes);
+  std::uint8_t* to_send = memory.data();
+  std::uint8_t* received = memory.data() + bytes;
+  std::memcpy(to_send, own_part(0), bytes);
+  for (int step = 1; step < size; ++step) {
+    const auto out = group->context->createUnboundBuffer(to_send, bytes);
+    const auto in = group->context->createUnboundBuffer(received, bytes);
+    in->recv(left, slot);
+    out->send(right, slot);
+    in->waitRecv(timeout);
+    reduce(received, received, own_part(step), count);
+    out->waitSend(timeout);
+    std::swap(to_send, received);
+  }
+  std::memcpy(output, to_send, bytes);
+}
+
+ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                                  ddp_backend_dtype dtype, ddp_backend_reduce_op op, std::uint32_t tag,
+                                  std::int64_t timeout_ms, ddp_backend_error* error) {
+  const ReduceFunction reduction = find_reduction(dtype, op, error);
+  if (reduction == nullptr) return DDP_BACKEND_UNSUPPORTED;
+  const std::size_t bytes = count * element_size(dtype);
+  if (bytes == 0) return DDP_BACKEND_OK;
+  if (group->size == 1) {
+    std::memmove(output, input, bytes);
+    return DDP_BACKEND_OK;
+  }
+  return guarded(group, error, [&] {
+    ring_reduce_scatter(group, bytes_of(input), static_cast<std::uint8_t*>(output), count, bytes, reduction,
+                        kReduceScatterSlot | std::uint64_t{tag} << 8, milliseconds(timeout_ms));
+  });
+}
+
+ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
+                              void* output, const std::size_t* output_counts, ddp_backend_dtype dtype,
+                              std::uint32_t tag, std::int64_t timeout_ms, ddp_backend_error* error) {
+  const auto in_bytes = [&](const std::size_t* counts) {
+    std::vector<std::int64_t> bytes;
+    for (int rank = 0; rank < group->size; ++rank) {
+      bytes.push_back(static_cast<std::int64_t>(counts[rank] * element_size(dtype)));
+    }
+    return bytes;
+  };
+  if (group->size == 1) {
+    std::memmove(output, input, input_counts[0] * element_size(dtype));
+    return DDP_BACKEND_OK;
+  }
+  return guarded(group, error, [&] {
+    gloo::AlltoallvOptions options(group->context);
+    options.setInput(bytes_of(input), in_bytes(input_counts));
+    options.setOutput(static_cast<std::uint8_t*>(output), in_bytes(output_counts));
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    gloo::alltoallv(options);
   });
 }
 
@@ -249,16 +410,23 @@ ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t tag, std::int
   });
 }
 
-constexpr ddp_backend_table kTable = {DDP_BACKEND_ABI_VERSION,
-                                      sizeof(ddp_backend_table),
-                                      "gloo",
-                                      &group_create,
-                                      &group_destroy,
-                                      &group_abort,
-                                      &all_reduce,
-                                      &broadcast,
-                                      &all_gather,
-                                      &barrier};
+constexpr ddp_backend_table kTable = {
+    .abi_version = DDP_BACKEND_ABI_VERSION,
+    .struct_size = sizeof(ddp_backend_table),
+    .name = "gloo",
+    .group_create = &group_create,
+    .group_destroy = &group_destroy,
+    .group_abort = &group_abort,
+    .all_reduce = &all_reduce,
+    .reduce = &reduce,
+    .broadcast = &broadcast,
+    .all_gather = &all_gather,
+    .gather = &gather,
+    .scatter = &scatter,
+    .reduce_scatter = &reduce_scatter,
+    .all_to_all = &all_to_all,
+    .barrier = &barrier,
+};
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Element-wise reductions, out[i] = a[i] op b[i], for every (type, operation) the backend table names. out may be a.
-// Plain loops for the compiler to vectorise.
+// Element-wise reductions, out[i] = a[i] op b[i]. out may be a. Plain loops for the compiler to vectorise. There are
+// none of 16-bit floating point, which libddp widens first, and none for averages and weighted sums, which it scales.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "collectives/backend.h"
+#include "collectives/element_types.hpp"
 
 namespace ddp::collectives {
 
@@ -16,14 +17,15 @@ using ReduceFunction = void (*)(void* out, const void* a, const void* b, std::si
 
 namespace kernels {
 
-// Signed overflow is undefined in C++ but wraps in every framework: compute in the unsigned type of the same width.
+// Signed overflow is undefined in C++ but wraps in every framework: compute in an unsigned type, of at least 32 bits,
+// since a narrower one would become a signed int.
 template <typename T, bool = std::is_integral_v<T>>
 struct Arithmetic {
   using type = T;
 };
 template <typename T>
 struct Arithmetic<T, true> {
-  using type = std::make_unsigned_t<T>;
+  using type = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
 };
 
 struct Sum {
@@ -53,6 +55,25 @@ struct Max {
   }
 };
 
+struct And {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Or {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct ExclusiveOr {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
 template <typename T, typename Op>
 void reduce(void* out, const void* a, const void* b, std::size_t count) {
   T* to = static_cast<T*>(out);
@@ -61,6 +82,7 @@ void reduce(void* out, const void* a, const void* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] = Op::apply(left[i], right[i]);
 }
 
+// The numbers are ddp_reduce_op's.
 template <typename T>
 ReduceFunction of_type(ddp_backend_reduce_op op) {
   switch (op) {
@@ -73,33 +95,46 @@ ReduceFunction of_type(ddp_backend_reduce_op op) {
     case 4:
       return &reduce<T, Max>;
     default:
-      return nullptr;  // 1, the average, is made from a sum by libddp
+      break;
   }
+  if constexpr (std::is_integral_v<T>) {
+    if (op == 5) return &reduce<T, And>;
+    if (op == 6) return &reduce<T, Or>;
+    if (op == 7) return &reduce<T, ExclusiveOr>;
+  }
+  return nullptr;
 }
 
 }  // namespace kernels
 
-// nullptr if there is no such reduction. The numbers are ddp_dtype's and ddp_reduce_op's.
+// nullptr if there is no such reduction.
 inline ReduceFunction reduce_function(ddp_backend_dtype dtype, ddp_backend_reduce_op op) {
-  switch (dtype) {
-    case 0:
+  switch (static_cast<ElementType>(dtype)) {
+    case ElementType::Float32:
       return kernels::of_type<float>(op);
-    case 1:
+    case ElementType::Float64:
       return kernels::of_type<double>(op);
-    case 2:
+    case ElementType::Int8:
+      return kernels::of_type<std::int8_t>(op);
+    case ElementType::Int16:
+      return kernels::of_type<std::int16_t>(op);
+    case ElementType::Int32:
       return kernels::of_type<std::int32_t>(op);
-    case 3:
+    case ElementType::Int64:
       return kernels::of_type<std::int64_t>(op);
-    case 4:
+    case ElementType::UInt8:
       return kernels::of_type<std::uint8_t>(op);
-    default:
-      return nullptr;
+    case ElementType::UInt16:
+      return kernels::of_type<std::uint16_t>(op);
+    case ElementType::UInt32:
+      return kernels::of_type<std::uint32_t>(op);
+    case ElementType::UInt64:
+      return kernels::of_type<std::uint64_t>(op);
+    case ElementType::Float16:
+    case ElementType::BFloat16:
+      break;
   }
-}
-
-inline std::size_t element_size(ddp_backend_dtype dtype) {
-  constexpr std::size_t kSizes[] = {4, 8, 4, 8, 1};
-  return dtype >= 0 && dtype < 5 ? kSizes[dtype] : 0;
+  return nullptr;
 }
 
 }  // namespace ddp::collectives

@@ -99,36 +99,101 @@ int32_t ddp_group_rank(const ddp_group* group) { return of(group)->rank(); }
 int32_t ddp_group_size(const ddp_group* group) { return of(group)->size(); }
 const char* ddp_group_name(const ddp_group* group) { return of(group)->name().c_str(); }
 
-ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, op); });
+ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, reduction); });
+}
+
+ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root, int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_reduce(buffer, reduction, root, g.place()); });
 }
 
 ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.size()); });
+  return run(group, timeout_ms, [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.place()); });
 }
 
 ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms) {
   return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.size()); });
+             [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.place()); });
+}
+
+ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_gather(input, output, root, g.place()); });
+}
+
+ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_scatter(input, output, root, g.place()); });
+}
+
+ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
+                              int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_reduce_scatter(input, output, reduction, g.place()); });
+}
+
+ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
+                          const size_t* output_counts, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup& g) {
+    return ddp::runtime::make_all_to_all(input, input_counts, output, output_counts, g.place());
+  });
 }
 
 ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms) {
   return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
 }
 
-ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, op); });
+ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms,
+                                ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, reduction); });
+}
+
+ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                            int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_reduce(buffer, reduction, root, g.place()); });
 }
 
 ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms, ddp_work* work) {
   return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.size()); });
+               [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.place()); });
 }
 
 ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
                                 ddp_work* work) {
   return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.size()); });
+               [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.place()); });
+}
+
+ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms,
+                            ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_gather(input, output, root, g.place()); });
+}
+
+ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms,
+                             ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_scatter(input, output, root, g.place()); });
+}
+
+ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
+                                    int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_reduce_scatter(input, output, reduction, g.place()); });
+}
+
+ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
+                                const size_t* output_counts, int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work, [&](ProcessGroup& g) {
+    return ddp::runtime::make_all_to_all(input, input_counts, output, output_counts, g.place());
+  });
+}
+
+ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work) {
+  return issue(group, timeout_ms, work, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
 }
 
 ddp_status ddp_work_wait(ddp_work work) {

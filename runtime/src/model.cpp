@@ -41,7 +41,7 @@ template <typename T>
 std::vector<T> gather(ProcessGroup& group, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(group.size()));
   T copy = mine;
-  group.run(make_all_gather(bytes_of(&copy, sizeof(T)), bytes_of(all.data(), all.size() * sizeof(T)), group.size()),
+  group.run(make_all_gather(bytes_of(&copy, sizeof(T)), bytes_of(all.data(), all.size() * sizeof(T)), group.place()),
             kGroupsOwnTimeout);
   return all;
 }
@@ -84,8 +84,9 @@ std::vector<Model::Parameter> Model::checked(const ddp_parameter* parameters, st
     const std::string name = p.name != nullptr ? p.name : "";
     check_buffer(numbered(i, name).c_str(), p.value, p.count, p.dtype, p.device);
     if (p.dtype != DDP_FLOAT32 && p.dtype != DDP_FLOAT64) {
-      throw Error(ErrorCode::InvalidArgument, numbered(i, name) + " is " + dtype_name(p.dtype) +
-                                                  ": only gradients of floating-point parameters can be averaged");
+      throw Error(ErrorCode::InvalidArgument,
+                  numbered(i, name) + " is " + dtype_name(p.dtype) +
+                      ": only float32 and float64 parameters have gradients that this version averages");
     }
     result.push_back({p.value, p.grad, p.count, p.dtype, name, nullptr});
   }
@@ -128,7 +129,7 @@ void Model::compare_across_ranks() {
   std::vector<Shape> shapes;
   for (const Parameter& p : parameters_) shapes.push_back({static_cast<std::int64_t>(p.count), p.dtype});
   std::vector<Shape> reference = shapes;
-  group_.run(make_broadcast(bytes_of(reference.data(), reference.size() * sizeof(Shape)), 0, group_.size()),
+  group_.run(make_broadcast(bytes_of(reference.data(), reference.size() * sizeof(Shape)), 0, group_.place()),
              kGroupsOwnTimeout);
   Difference mine;
   for (std::size_t i = 0; i < shapes.size() && mine.index < 0; ++i) {
@@ -154,7 +155,7 @@ void Model::broadcast_values() {
   std::vector<std::byte> packed;
   std::vector<Parameter*> members;
   const auto send = [&](void* data, std::size_t size) {
-    group_.run(make_broadcast(bytes_of(data, size), 0, group_.size()), kGroupsOwnTimeout);
+    group_.run(make_broadcast(bytes_of(data, size), 0, group_.place()), kGroupsOwnTimeout);
   };
   const auto send_packed = [&] {
     std::size_t size = 0;
@@ -200,14 +201,14 @@ void Model::mark_ready(std::size_t i) {
   if (!core_.mark_ready(i, to_launch_)) return;
   const Parameter& p = parameters_[i];
   const void* from = p.grad != nullptr ? p.grad : p.in_bucket;
-  scale(p.in_bucket, from, p.count, p.dtype, group_.size());
+  scale(p.in_bucket, from, p.count, p.dtype, share_of(group_.size(), p.dtype));
   for (const std::size_t bucket : to_launch_) launch(bucket);
 }
 
 void Model::launch(std::size_t b) {
   Bucket& bucket = buckets_[b];
   const ddp_buffer buffer = {bucket.memory.data(), bucket.count, bucket.dtype, {DDP_CPU, 0}};
-  Operation operation = make_all_reduce(buffer, DDP_SUM);
+  Operation operation = make_all_reduce(buffer, {DDP_SUM, 1});
   operation.checked = false;  // all ranks have the same plan: compare_across_ranks()
   in_flight_.push_back(group_.issue(operation, kGroupsOwnTimeout));
 }

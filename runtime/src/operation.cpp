@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 
+#include "collectives/element_types.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::runtime {
@@ -13,15 +15,8 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-struct DtypeFacts {
-  const char* name;
-  std::size_t size;
-};
-constexpr std::array<DtypeFacts, 5> kDtypes = {
-    {{"float32", 4}, {"float64", 8}, {"int32", 4}, {"int64", 8}, {"uint8", 1}}};
-constexpr std::array<const char*, 5> kReduceOps = {"sum", "average", "product", "min", "max"};
-
-bool known(std::int32_t dtype) { return dtype >= 0 && static_cast<std::size_t>(dtype) < kDtypes.size(); }
+constexpr std::array<const char*, 9> kReduceOps = {"sum", "average", "product", "min",         "max",
+                                                   "and", "or",      "xor",     "weighted sum"};
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
@@ -35,8 +30,7 @@ std::string rank_list(const std::vector<std::size_t>& ranks) {
 }
 
 template <typename T>
-void scale_elements(void* to, const void* from, std::size_t count, int size) {
-  const T factor = T(1) / static_cast<T>(size);
+void scale_elements(void* to, const void* from, std::size_t count, T factor) {
   T* out = static_cast<T*>(to);
   const T* in = static_cast<const T*>(from);
   for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * factor;
@@ -44,29 +38,47 @@ void scale_elements(void* to, const void* from, std::size_t count, int size) {
 
 }  // namespace
 
-std::size_t dtype_size(std::int32_t dtype) { return known(dtype) ? kDtypes[static_cast<std::size_t>(dtype)].size : 0; }
+std::size_t dtype_size(std::int32_t dtype) { return collectives::element_size(dtype); }
 const char* dtype_name(std::int32_t dtype) {
-  return known(dtype) ? kDtypes[static_cast<std::size_t>(dtype)].name : "unknown type";
+  const collectives::ElementFacts* facts = collectives::element_facts(dtype);
+  return facts ? facts->name : "unknown type";
 }
 
 const char* operation_name(OperationKind kind) {
   switch (kind) {
     case OperationKind::AllReduce:
       return "all_reduce";
+    case OperationKind::Reduce:
+      return "reduce";
     case OperationKind::Broadcast:
       return "broadcast";
     case OperationKind::AllGather:
       return "all_gather";
+    case OperationKind::Gather:
+      return "gather";
+    case OperationKind::Scatter:
+      return "scatter";
+    case OperationKind::ReduceScatter:
+      return "reduce_scatter";
+    case OperationKind::AllToAll:
+      return "all_to_all";
     case OperationKind::Barrier:
       return "barrier";
   }
   return "unknown operation";
 }
 
-std::size_t Operation::bytes() const { return count * dtype_size(dtype); }
+std::size_t Operation::bytes() const {
+  const std::size_t given = std::accumulate(input_counts.begin(), input_counts.end(), count);
+  return given * dtype_size(dtype);
+}
+
+bool Operation::reduces() const {
+  return kind == OperationKind::AllReduce || kind == OperationKind::Reduce || kind == OperationKind::ReduceScatter;
+}
 
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
-  if (!known(dtype)) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
+  if (dtype_size(dtype) == 0) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
   if (device.kind != DDP_CPU) {
     invalid(std::string(what) + ": not in CPU memory; this version serves DDP_CPU only");
   }
@@ -78,39 +90,174 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
   }
 }
 
-Operation make_all_reduce(const ddp_buffer& buffer, std::int32_t op) {
-  check_buffer("all_reduce", buffer.data, buffer.count, buffer.dtype, buffer.device);
-  if (op < 0 || static_cast<std::size_t>(op) >= kReduceOps.size()) {
-    invalid("all_reduce: there is no reduction " + std::to_string(op));
-  }
-  if (op == DDP_AVG && buffer.dtype != DDP_FLOAT32 && buffer.dtype != DDP_FLOAT64) {
-    invalid(std::string("all_reduce: an average of ") + dtype_name(buffer.dtype) +
-            " would round; DDP_AVG takes floating-point types only");
-  }
-  return {OperationKind::AllReduce, buffer.data, nullptr, buffer.count, buffer.dtype, op, 0, true};
+namespace {
+
+void check(const char* what, const ddp_buffer& buffer) {
+  check_buffer(what, buffer.data, buffer.count, buffer.dtype, buffer.device);
 }
 
-Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, int group_size) {
-  check_buffer("broadcast", buffer.data, buffer.count, buffer.dtype, buffer.device);
-  if (root < 0 || root >= group_size) {
-    invalid("broadcast: root " + std::to_string(root) + " is not a rank of a group of " + std::to_string(group_size));
+void check_reduction(const char* what, const ddp_reduction& reduction, std::int32_t dtype) {
+  if (reduction.op < 0 || static_cast<std::size_t>(reduction.op) >= kReduceOps.size()) {
+    invalid(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
   }
-  return {OperationKind::Broadcast, buffer.data, nullptr, buffer.count, buffer.dtype, DDP_SUM, root, true};
+  const bool is_floating_point = collectives::is_floating_point(dtype);
+  if ((reduction.op == DDP_AVG || reduction.op == DDP_PREMUL_SUM) && !is_floating_point) {
+    invalid(std::string(what) + ": " + (reduction.op == DDP_AVG ? "an average" : "a weighted sum") + " of " +
+            dtype_name(dtype) + " would round; it takes floating-point types only");
+  }
+  if ((reduction.op == DDP_BAND || reduction.op == DDP_BOR || reduction.op == DDP_BXOR) && is_floating_point) {
+    invalid(std::string(what) + ": " + kReduceOps[static_cast<std::size_t>(reduction.op)] + " of " + dtype_name(dtype) +
+            " means nothing; it takes integers only");
+  }
 }
 
-Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, int group_size) {
-  check_buffer("all_gather's input", input.data, input.count, input.dtype, input.device);
-  check_buffer("all_gather's output", output.data, output.count, output.dtype, output.device);
+void check_root(const char* what, std::int32_t root, GroupPlace place) {
+  if (root >= 0 && root < place.size) return;
+  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
+          std::to_string(place.size));
+}
+
+// `all` holds a part for each rank, of which each is as long as `one`.
+void check_parts(const char* what, const char* name_of_all, const ddp_buffer& all, const char* name_of_one,
+                 const ddp_buffer& one, GroupPlace place) {
+  if (one.dtype != all.dtype) {
+    invalid(std::string(what) + ": " + name_of_one + " is " + dtype_name(one.dtype) + " but " + name_of_all + " is " +
+            dtype_name(all.dtype));
+  }
+  const auto size = static_cast<std::size_t>(place.size);
+  if (all.count % size == 0 && all.count / size == one.count) return;
+  invalid(std::string(what) + ": " + name_of_all + " has " + std::to_string(all.count) + " elements, but " +
+          std::to_string(size) + " ranks with " + std::to_string(one.count) + " each have " +
+          std::to_string(size * one.count));
+}
+
+std::vector<std::size_t> counts_of(const char* what, const ddp_buffer& buffer, const std::size_t* counts,
+                                   GroupPlace place) {
+  const auto size = static_cast<std::size_t>(place.size);
+  if (counts == nullptr) {
+    if (buffer.count % size != 0) {
+      invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, which " + std::to_string(size) +
+              " ranks cannot share evenly; give counts");
+    }
+    return std::vector<std::size_t>(size, buffer.count / size);
+  }
+  std::vector<std::size_t> list(counts, counts + size);
+  std::size_t sum = 0;
+  for (const std::size_t count : list) {
+    if (__builtin_add_overflow(sum, count, &sum)) sum = SIZE_MAX;
+  }
+  if (sum != buffer.count) {
+    invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts make " +
+            std::to_string(sum));
+  }
+  return list;
+}
+
+}  // namespace
+
+Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
+  check("all_reduce", buffer);
+  check_reduction("all_reduce", reduction, buffer.dtype);
+  return {.kind = OperationKind::AllReduce,
+          .data = buffer.data,
+          .count = buffer.count,
+          .dtype = buffer.dtype,
+          .reduce_op = reduction.op,
+          .factor = reduction.factor};
+}
+
+Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place) {
+  check("reduce", buffer);
+  check_reduction("reduce", reduction, buffer.dtype);
+  check_root("reduce", root, place);
+  Operation operation = make_all_reduce(buffer, reduction);
+  operation.kind = OperationKind::Reduce;
+  operation.root = root;
+  return operation;
+}
+
+Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace place) {
+  check("broadcast", buffer);
+  check_root("broadcast", root, place);
+  return {.kind = OperationKind::Broadcast,
+          .data = buffer.data,
+          .count = buffer.count,
+          .dtype = buffer.dtype,
+          .root = root};
+}
+
+Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, GroupPlace place) {
+  check("all_gather's input", input);
+  check("all_gather's output", output);
+  check_parts("all_gather", "output", output, "input", input, place);
+  return {.kind = OperationKind::AllGather,
+          .data = output.data,
+          .input = input.data,
+          .count = input.count,
+          .dtype = input.dtype};
+}
+
+Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place) {
+  check("gather's input", input);
+  check_root("gather", root, place);
+  const bool is_root = place.rank == root;
+  if (is_root) {
+    check("gather's output", output);
+    check_parts("gather", "output", output, "input", input, place);
+  }
+  return {.kind = OperationKind::Gather,
+          .data = is_root ? output.data : nullptr,
+          .input = input.data,
+          .count = input.count,
+          .dtype = input.dtype,
+          .root = root};
+}
+
+Operation make_scatter(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place) {
+  check("scatter's output", output);
+  check_root("scatter", root, place);
+  const bool is_root = place.rank == root;
+  if (is_root) {
+    check("scatter's input", input);
+    check_parts("scatter", "input", input, "output", output, place);
+  }
+  return {.kind = OperationKind::Scatter,
+          .data = output.data,
+          .input = is_root ? input.data : nullptr,
+          .count = output.count,
+          .dtype = output.dtype,
+          .root = root};
+}
+
+Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output, ddp_reduction reduction,
+                              GroupPlace place) {
+  check("reduce_scatter's input", input);
+  check("reduce_scatter's output", output);
+  check_reduction("reduce_scatter", reduction, input.dtype);
+  check_parts("reduce_scatter", "input", input, "output", output, place);
+  return {.kind = OperationKind::ReduceScatter,
+          .data = output.data,
+          .input = input.data,
+          .count = output.count,
+          .dtype = output.dtype,
+          .reduce_op = reduction.op,
+          .factor = reduction.factor};
+}
+
+Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_counts, const ddp_buffer& output,
+                          const std::size_t* output_counts, GroupPlace place) {
+  check("all_to_all's input", input);
+  check("all_to_all's output", output);
   if (input.dtype != output.dtype) {
-    invalid(std::string("all_gather: input is ") + dtype_name(input.dtype) + " but output is " +
+    invalid(std::string("all_to_all: input is ") + dtype_name(input.dtype) + " but output is " +
             dtype_name(output.dtype));
   }
-  const std::size_t size = static_cast<std::size_t>(group_size);
-  if (output.count % size != 0 || output.count / size != input.count) {
-    invalid("all_gather: output has " + std::to_string(output.count) + " elements, but " + std::to_string(size) +
-            " ranks give " + std::to_string(input.count) + " each");
-  }
-  return {OperationKind::AllGather, output.data, input.data, input.count, input.dtype, DDP_SUM, 0, true};
+  return {.kind = OperationKind::AllToAll,
+          .data = output.data,
+          .input = input.data,
+          .dtype = input.dtype,
+          .input_counts = counts_of("all_to_all: the input", input, input_counts, place),
+          .output_counts = counts_of("all_to_all: the output", output, output_counts, place)};
 }
 
 std::string human_bytes(std::size_t bytes) {
@@ -145,12 +292,16 @@ std::string describe(const Fingerprint& fingerprint) {
   const auto kind = static_cast<OperationKind>(what & 0xff);
   std::string text = operation_name(kind);
   if (kind == OperationKind::Barrier) return text;
-  text += " of " + std::to_string(fingerprint[1]) + " " + dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
+  text += " of ";
+  if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
+  text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
   const std::size_t reduce_op = static_cast<std::size_t>(what >> 16 & 0xff);
-  if (kind == OperationKind::AllReduce && reduce_op < kReduceOps.size()) {
+  const std::string root = "rank " + std::to_string(what >> 32);
+  if (Operation{.kind = kind}.reduces() && reduce_op < kReduceOps.size()) {
     text += std::string(" (") + kReduceOps[reduce_op] + ")";
   }
-  if (kind == OperationKind::Broadcast) text += " from rank " + std::to_string(what >> 32);
+  if (kind == OperationKind::Broadcast || kind == OperationKind::Scatter) text += " from " + root;
+  if (kind == OperationKind::Reduce || kind == OperationKind::Gather) text += " to " + root;
   return text;
 }
 
@@ -166,12 +317,17 @@ std::string who_called_what(const std::vector<Fingerprint>& fingerprints) {
   return text;
 }
 
-void scale(void* to, const void* from, std::size_t count, std::int32_t dtype, int size) {
+void scale(void* to, const void* from, std::size_t count, std::int32_t dtype, double factor) {
   if (dtype == DDP_FLOAT32) {
-    scale_elements<float>(to, from, count, size);
+    scale_elements(to, from, count, static_cast<float>(factor));
   } else {
-    scale_elements<double>(to, from, count, size);
+    scale_elements(to, from, count, factor);
   }
+}
+
+double share_of(int size, std::int32_t dtype) {
+  if (dtype == DDP_FLOAT64) return 1.0 / size;
+  return static_cast<double>(1.0F / static_cast<float>(size));
 }
 
 }  // namespace ddp::runtime

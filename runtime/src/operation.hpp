@@ -12,26 +12,54 @@
 
 namespace ddp::runtime {
 
-enum class OperationKind : std::int32_t { AllReduce, Broadcast, AllGather, Barrier };
+enum class OperationKind : std::int32_t {
+  AllReduce,
+  Reduce,
+  Broadcast,
+  AllGather,
+  Gather,
+  Scatter,
+  ReduceScatter,
+  AllToAll,
+  Barrier,
+};
 
 struct Operation {
   OperationKind kind = OperationKind::Barrier;
-  void* data = nullptr;         // in place; all_gather: the output
-  const void* input = nullptr;  // all_gather only
-  std::size_t count = 0;        // elements that each rank contributes
+  void* data = nullptr;         // in place; where there is an input: the output, null where this rank has none
+  const void* input = nullptr;  // null where this rank has none
+  // Elements that each rank contributes (or, of scatter and reduce_scatter, gets); of all_to_all: 0.
+  std::size_t count = 0;
   std::int32_t dtype = DDP_UINT8;
   std::int32_t reduce_op = DDP_SUM;
+  double factor = 1;  // DDP_PREMUL_SUM: this rank's
   std::int32_t root = 0;
+  // all_to_all: elements for each rank, and from each.
+  std::vector<std::size_t> input_counts{};
+  std::vector<std::size_t> output_counts{};
   // Compare what all ranks are about to do before doing it: DDP's buckets skip this, being checked at construction.
   bool checked = true;
 
-  std::size_t bytes() const;
+  std::size_t bytes() const;  // of one rank's contribution
+  bool reduces() const;
 };
 
 // These check what the caller passed and throw rendezvous::Error{InvalidArgument}.
-Operation make_all_reduce(const ddp_buffer& buffer, std::int32_t op);
-Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, int group_size);
-Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, int group_size);
+struct GroupPlace {
+  int rank = 0;
+  int size = 1;
+};
+Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction);
+Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place);
+Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace place);
+Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, GroupPlace place);
+Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place);
+Operation make_scatter(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place);
+Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output, ddp_reduction reduction,
+                              GroupPlace place);
+// Counts null: evenly.
+Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_counts, const ddp_buffer& output,
+                          const std::size_t* output_counts, GroupPlace place);
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
 
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown
@@ -48,7 +76,10 @@ std::string describe(const Fingerprint& fingerprint);  // "all_reduce of 1000 fl
 // One fingerprint a rank: "rank 0 called all_reduce of 1000 float32 (sum); ranks 1, 2 called barrier".
 std::string who_called_what(const std::vector<Fingerprint>& fingerprints);
 
-// Multiplies by 1/size: DDP_AVG is this, then a sum. Multiplying, not dividing, gives PyTorch's bits.
-void scale(void* to, const void* from, std::size_t count, std::int32_t dtype, int size);
+// Multiplies float32 or float64 elements, in their own type.
+void scale(void* to, const void* from, std::size_t count, std::int32_t dtype, double factor);
+// DDP_AVG is a sum of what was multiplied by this, as the type rounds it. Multiplying, not dividing, gives PyTorch's
+// bits.
+double share_of(int size, std::int32_t dtype);
 
 }  // namespace ddp::runtime

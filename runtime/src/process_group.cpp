@@ -2,7 +2,6 @@
 #include "runtime/src/process_group.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace ddp::runtime {
@@ -24,7 +23,9 @@ std::string human_seconds(std::chrono::milliseconds duration) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(Config config, ProgressThread& progress, DeadlineWatch& watch)
-    : config_(std::move(config)), progress_(progress), watch_(watch) {}
+    : config_(std::move(config)), progress_(progress), watch_(watch) {
+  if (config_.size > 1) host_.emplace(*config_.backend, config_.connection, GroupPlace{config_.rank, config_.size});
+}
 
 ProcessGroup::~ProcessGroup() {
   if (config_.connection != nullptr) config_.backend->group_destroy(config_.connection);
@@ -87,45 +88,16 @@ void ProcessGroup::execute(std::uint64_t sequence) {
 
 std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued) {
   const Operation& o = issued.operation;
-  if (config_.size == 1) return perform_alone(o);
+  if (!host_) {
+    HostCollectives::perform_alone(o);
+    return std::nullopt;
+  }
   if (o.checked && config_.compare_fingerprints) {
     if (std::optional<Failure> failure = compare_fingerprints(issued)) return failure;
   }
-  if (o.count == 0 && o.kind != OperationKind::Barrier) return std::nullopt;
-  std::int32_t reduce_op = o.reduce_op;
-  if (o.kind == OperationKind::AllReduce && reduce_op == DDP_AVG) {
-    scale(o.data, o.data, o.count, o.dtype, config_.size);
-    reduce_op = DDP_SUM;
-  }
-  const auto tag = static_cast<std::uint32_t>(issued.sequence * 2 + 1);
-  const auto left = std::chrono::duration_cast<Milliseconds>(issued.deadline - Clock::now());
-  const std::int64_t timeout_ms = std::max<std::int64_t>(1, left.count());
-  const ddp_backend_table& backend = *config_.backend;
-  ddp_backend_group* group = config_.connection;
   ddp_backend_error error = {};
-  ddp_backend_status status = DDP_BACKEND_OK;
-  switch (o.kind) {
-    case OperationKind::AllReduce:
-      status = backend.all_reduce(group, o.data, o.count, o.dtype, reduce_op, tag, timeout_ms, &error);
-      break;
-    case OperationKind::Broadcast:
-      status = backend.broadcast(group, o.data, o.count, o.dtype, o.root, tag, timeout_ms, &error);
-      break;
-    case OperationKind::AllGather:
-      status = backend.all_gather(group, o.input, o.data, o.count, o.dtype, tag, timeout_ms, &error);
-      break;
-    case OperationKind::Barrier:
-      status = backend.barrier(group, tag, timeout_ms, &error);
-      break;
-  }
-  return to_failure(status, error, issued);
-}
-
-std::optional<ProcessGroup::Failure> ProcessGroup::perform_alone(const Operation& operation) {
-  if (operation.kind == OperationKind::AllGather && operation.bytes() > 0) {
-    std::memmove(operation.data, operation.input, operation.bytes());
-  }
-  return std::nullopt;
+  const auto tag = static_cast<std::uint32_t>(issued.sequence * 2 + 1);
+  return to_failure(host_->perform(o, tag, issued.deadline, &error), error, issued);
 }
 
 // A size that differs between ranks kills the process inside Gloo, so every rank first tells all others what it is
@@ -133,16 +105,43 @@ std::optional<ProcessGroup::Failure> ProcessGroup::perform_alone(const Operation
 std::optional<ProcessGroup::Failure> ProcessGroup::compare_fingerprints(const Issued& issued) {
   const Fingerprint mine = fingerprint(issued.operation);
   fingerprints_.resize(static_cast<std::size_t>(config_.size));
+  if (auto failure = gather_words(issued, mine.data(), fingerprints_.data(), mine.size())) return failure;
+  if (std::any_of(fingerprints_.begin(), fingerprints_.end(), [&](const Fingerprint& f) { return f != mine; })) {
+    return Failure{ErrorCode::Mismatch, "ranks disagree: " + who_called_what(fingerprints_)};
+  }
+  if (issued.operation.kind == OperationKind::AllToAll) return compare_counts(issued);
+  return std::nullopt;
+}
+
+// Of all_to_all: what rank r sends to s must be what s expects of r.
+std::optional<ProcessGroup::Failure> ProcessGroup::compare_counts(const Issued& issued) {
+  const auto size = static_cast<std::size_t>(config_.size);
+  std::vector<std::size_t> mine = issued.operation.input_counts;
+  mine.insert(mine.end(), issued.operation.output_counts.begin(), issued.operation.output_counts.end());
+  std::vector<std::size_t> all(mine.size() * size);
+  if (auto failure = gather_words(issued, mine.data(), all.data(), mine.size())) return failure;
+  for (std::size_t from = 0; from < size; ++from) {
+    for (std::size_t to = 0; to < size; ++to) {
+      const std::size_t sent = all[from * 2 * size + to];
+      const std::size_t expected = all[to * 2 * size + size + from];
+      if (sent == expected) continue;
+      return Failure{ErrorCode::Mismatch, "ranks disagree: rank " + std::to_string(from) + " sends " +
+                                              std::to_string(sent) + " elements to rank " + std::to_string(to) +
+                                              ", which expects " + std::to_string(expected)};
+    }
+  }
+  return std::nullopt;
+}
+
+// An all_gather of `count` 64-bit numbers, besides the operation itself.
+std::optional<ProcessGroup::Failure> ProcessGroup::gather_words(const Issued& issued, const void* mine, void* all,
+                                                                std::size_t count) {
   const auto left = std::chrono::duration_cast<Milliseconds>(issued.deadline - Clock::now());
   ddp_backend_error error = {};
-  const ddp_backend_status status = config_.backend->all_gather(
-      config_.connection, mine.data(), fingerprints_.data(), mine.size(), DDP_INT64,
-      static_cast<std::uint32_t>(issued.sequence * 2), std::max<std::int64_t>(1, left.count()), &error);
-  if (std::optional<Failure> failure = to_failure(status, error, issued)) return failure;
-  if (std::all_of(fingerprints_.begin(), fingerprints_.end(), [&](const Fingerprint& f) { return f == mine; })) {
-    return std::nullopt;
-  }
-  return Failure{ErrorCode::Mismatch, "ranks disagree: " + who_called_what(fingerprints_)};
+  const ddp_backend_status status = config_.backend->all_gather(config_.connection, mine, all, count, DDP_INT64,
+                                                                static_cast<std::uint32_t>(issued.sequence * 2),
+                                                                std::max<std::int64_t>(1, left.count()), &error);
+  return to_failure(status, error, issued);
 }
 
 std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status status, const ddp_backend_error& error,

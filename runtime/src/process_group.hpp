@@ -24,6 +24,7 @@
 #include "collectives/backend.h"
 #include "rendezvous/error.hpp"
 #include "runtime/src/deadline_watch.hpp"
+#include "runtime/src/host_collectives.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/progress_thread.hpp"
 
@@ -55,6 +56,7 @@ class ProcessGroup {
   const std::string& name() const { return config_.name; }
   int rank() const { return config_.rank; }
   int size() const { return config_.size; }
+  GroupPlace place() const { return {config_.rank, config_.size}; }
 
   // timeout: from now to the end; 0 means the group's. Throw rendezvous::Error.
   void run(const Operation& operation, Milliseconds timeout);
@@ -86,8 +88,9 @@ class ProcessGroup {
   std::uint64_t enqueue(const Operation& operation, Milliseconds timeout, std::unique_lock<std::mutex>& lock);
   void execute(std::uint64_t sequence);
   std::optional<Failure> perform(const Issued& issued);
-  std::optional<Failure> perform_alone(const Operation& operation);
   std::optional<Failure> compare_fingerprints(const Issued& issued);
+  std::optional<Failure> compare_counts(const Issued& issued);
+  std::optional<Failure> gather_words(const Issued& issued, const void* mine, void* all, std::size_t count);
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
   void on_deadline(std::uint64_t sequence);
@@ -101,6 +104,7 @@ class ProcessGroup {
   Config config_;
   ProgressThread& progress_;
   DeadlineWatch& watch_;
+  std::optional<HostCollectives> host_;  // none in a group of one; the running operation's
 
   std::mutex mutex_;
   std::condition_variable changed_;

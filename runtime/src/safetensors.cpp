@@ -42,16 +42,16 @@ constexpr std::array<FileType, 15> kFileTypes = {{{"F32", 4},
                                                   {"I32", 4},
                                                   {"I64", 8},
                                                   {"U8", 1},
-                                                  {"BOOL", 1},
                                                   {"I8", 1},
-                                                  {"F8_E4M3", 1},
-                                                  {"F8_E5M2", 1},
                                                   {"I16", 2},
                                                   {"U16", 2},
+                                                  {"U32", 4},
+                                                  {"U64", 8},
                                                   {"F16", 2},
                                                   {"BF16", 2},
-                                                  {"U32", 4},
-                                                  {"U64", 8}}};
+                                                  {"BOOL", 1},
+                                                  {"F8_E4M3", 1},
+                                                  {"F8_E5M2", 1}}};
 
 std::string_view file_type(std::int32_t dtype) { return kFileTypes[static_cast<std::size_t>(dtype)].name; }
 

@@ -208,6 +208,14 @@ void mismatch(ddp::Session& session) {
   expect(values.front() == 1.0F, "a refused operation leaves its buffer alone");
 }
 
+void uneven_mismatch(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  std::vector<float> input(6), output(group.rank() == 2 ? 5 : 6);
+  const std::vector<std::size_t> even = {2, 2, 2};
+  const std::vector<std::size_t> less = {1, 2, 2};
+  report_failure("all_to_all", [&] { group.all_to_all(input, even, output, group.rank() == 2 ? less : even); });
+}
+
 void invalid(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   std::vector<float> values(4);
@@ -216,8 +224,13 @@ void invalid(ddp::Session& session) {
   report_failure("null", [&] { group.all_reduce({null, 4}); });
   report_failure("average of integers", [&] { group.all_reduce(integers, ddp::ReduceOp::Avg); });
   report_failure("gpu", [&] { group.all_reduce({values.data(), 4, ddp::DType::Float32, {DDP_CUDA, 0}}); });
-  report_failure("type", [&] { group.all_reduce({values.data(), 4, static_cast<ddp::DType>(9)}); });
+  report_failure("type", [&] { group.all_reduce({values.data(), 4, static_cast<ddp::DType>(12)}); });
   report_failure("root", [&] { group.broadcast(values, group.size()); });
+  report_failure("bits", [&] { group.all_reduce(values, ddp::ReduceOp::BitAnd); });
+  report_failure("reduction", [&] { group.reduce(values, static_cast<ddp::ReduceOp>(9)); });
+  std::vector<float> others(4);
+  const std::vector<std::size_t> too_many(static_cast<std::size_t>(group.size()), 5);
+  report_failure("counts", [&] { group.all_to_all(values, too_many, others, too_many); });
   report_failure("gather", [&] { group.all_gather(values, {values.data(), 3}); });
   group.all_reduce(values);  // none of it harmed the group
   group.barrier();
@@ -402,6 +415,7 @@ int main(int argc, char** argv) {
       {"lose rank 1", lose_rank_1},
       {"stop rank 1", stop_rank_1},
       {"mismatch", mismatch},
+      {"uneven mismatch", uneven_mismatch},
       {"invalid", invalid},
       {"table", [](ddp::Session& s) { table_of_two_ranks(s, true); }},
       {"table, library memory", [](ddp::Session& s) { table_of_two_ranks(s, false); }},

@@ -61,9 +61,20 @@ TEST_CASE("collectives: wrong arguments are refused and leave the group alive", 
     CHECK_THAT(output, Contains("null failed: 1 all_reduce: null data for 4 elements"));
     CHECK_THAT(output, Contains("average of integers failed: 1 all_reduce: an average of int32 would round"));
     CHECK_THAT(output, Contains("gpu failed: 1 all_reduce: not in CPU memory; this version serves DDP_CPU only"));
-    CHECK_THAT(output, Contains("type failed: 1 all_reduce: there is no element type 9"));
+    CHECK_THAT(output, Contains("type failed: 1 all_reduce: there is no element type 12"));
     CHECK_THAT(output, Contains("root failed: 1 broadcast: root " + std::to_string(size)));
-    CHECK_THAT(output, Contains("gather failed: 1 all_gather: output has 3 elements"));
+    CHECK_THAT(output, Contains("bits failed: 1 all_reduce: and of float32 means nothing"));
+    CHECK_THAT(output, Contains("reduction failed: 1 reduce: there is no reduction 9"));
+    CHECK_THAT(output, Contains("counts failed: 1 all_to_all: the input has 4 elements, but its counts make "));
+    CHECK_THAT(output, Contains("gather failed: 1 all_gather: output has 3 elements, but "));
+  }
+}
+
+TEST_CASE("collectives: ranks that disagree on the parts of an all_to_all all learn who sends what",
+          "[runtime][integration]") {
+  for (const std::string& output : run(3, "uneven mismatch")) {
+    CHECK_THAT(output, Contains("all_to_all failed: 5 world: all_to_all #1 ("));
+    CHECK_THAT(output, Contains("ranks disagree: rank 0 sends 2 elements to rank 2, which expects 1\n"));
   }
 }
 

@@ -34,10 +34,38 @@ typedef enum ddp_status {
   DDP_CORRUPT = 7           /* a file is not what it should be */
 } ddp_status;
 
-typedef enum ddp_dtype { DDP_FLOAT32 = 0, DDP_FLOAT64 = 1, DDP_INT32 = 2, DDP_INT64 = 3, DDP_UINT8 = 4 } ddp_dtype;
+/* 16-bit floating point is reduced in 32 bits and rounded once, to the nearest, when all contributions are in. */
+typedef enum ddp_dtype {
+  DDP_FLOAT32 = 0,
+  DDP_FLOAT64 = 1,
+  DDP_INT32 = 2,
+  DDP_INT64 = 3,
+  DDP_UINT8 = 4,
+  DDP_INT8 = 5,
+  DDP_INT16 = 6,
+  DDP_UINT16 = 7,
+  DDP_UINT32 = 8,
+  DDP_UINT64 = 9,
+  DDP_FLOAT16 = 10, /* IEEE half */
+  DDP_BFLOAT16 = 11 /* the upper half of a float32 */
+} ddp_dtype;
 
-/* DDP_AVG: each contribution times 1/N, then summed, as PyTorch's DDP does; floating-point types only. */
-typedef enum ddp_reduce_op { DDP_SUM = 0, DDP_AVG = 1, DDP_PRODUCT = 2, DDP_MIN = 3, DDP_MAX = 4 } ddp_reduce_op;
+typedef enum ddp_reduce_op {
+  DDP_SUM = 0, /* integers wrap */
+  DDP_AVG = 1, /* each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
+  DDP_PRODUCT = 2,
+  DDP_MIN = 3,
+  DDP_MAX = 4,
+  DDP_BAND = 5, /* bitwise; integers only */
+  DDP_BOR = 6,
+  DDP_BXOR = 7,
+  DDP_PREMUL_SUM = 8 /* each contribution times its rank's factor, then summed; floating point only */
+} ddp_reduce_op;
+
+typedef struct ddp_reduction {
+  int32_t op;    /* ddp_reduce_op */
+  double factor; /* DDP_PREMUL_SUM: of this rank; else unused */
+} ddp_reduction;
 
 typedef enum ddp_device_kind { DDP_CPU = 0, DDP_CUDA = 1 } ddp_device_kind;
 
@@ -116,21 +144,50 @@ DDP_API const char* ddp_group_name(const ddp_group* group);
  */
 
 /* In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
-DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms);
+DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms);
+/* In place on root; what is in the others' buffers afterwards is unspecified. */
+DDP_API ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                              int64_t timeout_ms);
 /* Every rank's buffer becomes root's. */
 DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
 /* output holds size * input.count elements: rank r's input at r * input.count. */
 DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
+/* The same on root; output is not looked at on the others. */
+DDP_API ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+/* Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
+ * the others. */
+DDP_API ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+/* input holds size * output.count elements; rank r's output becomes the reduction over all ranks of those from
+ * r * output.count on. The input is left as it is. */
+DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
+                                      int64_t timeout_ms);
+/* Rank r gets input_counts[r] elements of input, and gives output_counts[r] of output, one rank's after the other's.
+ * The counts have an entry for each rank, add up to the buffers', and are copied; NULL: all equal. What one rank sends
+ * and the other expects must agree. Buffers must not overlap. */
+DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
+                                  const size_t* output_counts, int64_t timeout_ms);
 /* Returns once every rank has called it. */
 DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
 
 /* The same, run in order on the session's progress thread; *work names the operation. */
-DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, int32_t op, int64_t timeout_ms,
-                                        ddp_work* work);
+DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
+                                        int64_t timeout_ms, ddp_work* work);
+DDP_API ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work);
 DDP_API ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
                                        ddp_work* work);
 DDP_API ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
                                         ddp_work* work);
+DDP_API ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work);
+DDP_API ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                     int64_t timeout_ms, ddp_work* work);
+DDP_API ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output,
+                                            ddp_reduction reduction, int64_t timeout_ms, ddp_work* work);
+DDP_API ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts,
+                                        ddp_buffer output, const size_t* output_counts, int64_t timeout_ms,
+                                        ddp_work* work);
+DDP_API ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work);
 
 /* Blocks until the operation ended; its deadline was set when it was issued. */
 DDP_API ddp_status ddp_work_wait(ddp_work work);

@@ -42,7 +42,14 @@ enum class DType : std::int32_t {
   Float64 = DDP_FLOAT64,
   Int32 = DDP_INT32,
   Int64 = DDP_INT64,
-  UInt8 = DDP_UINT8
+  UInt8 = DDP_UINT8,
+  Int8 = DDP_INT8,
+  Int16 = DDP_INT16,
+  UInt16 = DDP_UINT16,
+  UInt32 = DDP_UINT32,
+  UInt64 = DDP_UINT64,
+  Float16 = DDP_FLOAT16,   // reduced in 32 bits, rounded once
+  BFloat16 = DDP_BFLOAT16  // likewise
 };
 
 enum class ReduceOp : std::int32_t {
@@ -50,10 +57,28 @@ enum class ReduceOp : std::int32_t {
   Avg = DDP_AVG,  // each contribution times 1/N, then summed; floating point only
   Product = DDP_PRODUCT,
   Min = DDP_MIN,
-  Max = DDP_MAX
+  Max = DDP_MAX,
+  BitAnd = DDP_BAND,  // integers only
+  BitOr = DDP_BOR,
+  BitXor = DDP_BXOR,
+  PremulSum = DDP_PREMUL_SUM  // see premul_sum
 };
 
-// DType of a C++ element type: dtype_of<float>() is DType::Float32.
+// What becomes of the contributions: an operation, and for one of them a factor.
+struct Reduction {
+  ReduceOp op = ReduceOp::Sum;
+  double factor = 1;
+
+  Reduction() = default;
+  Reduction(ReduceOp op_) : op(op_) {}  // NOLINT: an operation is a reduction
+  Reduction(ReduceOp op_, double factor_) : op(op_), factor(factor_) {}
+  ddp_reduction c() const { return {static_cast<std::int32_t>(op), factor}; }
+};
+
+// This rank's contribution times factor, summed with the others' times theirs; floating point only.
+inline Reduction premul_sum(double factor) { return {ReduceOp::PremulSum, factor}; }
+
+// DType of a C++ element type: dtype_of<float>() is DType::Float32. 16-bit floating point has none: name its DType.
 template <typename T>
 constexpr DType dtype_of() {
   using U = std::remove_cv_t<T>;
@@ -61,13 +86,13 @@ constexpr DType dtype_of() {
     return DType::Float32;
   } else if constexpr (std::is_same_v<U, double>) {
     return DType::Float64;
-  } else if constexpr (std::is_same_v<U, std::int32_t>) {
-    return DType::Int32;
-  } else if constexpr (std::is_same_v<U, std::int64_t>) {
-    return DType::Int64;
   } else {
-    static_assert(std::is_same_v<U, std::uint8_t>, "libddp has no element type for this C++ type");
-    return DType::UInt8;
+    static_assert(std::is_integral_v<U> && !std::is_same_v<U, bool>, "libddp has no element type for this C++ type");
+    constexpr bool is_signed = std::is_signed_v<U>;
+    if constexpr (sizeof(U) == 1) return is_signed ? DType::Int8 : DType::UInt8;
+    if constexpr (sizeof(U) == 2) return is_signed ? DType::Int16 : DType::UInt16;
+    if constexpr (sizeof(U) == 4) return is_signed ? DType::Int32 : DType::UInt32;
+    if constexpr (sizeof(U) == 8) return is_signed ? DType::Int64 : DType::UInt64;
   }
 }
 
@@ -122,8 +147,13 @@ class ProcessGroup {
   std::string name() const { return ddp_group_name(group_); }
 
   // In place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
-  void all_reduce(Buffer buffer, ReduceOp op = ReduceOp::Sum, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_reduce(group_, buffer.c(), static_cast<std::int32_t>(op), timeout.count()));
+  void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), timeout.count()));
+  }
+  // In place on root; what is in the others' buffers afterwards is unspecified.
+  void reduce(Buffer buffer, const Reduction& reduction = {}, int root = 0,
+              Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, timeout.count()));
   }
   // Every rank's buffer becomes root's.
   void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
@@ -133,12 +163,43 @@ class ProcessGroup {
   void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_all_gather(group_, input.c(), output.c(), timeout.count()));
   }
+  // The same on root; output is not looked at on the others.
+  void gather(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_gather(group_, input.c(), output.c(), root, timeout.count()));
+  }
+  // Rank r's output becomes output.count elements of root's input, from r * output.count on.
+  void scatter(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_scatter(group_, input.c(), output.c(), root, timeout.count()));
+  }
+  // input: size() * output.count elements; rank r's output becomes the reduction of those from r * output.count on.
+  void reduce_scatter(Buffer input, Buffer output, const Reduction& reduction = {},
+                      Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), timeout.count()));
+  }
+  // Each rank sends an equal part of its input to every rank, and gets one from each, in the order of ranks.
+  void all_to_all(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, timeout.count()));
+  }
+  // The same with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it.
+  void all_to_all(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+                  const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
+    check_counts(input_counts, output_counts);
+    detail::check(
+        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), timeout.count()));
+  }
   // Returns once every rank has called it.
   void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
 
-  Work all_reduce_async(Buffer buffer, ReduceOp op = ReduceOp::Sum, Milliseconds timeout = kDefaultTimeout) const {
+  // The same, in order, on a thread of the session's; the buffers must stay until the operation ended.
+  Work all_reduce_async(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_all_reduce_async(group_, buffer.c(), static_cast<std::int32_t>(op), timeout.count(), &work));
+    detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), timeout.count(), &work));
+    return Work(work);
+  }
+  Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
+                    Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, timeout.count(), &work));
     return Work(work);
   }
   Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
@@ -151,10 +212,51 @@ class ProcessGroup {
     detail::check(ddp_all_gather_async(group_, input.c(), output.c(), timeout.count(), &work));
     return Work(work);
   }
+  Work gather_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_gather_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  Work scatter_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  Work reduce_scatter_async(Buffer input, Buffer output, const Reduction& reduction = {},
+                            Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), timeout.count(), &work));
+    return Work(work);
+  }
+  Work all_to_all_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, timeout.count(), &work));
+    return Work(work);
+  }
+  Work all_to_all_async(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+                        const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
+    check_counts(input_counts, output_counts);
+    ddp_work work;
+    detail::check(ddp_all_to_all_async(group_, input.c(), input_counts.data(), output.c(), output_counts.data(),
+                                       timeout.count(), &work));
+    return Work(work);
+  }
+  Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_barrier_async(group_, timeout.count(), &work));
+    return Work(work);
+  }
 
   ddp_group* c() const { return group_; }
 
  private:
+  void check_counts(const std::vector<std::size_t>& input, const std::vector<std::size_t>& output) const {
+    const auto ranks = static_cast<std::size_t>(size());
+    if (input.size() == ranks && output.size() == ranks) return;
+    throw Error(DDP_INVALID_ARGUMENT, "all_to_all: give a count for each of the " + std::to_string(ranks) +
+                                          " ranks, of the input and of the output");
+  }
+
   ddp_group* group_;
 };
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The element types of collectives: their names and sizes, and 16-bit floating point to 32 bits and back. The numbers
+// are ddp_dtype's (ddp/ddp.h). Plain loops for the compiler to vectorise.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::collectives {
+
+enum class ElementType : std::int32_t {
+  Float32 = 0,
+  Float64 = 1,
+  Int32 = 2,
+  Int64 = 3,
+  UInt8 = 4,
+  Int8 = 5,
+  Int16 = 6,
+  UInt16 = 7,
+  UInt32 = 8,
+  UInt64 = 9,
+  Float16 = 10,
+  BFloat16 = 11,
+};
+
+struct ElementFacts {
+  const char* name;  // PyTorch's
+  std::size_t size;  // bytes
+};
+inline constexpr std::array<ElementFacts, 12> kElementTypes = {{{"float32", 4},
+                                                                {"float64", 8},
+                                                                {"int32", 4},
+                                                                {"int64", 8},
+                                                                {"uint8", 1},
+                                                                {"int8", 1},
+                                                                {"int16", 2},
+                                                                {"uint16", 2},
+                                                                {"uint32", 4},
+                                                                {"uint64", 8},
+                                                                {"float16", 2},
+                                                                {"bfloat16", 2}}};
+
+// nullptr: there is no such type.
+inline const ElementFacts* element_facts(std::int32_t dtype) {
+  const bool known = dtype >= 0 && static_cast<std::size_t>(dtype) < kElementTypes.size();
+  return known ? &kElementTypes[static_cast<std::size_t>(dtype)] : nullptr;
+}
+
+// 0: there is no such type.
+inline std::size_t element_size(std::int32_t dtype) {
+  const ElementFacts* facts = element_facts(dtype);
+  return facts ? facts->size : 0;
+}
+
+inline bool is_16_bit_float(std::int32_t dtype) {
+  return dtype == static_cast<std::int32_t>(ElementType::Float16) ||
+         dtype == static_cast<std::int32_t>(ElementType::BFloat16);
+}
+inline bool is_floating_point(std::int32_t dtype) {
+  return dtype == static_cast<std::int32_t>(ElementType::Float32) ||
+         dtype == static_cast<std::int32_t>(ElementType::Float64) || is_16_bit_float(dtype);
+}
+
+// Every value of 16 bits is one of 32. Without branches: an exponent of all ones (infinity, NaN) is the only special.
+inline float float16_to_float(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
+  const std::uint32_t magnitude = half & 0x7fffU;
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;  // subnormal ones become normal here
+  const std::uint32_t special = magnitude >= 0x7c00U ? 0x7f800000U : 0U;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+}
+
+// To the nearest, ties to even; too large is infinity; NaN stays one.
+inline std::uint16_t float_to_float16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits & 0x80000000U;
+  const std::uint32_t magnitude = bits ^ sign;
+  // Normal: move the exponent and round what is cut off. The carry of the mantissa goes into the exponent, as it
+  // should.
+  const std::uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  // Subnormal: adding 0.5 lets the hardware round at the right bit.
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
+  const std::uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
+  std::uint32_t half = magnitude < (113U << 23) ? subnormal : normal;
+  half = magnitude >= 0x477ff000U ? special : half;  // 65520 and above
+  return static_cast<std::uint16_t>(half | sign >> 16);
+}
+
+inline float bfloat16_to_float(std::uint16_t bfloat) { return std::bit_cast<float>(std::uint32_t{bfloat} << 16); }
+
+inline std::uint16_t float_to_bfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<std::uint16_t>(is_nan ? (bits >> 16 | 0x40U) : rounded);
+}
+
+// count elements of a 16-bit floating-point type.
+inline void widen(std::int32_t dtype, const void* from, float* to, std::size_t count) {
+  const auto* in = static_cast<const std::uint16_t*>(from);
+  if (dtype == static_cast<std::int32_t>(ElementType::Float16)) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = float16_to_float(in[i]);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = bfloat16_to_float(in[i]);
+  }
+}
+
+inline void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count) {
+  auto* out = static_cast<std::uint16_t*>(to);
+  if (dtype == static_cast<std::int32_t>(ElementType::Float16)) {
+    for (std::size_t i = 0; i < count; ++i) out[i] = float_to_float16(from[i]);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) out[i] = float_to_bfloat16(from[i]);
+  }
+}
+
+}  // namespace ddp::collectives

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/element_types.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ddp/ddp.h"
+
+using namespace ddp::collectives;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::uint16_t narrowed(std::int32_t dtype, float value) {
+  std::uint16_t result = 0;
+  narrow(dtype, &value, &result, 1);
+  return result;
+}
+
+float widened(std::int32_t dtype, std::uint16_t bits) {
+  float result = 0;
+  widen(dtype, &bits, &result, 1);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("element types: numbers and names are those of ddp.h", "[runtime][unit]") {
+  CHECK(kElementTypes.size() == DDP_BFLOAT16 + 1);
+  CHECK(element_facts(DDP_UINT8)->name == std::string("uint8"));
+  CHECK(element_facts(DDP_INT16)->name == std::string("int16"));
+  CHECK(element_facts(DDP_BFLOAT16)->name == std::string("bfloat16"));
+  CHECK(element_facts(-1) == nullptr);
+}
+
+TEST_CASE("element types: a float16 means what IEEE 754 says", "[runtime][unit]") {
+  CHECK(widened(DDP_FLOAT16, 0x3c00) == 1.0F);
+  CHECK(widened(DDP_FLOAT16, 0xc000) == -2.0F);
+  CHECK(widened(DDP_FLOAT16, 0x7bff) == 65504.0F);
+  CHECK(widened(DDP_FLOAT16, 0x0001) == std::ldexp(1.0F, -24));
+  CHECK(widened(DDP_FLOAT16, 0x03ff) == std::ldexp(1023.0F, -24));
+  CHECK(widened(DDP_FLOAT16, 0xfc00) == -kInfinity);
+  CHECK(std::isnan(widened(DDP_FLOAT16, 0x7c01)));
+  CHECK(std::signbit(widened(DDP_FLOAT16, 0x8000)));
+}
+
+TEST_CASE("element types: every 16-bit number survives the way to 32 bits and back", "[runtime][unit]") {
+  for (const std::int32_t dtype : {DDP_FLOAT16, DDP_BFLOAT16}) {
+    int changed = 0;
+    for (int bits = 0; bits < 0x10000; ++bits) {
+      const float value = widened(dtype, static_cast<std::uint16_t>(bits));
+      const std::uint16_t back = narrowed(dtype, value);
+      changed += std::isnan(value) ? !std::isnan(widened(dtype, back)) : back != bits;
+    }
+    CHECK(changed == 0);
+  }
+}
+
+TEST_CASE("element types: rounding is to the nearest, ties to even", "[runtime][unit]") {
+  for (const std::int32_t dtype : {DDP_FLOAT16, DDP_BFLOAT16}) {
+    const std::uint16_t infinity = narrowed(dtype, kInfinity);
+    int wrong = 0;
+    for (std::uint16_t bits = 0; bits + 1 < infinity; ++bits) {
+      const auto next = static_cast<std::uint16_t>(bits + 1);
+      const double middle = (static_cast<double>(widened(dtype, bits)) + static_cast<double>(widened(dtype, next))) / 2;
+      const auto at = static_cast<float>(middle);  // exact: a float has more bits
+      wrong += narrowed(dtype, at) != (bits % 2 == 0 ? bits : next);
+      wrong += narrowed(dtype, std::nextafter(at, 0.0F)) != bits;
+      wrong += narrowed(dtype, std::nextafter(at, kInfinity)) != next;
+      wrong += narrowed(dtype, -at) != (narrowed(dtype, at) | 0x8000);
+    }
+    CHECK(wrong == 0);
+  }
+  CHECK(narrowed(DDP_FLOAT16, 65519.996F) == 0x7bff);
+  CHECK(narrowed(DDP_FLOAT16, 65520.0F) == 0x7c00);
+  CHECK(narrowed(DDP_FLOAT16, std::numeric_limits<float>::max()) == 0x7c00);
+  CHECK(std::isnan(widened(DDP_FLOAT16, narrowed(DDP_FLOAT16, std::nanf("")))));
+  CHECK(std::isnan(widened(DDP_BFLOAT16, narrowed(DDP_BFLOAT16, std::bit_cast<float>(0x7f800001U)))));
+}

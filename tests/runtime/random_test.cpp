@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random collectives against what each rank computes by itself; see random_worker.cpp. DDPRUN_RANDOM_CALLS: how many a
+// job (default 150); DDPRUN_RANDOM_SEED: the first seed, one more for each size (default: drawn, and told).
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "tests/support/process.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+std::string variable(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+}  // namespace
+
+TEST_CASE("collectives: random calls of every kind, type and size give what they should on every rank",
+          "[runtime][integration]") {
+  const unsigned long first = std::stoul(variable("DDPRUN_RANDOM_SEED", std::to_string(std::random_device()())));
+  const std::string calls = variable("DDPRUN_RANDOM_CALLS", "150");
+  Process::Options patient;
+  patient.deadline = std::chrono::seconds(600);
+  unsigned long seed = first;
+  for (const char* size : {"1", "2", "3", "4", "8"}) {
+    INFO("DDPRUN_RANDOM_SEED=" << seed << ", " << size << " ranks");
+    const Result result =
+        run({DDPRUN_BINARY, "--nproc-per-node", size, RANDOM_WORKER, std::to_string(seed), calls}, patient);
+    CHECK(result.out.empty());
+    CHECK(result.err.empty());
+    CHECK(result.code == 0);
+    ++seed;
+  }
+}
