@@ -11,7 +11,6 @@
 #include "tests/integration/ddprun.hpp"
 
 using namespace ddp::testing;
-using Words = std::vector<std::string>;
 
 namespace {
 
