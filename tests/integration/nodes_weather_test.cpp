@@ -156,7 +156,7 @@ TEST_CASE("nodes: a coordinator that is started again is another job's, and whoe
                {"meet", "catch=USR1", "ready", "wait"});
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  ::kill(job.on(0).pid(), SIGKILL);
+  ::kill(agent_of(job.on(0)), SIGKILL);  // at once: no word of it to the other
   CHECK(job.on(0).all_gone());
   job.start(0);
   const Result served = job.on(1).wait();
