@@ -134,12 +134,16 @@ TEST_CASE("train: workers killed at any moment, again and again, cost time, not 
       return std::vector<pid_t>();
     }
   };
-  while (children(job.pid()).empty()) std::this_thread::yield();
-  const pid_t agent = children(job.pid()).front();
+  const auto find_workers = [&] {  // below guardian, keeper and agent
+    const std::vector<pid_t> keeper = children(job.pid());
+    const std::vector<pid_t> agent = keeper.empty() ? keeper : children(keeper.front());
+    return agent.empty() ? agent : children(agent.front());
+  };
   for (int killed = 0; killed < kills; ++killed) {
     if (killed > 0) job.wait_for("restart " + std::to_string(killed) + " of ");
     std::vector<pid_t> workers;
-    while ((workers = children(agent)).size() < 4) std::this_thread::yield();
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while ((workers = find_workers()).size() < 4) REQUIRE(std::chrono::steady_clock::now() < deadline);
     // From before they have met to some steps later: the moment is what is tried.
     std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 60'000)(random)));
     ::kill(workers[std::uniform_int_distribution<std::size_t>(0, 3)(random)], SIGKILL);
