@@ -312,6 +312,7 @@ TEST_CASE("orphans: without permission for a control group nothing is said, unle
   const TemporaryFolder folder;
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
   const Words as_nobody = {"setpriv", "--reuid=65534", "--clear-groups", "env", "TMPDIR=" + folder.path()};
+  if (run(as_nobody + ddprun_raw({"--version"})).code != 0) skip("others may not reach this folder");
   const Result quiet = run(as_nobody + ddprun({}, {"escape", "say=here"}));
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
