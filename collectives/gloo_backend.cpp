@@ -29,6 +29,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "collectives/asynchronous_signals.hpp"
@@ -214,20 +215,35 @@ void set_output(Options& options, void* data, std::size_t count, ddp_backend_dty
 // Gloo only reads from inputs, but its buffers are not const.
 std::uint8_t* bytes_of(const void* input) { return static_cast<std::uint8_t*>(const_cast<void*>(input)); }
 
+// What every collective of Gloo has in common. prepare(options) adds what is its own.
+template <typename Options, typename Prepare>
+ddp_backend_status perform(void (*collective)(Options&), ddp_backend_group* group, std::uint32_t tag,
+                           std::int64_t timeout_ms, ddp_backend_error* error, Prepare prepare) {
+  return guarded(group, error, [&] {
+    std::remove_const_t<Options> options(group->context);  // some take them as const
+    prepare(options);
+    options.setTag(tag);
+    options.setTimeout(milliseconds(timeout_ms));
+    collective(options);
+  });
+}
+
+// True if there is nobody to talk to, or nothing to say: then the output is the input.
+bool copied_alone(const ddp_backend_group* group, const void* input, void* output, std::size_t bytes) {
+  if (bytes > 0 && group->size == 1) std::memmove(output, input, bytes);
+  return bytes == 0 || group->size == 1;
+}
+
 ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
                               ddp_backend_reduce_op op, std::uint32_t tag, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
-  const ReduceFunction reduce = find_reduction(dtype, op, error);
-  if (reduce == nullptr) return DDP_BACKEND_UNSUPPORTED;
+  const ReduceFunction reduction = find_reduction(dtype, op, error);
+  if (reduction == nullptr) return DDP_BACKEND_UNSUPPORTED;
   if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
-  return guarded(group, error, [&] {
-    gloo::AllreduceOptions options(group->context);
+  return perform(&gloo::allreduce, group, tag, timeout_ms, error, [&](gloo::AllreduceOptions& options) {
     set_output(options, data, count, dtype);
-    options.setReduceFunction(reduce);
+    options.setReduceFunction(reduction);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::allreduce(options);
   });
 }
 
@@ -237,27 +253,19 @@ ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t coun
   const ReduceFunction reduction = find_reduction(dtype, op, error);
   if (reduction == nullptr) return DDP_BACKEND_UNSUPPORTED;
   if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
-  return guarded(group, error, [&] {
-    gloo::ReduceOptions options(group->context);
+  return perform(&gloo::reduce, group, tag, timeout_ms, error, [&](gloo::ReduceOptions& options) {
     set_output(options, data, count, dtype);
     options.setReduceFunction(reduction);
     options.setRoot(root);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::reduce(options);
   });
 }
 
 ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
                              std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms, ddp_backend_error* error) {
   if (group->size == 1 || count == 0) return DDP_BACKEND_OK;
-  return guarded(group, error, [&] {
-    gloo::BroadcastOptions options(group->context);
+  return perform(&gloo::broadcast, group, tag, timeout_ms, error, [&](gloo::BroadcastOptions& options) {
     options.setOutput(static_cast<std::uint8_t*>(data), count * element_size(dtype));
     options.setRoot(root);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::broadcast(options);
   });
 }
 
@@ -265,18 +273,10 @@ ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void*
                               ddp_backend_dtype dtype, std::uint32_t tag, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  if (bytes == 0) return DDP_BACKEND_OK;
-  if (group->size == 1) {
-    std::memmove(output, input, bytes);
-    return DDP_BACKEND_OK;
-  }
-  return guarded(group, error, [&] {
-    gloo::AllgatherOptions options(group->context);
+  if (copied_alone(group, input, output, bytes)) return DDP_BACKEND_OK;
+  return perform(&gloo::allgather, group, tag, timeout_ms, error, [&](gloo::AllgatherOptions& options) {
     options.setInput(bytes_of(input), bytes);
     options.setOutput(static_cast<std::uint8_t*>(output), bytes * static_cast<std::size_t>(group->size));
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::allgather(options);
   });
 }
 
@@ -284,21 +284,13 @@ ddp_backend_status gather(ddp_backend_group* group, const void* input, void* out
                           ddp_backend_dtype dtype, std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms,
                           ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  if (bytes == 0) return DDP_BACKEND_OK;
-  if (group->size == 1) {
-    std::memmove(output, input, bytes);
-    return DDP_BACKEND_OK;
-  }
-  return guarded(group, error, [&] {
-    gloo::GatherOptions options(group->context);
+  if (copied_alone(group, input, output, bytes)) return DDP_BACKEND_OK;
+  return perform(&gloo::gather, group, tag, timeout_ms, error, [&](gloo::GatherOptions& options) {
     options.setInput(bytes_of(input), bytes);
     if (group->rank == root) {
       options.setOutput(static_cast<std::uint8_t*>(output), bytes * static_cast<std::size_t>(group->size));
     }
     options.setRoot(root);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::gather(options);
   });
 }
 
@@ -306,13 +298,8 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
                            ddp_backend_dtype dtype, std::int32_t root, std::uint32_t tag, std::int64_t timeout_ms,
                            ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  if (bytes == 0) return DDP_BACKEND_OK;
-  if (group->size == 1) {
-    std::memmove(output, input, bytes);
-    return DDP_BACKEND_OK;
-  }
-  return guarded(group, error, [&] {
-    gloo::ScatterOptions options(group->context);
+  if (copied_alone(group, input, output, bytes)) return DDP_BACKEND_OK;
+  return perform(&gloo::scatter, group, tag, timeout_ms, error, [&](gloo::ScatterOptions& options) {
     if (group->rank == root) {
       std::vector<std::uint8_t*> parts;
       for (int rank = 0; rank < group->size; ++rank) {
@@ -322,9 +309,6 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
     }
     options.setOutput(static_cast<std::uint8_t*>(output), bytes);
     options.setRoot(root);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::scatter(options);
   });
 }
 
@@ -364,11 +348,7 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
   const ReduceFunction reduction = find_reduction(dtype, op, error);
   if (reduction == nullptr) return DDP_BACKEND_UNSUPPORTED;
   const std::size_t bytes = count * element_size(dtype);
-  if (bytes == 0) return DDP_BACKEND_OK;
-  if (group->size == 1) {
-    std::memmove(output, input, bytes);
-    return DDP_BACKEND_OK;
-  }
+  if (copied_alone(group, input, output, bytes)) return DDP_BACKEND_OK;
   return guarded(group, error, [&] {
     ring_reduce_scatter(group, bytes_of(input), static_cast<std::uint8_t*>(output), count, bytes, reduction,
                         kReduceScatterSlot | std::uint64_t{tag} << 8, milliseconds(timeout_ms));
@@ -378,36 +358,27 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
 ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
                               void* output, const std::size_t* output_counts, ddp_backend_dtype dtype,
                               std::uint32_t tag, std::int64_t timeout_ms, ddp_backend_error* error) {
-  const auto in_bytes = [&](const std::size_t* counts) {
+  if (group->size == 1) {
+    copied_alone(group, input, output, input_counts[0] * element_size(dtype));
+    return DDP_BACKEND_OK;
+  }
+  const auto bytes_per_rank = [&](const std::size_t* counts) {
     std::vector<std::int64_t> bytes;
     for (int rank = 0; rank < group->size; ++rank) {
       bytes.push_back(static_cast<std::int64_t>(counts[rank] * element_size(dtype)));
     }
     return bytes;
   };
-  if (group->size == 1) {
-    std::memmove(output, input, input_counts[0] * element_size(dtype));
-    return DDP_BACKEND_OK;
-  }
-  return guarded(group, error, [&] {
-    gloo::AlltoallvOptions options(group->context);
-    options.setInput(bytes_of(input), in_bytes(input_counts));
-    options.setOutput(static_cast<std::uint8_t*>(output), in_bytes(output_counts));
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::alltoallv(options);
+  return perform(&gloo::alltoallv, group, tag, timeout_ms, error, [&](gloo::AlltoallvOptions& options) {
+    options.setInput(bytes_of(input), bytes_per_rank(input_counts));
+    options.setOutput(static_cast<std::uint8_t*>(output), bytes_per_rank(output_counts));
   });
 }
 
 ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t tag, std::int64_t timeout_ms,
                            ddp_backend_error* error) {
   if (group->size == 1) return DDP_BACKEND_OK;
-  return guarded(group, error, [&] {
-    gloo::BarrierOptions options(group->context);
-    options.setTag(tag);
-    options.setTimeout(milliseconds(timeout_ms));
-    gloo::barrier(options);
-  });
+  return perform(&gloo::barrier, group, tag, timeout_ms, error, [](gloo::BarrierOptions&) {});
 }
 
 constexpr ddp_backend_table kTable = {
