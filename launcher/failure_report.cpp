@@ -2,11 +2,11 @@
 #include "launcher/failure_report.hpp"
 
 #include <algorithm>
-#include <ctime>
 #include <sstream>
 #include <string_view>
 
 #include "launcher/exit_meaning.hpp"
+#include "launcher/local_time.hpp"
 #include "rendezvous/link_failures.hpp"
 
 namespace ddp::launcher {
@@ -15,17 +15,9 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
+constexpr char kTimeFormat[] = "%Y-%m-%d %H:%M:%S";
 constexpr char kQuote[] = "    | ";
 constexpr std::size_t kFollowersShown = 16;  // with a line of their own
-
-std::string local_time(rendezvous::WallTime time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm parts = {};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
-}
 
 // "0-3, 5"
 std::string ranges(std::vector<int> ranks) {
@@ -138,7 +130,7 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
                   std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
-                  ") on " + cause.host + " at " + local_time(cause.time));
+                  ") on " + cause.host + " at " + local_time(cause.time, kTimeFormat));
   add_followers(lines, cause, all);
   if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
     lines.push_back("  stopped by ddprun: " + named(stopped));

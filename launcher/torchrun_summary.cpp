@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <sstream>
+
+#include "launcher/local_time.hpp"
 
 namespace ddp::launcher {
 
@@ -12,18 +13,10 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
+constexpr char kTimeFormat[] = "%Y-%m-%d_%H:%M:%S";
 constexpr std::size_t kMaxWidth = 60;
 constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
 constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
-
-std::string iso_time(rendezvous::WallTime time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm parts = {};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts);
-  return text;
-}
 
 // Python's: the negative signal.
 int exit_code_of(const WorkerFailure& failure) {
@@ -50,7 +43,7 @@ std::string block(std::size_t index, const WorkerFailure& failure, const std::ma
   const auto file = error_files.find(failure.rank);
   std::ostringstream text;
   text << "[" << index << "]:\n"
-       << "  time      : " << iso_time(failure.time) << "\n"
+       << "  time      : " << local_time(failure.time, kTimeFormat) << "\n"
        << "  host      : " << failure.host << "\n"
        << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
        << "  exitcode  : " << exit_code_of(failure) << " (pid: " << failure.pid << ") ";
