@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
@@ -68,14 +66,6 @@ inline std::chrono::milliseconds cpu_time(pid_t pid) {
   long user = 0, system = 0;
   fields >> user >> system;
   return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
-}
-
-inline void wait_until(const std::function<bool()>& true_at_last) {
-  const auto deadline = Clock::now() + kDeadline;
-  while (!true_at_last()) {
-    if (Clock::now() > deadline) throw std::runtime_error("it does not come true");
-    std::this_thread::yield();
-  }
 }
 
 // ddprun and its workers with tests/fixtures/fake_libc.c before their libc.

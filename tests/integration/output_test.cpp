@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
-#include <functional>
 #include <sstream>
 
 #include "tests/integration/ddprun.hpp"
@@ -14,14 +13,6 @@
 using namespace ddp::testing;
 
 namespace {
-
-void wait_until(const std::function<bool()>& fact) {
-  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-  while (!fact()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    usleep(5000);
-  }
-}
 
 bool has_workers(const Process& job) {
   const std::vector<pid_t> pids = job.left_over();

@@ -17,11 +17,12 @@ import sys
 import tempfile
 import uuid
 
+from jobs import MARK, marked
+
 FOLDER = tempfile.TemporaryDirectory()
 HERE = FOLDER.name
 LINK = os.path.join(HERE, "torchrun")
 os.symlink(os.path.abspath(sys.argv[1]), LINK)
-MARK = "DDPRUN_TEST_MARK"
 LAUNCHERS = {
     "torchrun": ([sys.executable, "-m", "torch.distributed.run"], {}),
     "ddprun": ([LINK], {"PYTHON_EXEC": sys.executable}),
@@ -43,19 +44,6 @@ for name, text in SCRIPTS.items():
         file.write(text)
 
 
-def left_over(mark):
-    """Processes that inherited the mark, wherever they went."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
-                    found.append(int(pid))
-        except OSError:
-            pass  # gone, or not ours
-    return found
-
-
 def run(command, environment, stop=None):
     """stop: a signal that the launcher gets once a worker has said `ready`."""
     mark = uuid.uuid4().hex
@@ -69,10 +57,10 @@ def run(command, environment, stop=None):
             job.send_signal(stop)
         out, err = job.communicate(timeout=120)
     except subprocess.TimeoutExpired:
-        for pid in left_over(mark):
+        for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
         raise
-    assert not left_over(mark), err
+    assert not marked(mark), err
     return {"code": job.returncode, "out": sorted((first + out).splitlines()), "err": err}
 
 

@@ -190,6 +190,14 @@ char state_of(pid_t pid) {
   return name_end == std::string::npos ? 'X' : stat[name_end + 2];
 }
 
+void wait_until(const std::function<bool()>& true_at_last) {
+  const auto deadline = Clock::now() + kDeadline;
+  while (!true_at_last()) {
+    if (Clock::now() > deadline) throw std::runtime_error("it does not come true");
+    std::this_thread::yield();
+  }
+}
+
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
   const std::string id = std::to_string(pid);

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -73,6 +74,9 @@ Result run(const std::vector<std::string>& command, const Process::Options& opti
 
 // As in /proc/<pid>/stat: 'R'uns, 'S'leeps, s'T'opped, 'Z'ombie, ...; 'X' if there is none.
 char state_of(pid_t pid);
+
+// Waits for a fact; throws if it is not there at the deadline.
+void wait_until(const std::function<bool()>& true_at_last);
 
 std::vector<pid_t> children_of(pid_t pid);
 pid_t only_child_of(pid_t pid);  // throws if it has none, or more
