@@ -1,11 +1,15 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- * libddp's C interface (C99). C++ users take ddp/ddp.hpp, a thin header over this one.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * libddp's C interface (C99). C++ users take ddp/ddp.hpp, thin headers over this one.
  *
  * Every function that can fail returns a ddp_status; on anything but DDP_OK, ddp_last_error() holds one line for this
  * thread that says what was tried, on what, why it failed and which rank is to blame.
  *
  * Threads: a session, its groups and models may be used from any thread, by one thread at a time per group. All ranks
  * of a group must call the same operations in the same order.
+ *
+ * Structs that start as all zeros have the defaults: 0 and NULL mean "as usual".
  */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
@@ -13,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** Marks what libddp.so exports: all functions of this header, and nothing else. */
 #if defined(__GNUC__)
 #define DDP_API __attribute__((visibility("default")))
 #else
@@ -23,334 +28,408 @@
 extern "C" {
 #endif
 
+/** What became of a call. */
 typedef enum ddp_status {
-  DDP_OK = 0,
-  DDP_INVALID_ARGUMENT = 1, /* the caller's input is wrong: a size, a name, a missing variable, calls out of order */
-  DDP_TIMEOUT = 2,          /* a deadline passed */
-  DDP_PEER_LOST = 3,        /* another rank died or left */
-  DDP_ABORTED = 4,          /* the group was aborted by an earlier error */
-  DDP_MISMATCH = 5,         /* ranks disagree, for example about a parameter's shape */
-  DDP_SYSTEM = 6,           /* the operating system or a backend failed */
-  DDP_CORRUPT = 7           /* a file is not what it should be */
+  DDP_OK = 0,               /**< it did what it says */
+  DDP_INVALID_ARGUMENT = 1, /**< the caller's input is wrong: a size, a name, a missing variable, calls out of order */
+  DDP_TIMEOUT = 2,          /**< a deadline passed */
+  DDP_PEER_LOST = 3,        /**< another rank died or left */
+  DDP_ABORTED = 4,          /**< the group was aborted by an earlier error */
+  DDP_MISMATCH = 5,         /**< ranks disagree, for example about a parameter's shape */
+  DDP_SYSTEM = 6,           /**< the operating system or a backend failed */
+  DDP_CORRUPT = 7           /**< a file is not what it should be */
 } ddp_status;
 
-/* 16-bit floating point is reduced in 32 bits and rounded once, to the nearest, when all contributions are in. */
+/** The type of a buffer's elements. 16-bit floating point is reduced in 32 bits and rounded once, to the nearest, when
+ * all contributions are in. */
 typedef enum ddp_dtype {
-  DDP_FLOAT32 = 0,
-  DDP_FLOAT64 = 1,
-  DDP_INT32 = 2,
-  DDP_INT64 = 3,
-  DDP_UINT8 = 4,
-  DDP_INT8 = 5,
-  DDP_INT16 = 6,
-  DDP_UINT16 = 7,
-  DDP_UINT32 = 8,
-  DDP_UINT64 = 9,
-  DDP_FLOAT16 = 10, /* IEEE half */
-  DDP_BFLOAT16 = 11 /* the upper half of a float32 */
+  DDP_FLOAT32 = 0,  /**< IEEE single */
+  DDP_FLOAT64 = 1,  /**< IEEE double */
+  DDP_INT32 = 2,    /**< 4 bytes */
+  DDP_INT64 = 3,    /**< 8 bytes */
+  DDP_UINT8 = 4,    /**< 1 byte */
+  DDP_INT8 = 5,     /**< 1 byte */
+  DDP_INT16 = 6,    /**< 2 bytes */
+  DDP_UINT16 = 7,   /**< 2 bytes */
+  DDP_UINT32 = 8,   /**< 4 bytes */
+  DDP_UINT64 = 9,   /**< 8 bytes */
+  DDP_FLOAT16 = 10, /**< IEEE half */
+  DDP_BFLOAT16 = 11 /**< the upper half of a float32 */
 } ddp_dtype;
 
+/** How contributions become one. The order of a sum depends on the number of ranks and the element's place, never on
+ * who arrives first. */
 typedef enum ddp_reduce_op {
-  DDP_SUM = 0, /* integers wrap */
-  DDP_AVG = 1, /* each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
-  DDP_PRODUCT = 2,
-  DDP_MIN = 3,
-  DDP_MAX = 4,
-  DDP_BAND = 5, /* bitwise; integers only */
-  DDP_BOR = 6,
-  DDP_BXOR = 7,
-  DDP_PREMUL_SUM = 8 /* each contribution times its rank's factor, then summed; floating point only */
+  DDP_SUM = 0,       /**< integers wrap */
+  DDP_AVG = 1,       /**< each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
+  DDP_PRODUCT = 2,   /**< integers wrap */
+  DDP_MIN = 3,       /**< the smallest */
+  DDP_MAX = 4,       /**< the largest */
+  DDP_BAND = 5,      /**< bitwise; integers only */
+  DDP_BOR = 6,       /**< likewise */
+  DDP_BXOR = 7,      /**< likewise */
+  DDP_PREMUL_SUM = 8 /**< each contribution times its rank's factor, then summed; floating point only */
 } ddp_reduce_op;
 
+/** What becomes of the contributions: an operation, and for one of them a factor. */
 typedef struct ddp_reduction {
-  int32_t op;    /* ddp_reduce_op */
-  double factor; /* DDP_PREMUL_SUM: of this rank; else unused */
+  int32_t op;    /**< ddp_reduce_op */
+  double factor; /**< DDP_PREMUL_SUM: of this rank; else unused */
 } ddp_reduction;
 
-typedef enum ddp_device_kind { DDP_CPU = 0, DDP_CUDA = 1 } ddp_device_kind;
+/** Where memory is. */
+typedef enum ddp_device_kind {
+  DDP_CPU = 0, /**< the host */
+  DDP_CUDA = 1 /**< an NVIDIA GPU */
+} ddp_device_kind;
 
+/** One device. All zeros: the CPU. */
 typedef struct ddp_device {
-  int32_t kind;  /* ddp_device_kind; only DDP_CPU is served by this version */
-  int32_t index; /* 0 for the CPU */
+  int32_t kind;  /**< ddp_device_kind; only DDP_CPU is served by this version */
+  int32_t index; /**< 0 for the CPU */
 } ddp_device;
 
-/* count elements of a type at data. Never owns. */
+/** count elements of a type at data. Never owns. */
 typedef struct ddp_buffer {
-  void* data;
-  size_t count;
-  int32_t dtype; /* ddp_dtype */
-  ddp_device device;
+  void* data;        /**< the first element; may be NULL if count is 0 */
+  size_t count;      /**< in elements, not bytes */
+  int32_t dtype;     /**< ddp_dtype */
+  ddp_device device; /**< where data is */
 } ddp_buffer;
 
+/** This process's membership in a job. Made by ddp_init_process_group(), ended by ddp_session_destroy(). */
 typedef struct ddp_session ddp_session;
+/** The ranks that talk to each other. Owned by its session; single-use after an error. */
 typedef struct ddp_group ddp_group;
+/** The parameters of a model whose gradients are averaged. Made by ddp_model_create(). */
 typedef struct ddp_model ddp_model;
+/** A safetensors file opened for reading. Made by ddp_checkpoint_open(). */
 typedef struct ddp_checkpoint ddp_checkpoint;
+/** A store of keys and values. Made by one of the ddp_store_create functions, or a session's. */
 typedef struct ddp_store ddp_store;
 
-/* One operation: the group it runs in and its sequence number there. A plain value; dropping it neither waits nor
+/** One operation: the group it runs in and its sequence number there. A plain value; dropping it neither waits nor
  * cancels. */
 typedef struct ddp_work {
-  ddp_group* group;
-  uint64_t sequence;
+  ddp_group* group;  /**< where it was issued */
+  uint64_t sequence; /**< the how-manieth operation of the group it is, from 1 on */
 } ddp_work;
 
-/* This thread's text for the last call that failed; never NULL, valid until this thread's next call. */
+/** This thread's text for the last call that failed; never NULL, valid until this thread's next call. */
 DDP_API const char* ddp_last_error(void);
-/* "0.1.0" */
+/** This library's version, such as "0.1.0". */
 DDP_API const char* ddp_version(void);
-/* Bytes of one element; 0 for an unknown type. */
+/** Bytes of one element; 0 for an unknown type. */
 DDP_API size_t ddp_dtype_size(int32_t dtype);
 
-/* ---- Session: this process's membership in a job ---- */
+/**
+ * @defgroup session Session: this process's membership in a job
+ * @{
+ */
 
+/** How to join a job. All zeros: as the environment says. */
 typedef struct ddp_init_options {
-  const char* backend;     /* "gloo"; NULL means "gloo" */
-  int64_t init_timeout_ms; /* for finding all other ranks; 0 means 60 s */
-  int64_t timeout_ms;      /* for each collective, from issue to end; 0 means 30 min */
+  const char* backend;     /**< "gloo"; NULL means "gloo" */
+  int64_t init_timeout_ms; /**< for finding all other ranks; 0 means 60 s */
+  int64_t timeout_ms;      /**< for each collective, from issue to end; 0 means 30 min */
 } ddp_init_options;
 
-/* Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
+/** Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
  * set it) and connects to all its ranks. With none of these set the process is a world of its own. Under a launcher
  * that hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 hosts it on MASTER_PORT.
  * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_install_failure_handlers for what
  * becomes of fatal signals. */
 DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
-/* Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
+/** Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);
-/* The group of all ranks; owned by the session. */
+/** The group of all ranks; owned by the session. */
 DDP_API ddp_group* ddp_session_world(ddp_session* session);
-/* A key-value store that all ranks of the job share (in a world of one: of this process), below a prefix of this
+/** A key-value store that all ranks of the job share (in a world of one: of this process), below a prefix of this
  * session and restart: keys collide with nobody's. Connects when first asked for, within init_timeout; calls without a
  * timeout of their own have the session's. Owned by the session: do not destroy it. */
 DDP_API ddp_status ddp_session_store(ddp_session* session, ddp_store** out);
+/** This process's rank among those of its node, from 0 on (LOCAL_RANK). */
 DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
+/** How many ranks of the job this node has (LOCAL_WORLD_SIZE). */
 DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
-/* How often the job was restarted before this process was started. */
+/** How often the job was restarted before this process was started. */
 DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
 
-/* ---- Process group and collectives ---- */
+/** @} */
 
-DDP_API int32_t ddp_group_rank(const ddp_group* group);
-DDP_API int32_t ddp_group_size(const ddp_group* group);
-DDP_API const char* ddp_group_name(const ddp_group* group);
-
-/* timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
+/**
+ * @defgroup group Process group and collectives
+ *
+ * timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
  * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
  * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
  * failure is unspecified.
  * Before each operation the ranks compare what they are about to do: a difference is DDP_MISMATCH on every rank, says
  * who called what, and ends the group. DDP_CHECK_COLLECTIVES=0 in the environment of all ranks saves that round trip.
+ *
+ * @{
  */
 
-/* In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
+/** This process's rank within the group, from 0 on. */
+DDP_API int32_t ddp_group_rank(const ddp_group* group);
+/** How many ranks the group has. */
+DDP_API int32_t ddp_group_size(const ddp_group* group);
+/** What messages call the group, such as "world". Valid as long as the group. */
+DDP_API const char* ddp_group_name(const ddp_group* group);
+
+/** In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
 DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms);
-/* In place on root; what is in the others' buffers afterwards is unspecified. */
+/** In place on root; what is in the others' buffers afterwards is unspecified. */
 DDP_API ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
                               int64_t timeout_ms);
-/* Every rank's buffer becomes root's. */
+/** Every rank's buffer becomes root's. */
 DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
-/* output holds size * input.count elements: rank r's input at r * input.count. */
+/** output holds size * input.count elements: rank r's input at r * input.count. */
 DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
-/* The same on root; output is not looked at on the others. */
+/** The same on root; output is not looked at on the others. */
 DDP_API ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
-/* Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
+/** Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
  * the others. */
 DDP_API ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
-/* input holds size * output.count elements; rank r's output becomes the reduction over all ranks of those from
+/** input holds size * output.count elements; rank r's output becomes the reduction over all ranks of those from
  * r * output.count on. The input is left as it is. */
 DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
                                       int64_t timeout_ms);
-/* Rank r gets input_counts[r] elements of input, and gives output_counts[r] of output, one rank's after the other's.
+/** Rank r gets input_counts[r] elements of input, and gives output_counts[r] of output, one rank's after the other's.
  * The counts have an entry for each rank, add up to the buffers', and are copied; NULL: all equal. What one rank sends
  * and the other expects must agree. Buffers must not overlap. */
 DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
                                   const size_t* output_counts, int64_t timeout_ms);
-/* Returns once every rank has called it. */
+/** Returns once every rank has called it. */
 DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
 
-/* The same, run in order on the session's progress thread; *work names the operation. */
+/** @name Asynchronous collectives
+ * The same, run in order on the session's progress thread; *work names the operation. Wait for it with ddp_work_wait().
+ * @{ */
+/** ddp_all_reduce(), asynchronously. */
 DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
                                         int64_t timeout_ms, ddp_work* work);
+/** ddp_reduce(), asynchronously. */
 DDP_API ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
                                     int64_t timeout_ms, ddp_work* work);
+/** ddp_broadcast(), asynchronously. */
 DDP_API ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
                                        ddp_work* work);
+/** ddp_all_gather(), asynchronously. */
 DDP_API ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
                                         ddp_work* work);
+/** ddp_gather(), asynchronously. */
 DDP_API ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
                                     int64_t timeout_ms, ddp_work* work);
+/** ddp_scatter(), asynchronously. */
 DDP_API ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
                                      int64_t timeout_ms, ddp_work* work);
+/** ddp_reduce_scatter(), asynchronously. */
 DDP_API ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output,
                                             ddp_reduction reduction, int64_t timeout_ms, ddp_work* work);
+/** ddp_all_to_all(), asynchronously. */
 DDP_API ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts,
                                         ddp_buffer output, const size_t* output_counts, int64_t timeout_ms,
                                         ddp_work* work);
+/** ddp_barrier(), asynchronously. */
 DDP_API ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work);
+/** @} */
 
-/* Blocks until the operation ended; its deadline was set when it was issued. */
+/** Blocks until the operation ended; its deadline was set when it was issued. */
 DDP_API ddp_status ddp_work_wait(ddp_work work);
-/* Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
+/** Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
 
-/* ---- DistributedDataParallel: averages gradients over the ranks of a group, in buckets, while backward goes on ----
+/** @} */
+
+/**
+ * @defgroup model DistributedDataParallel
+ *
+ * Averages gradients over the ranks of a group, in buckets, while backward goes on.
+ *
+ * @{
  */
 
+/** A trainable tensor: plain memory. Never owns. */
 typedef struct ddp_parameter {
-  void* value; /* count elements */
-  void* grad;  /* count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
-  size_t count;
-  int32_t dtype; /* floating point */
-  ddp_device device;
-  const char* name; /* for error messages; copied */
+  void* value;       /**< count elements */
+  void* grad;        /**< count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
+  size_t count;      /**< in elements */
+  int32_t dtype;     /**< ddp_dtype; floating point */
+  ddp_device device; /**< where value and grad are */
+  const char* name;  /**< for error messages; copied */
 } ddp_parameter;
 
+/** For those who tune. All zeros: as PyTorch. */
 typedef struct ddp_model_options {
-  size_t first_bucket_bytes; /* 0 means 1 MiB: the first bucket is small so that communication starts early */
-  size_t bucket_bytes;       /* 0 means 25 MiB */
+  size_t first_bucket_bytes; /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
+  size_t bucket_bytes;       /**< 0 means 25 MiB */
 } ddp_model_options;
 
-/* Checks that all ranks have the same parameters (count, sizes, types; an error names the first that differs), then
+/** Checks that all ranks have the same parameters (count, sizes, types; an error names the first that differs), then
  * copies rank 0's values to every rank. Collective. options may be NULL. */
 DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
                                     const ddp_model_options* options, ddp_model** out);
-/* In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
+/** In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
  * before their session. NULL is allowed. */
 DDP_API void ddp_model_destroy(ddp_model* model);
-/* Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy. */
+/** Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy. */
 DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
-/* Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
+/** Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
  * Marking a parameter twice in a step is an error that names it; it is final, for the ranks no longer agree on what
  * comes next: every later call on this model fails with it too. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
-/* Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
+/** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
  * it, not a hang, and final like one marked twice. The caller's grads change only once all reductions of the step have
  * succeeded. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
-/* enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. */
+/** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. */
 DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);
-/* Number of buckets, for those who tune. */
+/** Number of buckets, for those who tune. */
 DDP_API size_t ddp_model_bucket_count(const ddp_model* model);
 
-/* ---- Checkpoints: one file in the safetensors format ---- */
+/** @} */
 
+/**
+ * @defgroup checkpoint Checkpoints: one file in the safetensors format
+ * @{
+ */
+
+/** A named tensor to be saved. Never owns. */
 typedef struct ddp_tensor {
-  const char* name;
-  const void* data;
-  int32_t dtype;
-  const int64_t* shape; /* rank entries; an empty shape is a scalar */
-  size_t rank;
+  const char* name;     /**< unique in its file */
+  const void* data;     /**< as many elements as the shape says, row-major */
+  int32_t dtype;        /**< ddp_dtype */
+  const int64_t* shape; /**< rank entries; an empty shape is a scalar */
+  size_t rank;          /**< number of dimensions */
 } ddp_tensor;
 
+/** A line of text that a checkpoint carries beside its tensors. */
 typedef struct ddp_metadata_entry {
-  const char* key;
-  const char* value;
+  const char* key;   /**< unique in its file */
+  const char* value; /**< UTF-8 */
 } ddp_metadata_entry;
 
-/* Writes to a temporary name beside path, fsyncs, renames: a crash leaves the previous file or the new one, never half
+/** Writes to a temporary name beside path, fsyncs, renames: a crash leaves the previous file or the new one, never half
  * of one. Tensors are stored in the order given. Call it on one rank. */
 DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
                                        const ddp_metadata_entry* metadata, size_t metadata_count);
-/* Reads and validates the header. DDP_CORRUPT if the file is truncated or malformed. */
+/** Reads and validates the header. DDP_CORRUPT if the file is truncated or malformed. */
 DDP_API ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out);
+/** Closes the file. NULL is allowed. */
 DDP_API void ddp_checkpoint_close(ddp_checkpoint* checkpoint);
-/* NULL if there is no such key. */
+/** The value of a key, or NULL if there is no such key. Valid until the checkpoint is closed. */
 DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key);
-/* Copies tensor `name` into buffer. DDP_MISMATCH if its type or shape differs from what is asked for, DDP_CORRUPT if
+/** Copies tensor `name` into buffer. DDP_MISMATCH if its type or shape differs from what is asked for, DDP_CORRUPT if
  * there is no such tensor. shape has rank entries. */
 DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
                                        const int64_t* shape, size_t rank);
 
-/* ---- Stores: keys and values that ranks share, as torch.distributed has them; with its protocol and file format, so
- * that ranks in Python can share them too ----
+/** @} */
+
+/**
+ * @defgroup store Stores: keys and values that ranks share
+ *
+ * As torch.distributed has them; with its protocol and file format, so that ranks in Python can share them too.
  *
  * Every call ends. timeout_ms: how long to wait; 0 means the store's timeout, which is also that of calls without one.
  * A deadline that passes is DDP_TIMEOUT, its text names store, key and how long, and the store remains usable. Any
- * thread may call. */
+ * thread may call.
+ *
+ * @{
+ */
 
-/* size arbitrary bytes. Never owns. */
+/** size arbitrary bytes. Never owns. */
 typedef struct ddp_bytes {
-  const void* data; /* may be NULL if size is 0 */
-  size_t size;
+  const void* data; /**< may be NULL if size is 0 */
+  size_t size;      /**< in bytes */
 } ddp_bytes;
 
-/* Where a call puts what it read: deliver(context, value) is called before it returns, once for each value; the bytes
+/** Where a call puts what it read: deliver(context, value) is called before it returns, once for each value; the bytes
  * are gone afterwards. Not called when the call fails. */
 typedef struct ddp_sink {
-  void* context;
-  void (*deliver)(void* context, ddp_bytes value);
+  void* context;                                   /**< handed to deliver as it is */
+  void (*deliver)(void* context, ddp_bytes value); /**< must not be NULL, nor throw */
 } ddp_sink;
 
-/* A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying with
+/** A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying with
  * growing pauses until timeout_ms have passed (0 means 5 minutes; also the store's timeout). count_in: 1 to be one of
  * the workers that a dist.TCPStore(world_size=...) waits for. Keys up to 8191 bytes, values up to 8 MiB, 131072 keys a
  * call: beyond that DDP_INVALID_ARGUMENT. A lost connection is DDP_SYSTEM, then and ever after. Calls are served one
  * after the other: give each thread that waits its own. */
 DDP_API ddp_status ddp_store_create_tcp(const char* host, int32_t port, int64_t timeout_ms, int32_t count_in,
                                         ddp_store** out);
-/* A file that all ranks can open, in the format of torch's FileStore. Created if it is not there; its folder must be.
+/** A file that all ranks can open, in the format of torch's FileStore. Created if it is not there; its folder must be.
  * The last of world_size to destroy its store removes the file; with a negative world_size nobody does, nor if a
  * process was killed: give each run a file of its own. Has no queues. DDP_CORRUPT if the file holds something else. */
 DDP_API ddp_status ddp_store_create_file(const char* path, int64_t world_size, int64_t timeout_ms, ddp_store** out);
-/* A store inside this process. */
+/** A store inside this process. */
 DDP_API ddp_status ddp_store_create_hash(int64_t timeout_ms, ddp_store** out);
-/* base, every key with prefix and "/" before it. base must outlive it, and has its timeout. */
+/** base, every key with prefix and "/" before it. base must outlive it, and has its timeout. */
 DDP_API ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_store** out);
-/* NULL is allowed. */
+/** Ends a store that was created. NULL is allowed. */
 DDP_API void ddp_store_destroy(ddp_store* store);
+/** For connecting anew and for every call without a timeout of its own. On a prefix store: of the store under it. */
 DDP_API ddp_status ddp_store_set_timeout(ddp_store* store, int64_t timeout_ms);
 
+/** Makes value the key's value, whatever was there. */
 DDP_API ddp_status ddp_store_set(ddp_store* store, const char* key, ddp_bytes value);
-/* Waits until the key exists. */
+/** Delivers the key's value; waits until it exists. */
 DDP_API ddp_status ddp_store_get(ddp_store* store, const char* key, int64_t timeout_ms, ddp_sink sink);
-/* *sum: the decimal number there plus delta, which becomes the value; a missing key counts as 0. Where there is no
- * number: DDP_INVALID_ARGUMENT, but a TCP store loses its connection (DDP_SYSTEM), as PyTorch's does. */
+/** Adds to a number. *sum: the decimal number there plus delta, which becomes the value; a missing key counts as 0.
+ * Where there is no number: DDP_INVALID_ARGUMENT, but a TCP store loses its connection (DDP_SYSTEM), as PyTorch's does.
+ */
 DDP_API ddp_status ddp_store_add(ddp_store* store, const char* key, int64_t delta, int64_t* sum);
-/* *all: 1 if all exist now. A queue that is not empty counts as its key. */
+/** Looks, without waiting. *all: 1 if all exist now. A queue that is not empty counts as its key. */
 DDP_API ddp_status ddp_store_check(ddp_store* store, const char* const* keys, size_t count, int32_t* all);
-/* Until ddp_store_check would say 1. */
+/** Waits until ddp_store_check() would say 1. */
 DDP_API ddp_status ddp_store_wait(ddp_store* store, const char* const* keys, size_t count, int64_t timeout_ms);
-/* Sets desired if the value is expected; a missing key counts as one with an empty value. Delivers the value after
+/** Sets desired if the value is expected; a missing key counts as one with an empty value. Delivers the value after
  * that, but expected if the key is missing and expected is not empty (as every PyTorch answers). */
 DDP_API ddp_status ddp_store_compare_set(ddp_store* store, const char* key, ddp_bytes expected, ddp_bytes desired,
                                          ddp_sink sink);
-/* Puts value behind what is there; a missing key is created. */
+/** Puts value behind what is there; a missing key is created. */
 DDP_API ddp_status ddp_store_append(ddp_store* store, const char* key, ddp_bytes value);
-/* *deleted: 1 if it was there. Queues cannot be deleted. */
+/** Removes a key. *deleted: 1 if it was there. Queues cannot be deleted. */
 DDP_API ddp_status ddp_store_delete_key(ddp_store* store, const char* key, int32_t* deleted);
-/* Of the whole store, whatever the prefix, its own counters among them. */
+/** How many keys there are. Of the whole store, whatever the prefix, its own counters among them. */
 DDP_API ddp_status ddp_store_num_keys(ddp_store* store, int64_t* count);
-/* In no order; with a prefix those that have it, without it. */
+/** Delivers every key, in no order; with a prefix those that have it, without it. */
 DDP_API ddp_status ddp_store_list_keys(ddp_store* store, ddp_sink sink);
-/* Waits until all exist; delivers in the order of the keys. */
+/** Delivers the values of several keys; waits until all exist; in the order of the keys. */
 DDP_API ddp_status ddp_store_multi_get(ddp_store* store, const char* const* keys, size_t count, int64_t timeout_ms,
                                        ddp_sink sink);
-/* count keys, count values. */
+/** Sets several keys at once: count keys, count values. */
 DDP_API ddp_status ddp_store_multi_set(ddp_store* store, const char* const* keys, const ddp_bytes* values,
                                        size_t count);
 
-/* Queues: first in, first out; their names are apart from keys. DDP_INVALID_ARGUMENT on a file; DDP_SYSTEM, and the
- * connection is lost, with a PyTorch server before 2.8 or with use_libuv=False. */
+/** Puts value at a queue's end. Queues: first in, first out; their names are apart from keys. DDP_INVALID_ARGUMENT on a
+ * file; DDP_SYSTEM, and the connection is lost, with a PyTorch server before 2.8 or with use_libuv=False. */
 DDP_API ddp_status ddp_store_queue_push(ddp_store* store, const char* key, ddp_bytes value);
-/* The oldest element; waits for one. */
+/** Delivers the oldest element and takes it away; waits for one. */
 DDP_API ddp_status ddp_store_queue_pop(ddp_store* store, const char* key, int64_t timeout_ms, ddp_sink sink);
-/* *popped: 1 if there was an element, which is delivered. */
+/** Takes the oldest element if there is one. *popped: 1 if there was an element, which is delivered. */
 DDP_API ddp_status ddp_store_queue_try_pop(ddp_store* store, const char* key, int32_t* popped, ddp_sink sink);
+/** *length: how many elements the queue has; 0 if there is none of that name. */
 DDP_API ddp_status ddp_store_queue_len(ddp_store* store, const char* key, int64_t* length);
 
-/* Returns once world_size (at least 1) calls with this key were made. For one use: afterwards the key stays open, and a
- * call that ran out of time has counted all the same. */
+/** Returns once world_size (at least 1) calls with this key were made. For one use: afterwards the key stays open, and
+ * a call that ran out of time has counted all the same. */
 DDP_API ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t world_size, int64_t timeout_ms);
 
-/* ---- What a worker tells its launcher ---- */
+/** @} */
 
-/* Writes message, in the launcher's format, to the file named by TORCHELASTIC_ERROR_FILE: ddprun and torchrun print it
+/**
+ * @defgroup failure What a worker tells its launcher
+ * @{
+ */
+
+/** Writes message, in the launcher's format, to the file named by TORCHELASTIC_ERROR_FILE: ddprun and torchrun print it
  * in their failure report. Returns 1 if that was done, 0 without that variable or if the file cannot be written: then
  * nobody but the caller will say it. */
 DDP_API int ddp_record_error(const char* message);
 
-/* From now on the same file tells of a crash: a fatal signal (SEGV, BUS, FPE, ILL, ABRT, SYS, TRAP), an exception that
+/** From now on the same file tells of a crash: a fatal signal (SEGV, BUS, FPE, ILL, ABRT, SYS, TRAP), an exception that
  * nobody catches, std::terminate, or a failed check inside libddp, with its reason and a backtrace. The process dies as
  * it would have anyway: by the same signal, with the same core dump.
  * ddp_init_process_group does it; call it yourself to cover what comes before, and in each further thread whose stack
@@ -360,6 +439,8 @@ DDP_API int ddp_record_error(const char* message);
  * the offset, which `addr2line -Cfe MODULE OFFSET` turns into function and line: "./train(+0x1234)[0x55...]".
  * Returns 1 if crashes will be recorded, 0 without TORCHELASTIC_ERROR_FILE or if turned off. */
 DDP_API int ddp_install_failure_handlers(void);
+
+/** @} */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How every part of libddp for C++ reports a failure, and how it takes a timeout. Included by the others.
+/// @file
+/// How every part of libddp for C++ reports a failure, and how it takes a timeout. Included by the others.
 #pragma once
 
 #include <chrono>
@@ -10,10 +11,12 @@
 
 namespace ddp {
 
-// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame.
+/// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame.
 class Error : public std::runtime_error {
  public:
+  /// `message` is one line: what was tried, on what, why it failed, and what to do.
   Error(ddp_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  /// Which kind of failure, for those who act on it.
   ddp_status status() const noexcept { return status_; }
 
  private:
@@ -26,8 +29,9 @@ inline void check(ddp_status status) {
 }
 }  // namespace detail
 
+/// What every timeout is given in; any coarser std::chrono duration converts by itself.
 using Milliseconds = std::chrono::milliseconds;
-// As a timeout argument: the session's own (30 minutes unless set otherwise), or the store's (5 minutes).
+/// As a timeout argument: the session's own (30 minutes unless set otherwise), or the store's (5 minutes).
 inline constexpr Milliseconds kDefaultTimeout{0};
 
 }  // namespace ddp

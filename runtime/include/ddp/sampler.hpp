@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which samples of a data set a rank trains on: the same indices in the same order as PyTorch's DistributedSampler, bit
-// for bit, up to 214,748,363 samples (torch/utils/data/distributed.py; torch.randperm on the CPU,
-// aten/src/ATen/native/TensorFactories.cpp).
-//
-//     ddp::DistributedSampler sampler(data.size(), session.world_size(), session.rank());
-//     for (int epoch = 0; epoch < epochs; ++epoch) {
-//       sampler.set_epoch(epoch);                       // another order in every epoch, the same on every rank
-//       for (std::int64_t i : sampler.indices()) train_on(data[i]);
-//     }
-//
-// Every rank gets equally many samples: the list is filled up by repeating its beginning, or cut with drop_last.
+/// @file
+/// Which samples of a data set a rank trains on: the same indices in the same order as PyTorch's DistributedSampler,
+/// bit for bit, up to 214,748,363 samples (torch/utils/data/distributed.py; torch.randperm on the CPU,
+/// aten/src/ATen/native/TensorFactories.cpp).
+///
+///     ddp::DistributedSampler sampler(data.size(), session.world_size(), session.rank());
+///     for (int epoch = 0; epoch < epochs; ++epoch) {
+///       sampler.set_epoch(epoch);                       // another order in every epoch, the same on every rank
+///       for (std::int64_t i : sampler.indices()) train_on(data[i]);
+///     }
+///
+/// Every rank gets equally many samples: the list is filled up by repeating its beginning, or cut with drop_last.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,13 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/ddp.hpp"
+#include "ddp/error.hpp"
 
 namespace ddp {
 
-// 0..length-1 in random order, as torch.randperm(length, generator=torch.Generator().manual_seed(seed)) for any length
-// below 214,748,364. From there on torch has another algorithm (a remainder of 32 random bits would favour small
-// indices); ours then draws 64 bits: as random, the same on every rank, but not torch's order.
+/// 0..length-1 in random order, as torch.randperm(length, generator=torch.Generator().manual_seed(seed)) for any length
+/// below 214,748,364. From there on torch has another algorithm (a remainder of 32 random bits would favour small
+/// indices); ours then draws 64 bits: as random, the same on every rank, but not torch's order.
 inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uint64_t seed) {
   std::mt19937 random(static_cast<std::mt19937::result_type>(seed & 0xffffffffU));  // torch uses the low 32 bits too
   constexpr std::uint64_t kWide = 0xffffffffU / 20;                                 // where torch changes its algorithm
@@ -40,9 +41,10 @@ inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uin
   return permutation;
 }
 
+/// The samples of one rank, epoch by epoch.
 class DistributedSampler {
  public:
-  // Throws Error with DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
+  /// Throws Error with DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
   DistributedSampler(std::size_t length, int world_size, int rank, std::uint64_t seed = 0, bool shuffle = true,
                      bool drop_last = false)
       : length_(length), seed_(seed), shuffle_(shuffle), drop_last_(drop_last) {
@@ -54,13 +56,13 @@ class DistributedSampler {
     rank_ = static_cast<std::size_t>(rank);
   }
 
-  // Before each epoch; part of the seed. Without it every epoch has the same order.
+  /// Before each epoch; part of the seed. Without it every epoch has the same order.
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
 
-  // How many samples indices() gives, on every rank.
+  /// How many samples indices() gives, on every rank.
   std::size_t size() const { return drop_last_ ? length_ / world_size_ : (length_ + world_size_ - 1) / world_size_; }
 
-  // This rank's samples of this epoch.
+  /// This rank's samples of this epoch.
   std::vector<std::int64_t> indices() const {
     std::vector<std::int64_t> all;
     if (shuffle_) {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Groups of ranks, and all that their ranks do together.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/ddp.h"
+#include "ddp/error.hpp"
+#include "ddp/reduction.hpp"
+#include "ddp/work.hpp"
+
+namespace ddp {
+
+/// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
+class ProcessGroup {
+ public:
+  /// From ddp.h.
+  explicit ProcessGroup(ddp_group* group) : group_(group) {}
+  /// This process's rank within the group, from 0 on.
+  int rank() const { return ddp_group_rank(group_); }
+  /// How many ranks the group has.
+  int size() const { return ddp_group_size(group_); }
+  /// What messages call it, such as "world".
+  std::string name() const { return ddp_group_name(group_); }
+
+  /// In place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
+  void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), timeout.count()));
+  }
+  /// In place on root; what is in the others' buffers afterwards is unspecified.
+  void reduce(Buffer buffer, const Reduction& reduction = {}, int root = 0,
+              Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, timeout.count()));
+  }
+  /// Every rank's buffer becomes root's.
+  void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_broadcast(group_, buffer.c(), root, timeout.count()));
+  }
+  /// output: size() * input.count elements, rank r's input at r * input.count.
+  void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_gather(group_, input.c(), output.c(), timeout.count()));
+  }
+  /// The same on root; output is not looked at on the others.
+  void gather(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_gather(group_, input.c(), output.c(), root, timeout.count()));
+  }
+  /// Rank r's output becomes output.count elements of root's input, from r * output.count on.
+  void scatter(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_scatter(group_, input.c(), output.c(), root, timeout.count()));
+  }
+  /// input: size() * output.count elements; rank r's output becomes the reduction of those from r * output.count on.
+  void reduce_scatter(Buffer input, Buffer output, const Reduction& reduction = {},
+                      Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), timeout.count()));
+  }
+  /// Each rank sends an equal part of its input to every rank, and gets one from each, in the order of ranks.
+  void all_to_all(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, timeout.count()));
+  }
+  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it.
+  void all_to_all(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+                  const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
+    check_counts(input_counts, output_counts);
+    detail::check(
+        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), timeout.count()));
+  }
+  /// Returns once every rank has called it.
+  void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
+
+  /// @name Asynchronous collectives
+  /// The same, in order, on a thread of the session's; the buffers must stay until the operation ended.
+  /// @{
+
+  /// all_reduce(), asynchronously.
+  Work all_reduce_async(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), timeout.count(), &work));
+    return Work(work);
+  }
+  /// reduce(), asynchronously.
+  Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
+                    Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  /// broadcast(), asynchronously.
+  Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_broadcast_async(group_, buffer.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  /// all_gather(), asynchronously.
+  Work all_gather_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_gather_async(group_, input.c(), output.c(), timeout.count(), &work));
+    return Work(work);
+  }
+  /// gather(), asynchronously.
+  Work gather_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_gather_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  /// scatter(), asynchronously.
+  Work scatter_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    return Work(work);
+  }
+  /// reduce_scatter(), asynchronously.
+  Work reduce_scatter_async(Buffer input, Buffer output, const Reduction& reduction = {},
+                            Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), timeout.count(), &work));
+    return Work(work);
+  }
+  /// all_to_all() of equal parts, asynchronously.
+  Work all_to_all_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, timeout.count(), &work));
+    return Work(work);
+  }
+  /// all_to_all() of parts of any size, asynchronously.
+  Work all_to_all_async(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+                        const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
+    check_counts(input_counts, output_counts);
+    ddp_work work;
+    detail::check(ddp_all_to_all_async(group_, input.c(), input_counts.data(), output.c(), output_counts.data(),
+                                       timeout.count(), &work));
+    return Work(work);
+  }
+  /// barrier(), asynchronously.
+  Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_barrier_async(group_, timeout.count(), &work));
+    return Work(work);
+  }
+
+  /// @}
+
+  /// For ddp.h.
+  ddp_group* c() const { return group_; }
+
+ private:
+  void check_counts(const std::vector<std::size_t>& input, const std::vector<std::size_t>& output) const {
+    const auto ranks = static_cast<std::size_t>(size());
+    if (input.size() == ranks && output.size() == ranks) return;
+    throw Error(DDP_INVALID_ARGUMENT, "all_to_all: give a count for each of the " + std::to_string(ranks) +
+                                          " ranks, of the input and of the output");
+  }
+
+  ddp_group* group_;
+};
+
+}  // namespace ddp

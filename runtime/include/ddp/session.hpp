@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// A process's place in its job, and how it joins.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "ddp/ddp.h"
+#include "ddp/error.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/store.hpp"
+
+namespace ddp {
+
+namespace detail {
+struct SessionDeleter {
+  void operator()(ddp_session* session) const { ddp_session_destroy(session); }
+};
+}  // namespace detail
+
+/// This process's membership in a job. Moves, does not copy; ending it leaves the groups.
+class Session {
+ public:
+  /// From ddp.h; owns it from now on.
+  explicit Session(ddp_session* session) : session_(session) {}
+  /// The group of all ranks.
+  ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
+  /// A store that all ranks of the job share, for keys of your own: they collide with nobody's, nor with those of an
+  /// earlier restart. Connects when first asked for. A view; the session's timeout is its timeout.
+  Store store() const {
+    ddp_store* store = nullptr;
+    detail::check(ddp_session_store(session_.get(), &store));
+    return Store(store);
+  }
+  /// This process's rank in the job, from 0 on.
+  int rank() const { return world().rank(); }
+  /// How many ranks the job has.
+  int world_size() const { return world().size(); }
+  /// This process's rank among those of its node, from 0 on.
+  int local_rank() const { return ddp_session_local_rank(session_.get()); }
+  /// How many ranks of the job this node has.
+  int local_world_size() const { return ddp_session_local_world_size(session_.get()); }
+  /// How often the job was restarted before this process was started.
+  int restart_count() const { return ddp_session_restart_count(session_.get()); }
+
+ private:
+  std::unique_ptr<ddp_session, detail::SessionDeleter> session_;
+};
+
+/// How to join a job.
+struct InitOptions {
+  std::string backend = "gloo";                          ///< what carries the collectives
+  Milliseconds init_timeout = std::chrono::seconds(60);  ///< for finding all other ranks
+  Milliseconds timeout = std::chrono::minutes(30);       ///< for each collective, from issue to end
+};
+
+/// Joins the job that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set
+/// it) and connects to all its ranks. With none of these set, the process is a world of its own.
+inline Session init_process_group(const InitOptions& options = {}) {
+  const ddp_init_options c = {options.backend.c_str(), options.init_timeout.count(), options.timeout.count()};
+  ddp_session* session = nullptr;
+  detail::check(ddp_init_process_group(&c, &session));
+  return Session(session);
+}
+
+}  // namespace ddp
