@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/element_types.hpp"
+#include "collectives/float_conversion.hpp"
 
 namespace ddp::runtime {
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/element_types.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "collectives/float_conversion.hpp"
 #include "ddp/ddp.h"
 
 using namespace ddp::collectives;
@@ -24,6 +27,21 @@ float widened(std::int32_t dtype, std::uint16_t bits) {
   float result = 0;
   widen(dtype, &bits, &result, 1);
   return result;
+}
+
+// Every 251st float, and those around each 16-bit number and each middle between two.
+std::vector<float> telling_floats() {
+  std::vector<float> floats;
+  for (std::uint64_t bits = 0; bits <= UINT32_MAX; bits += 251) {
+    floats.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  for (std::uint32_t bits = 0; bits < 0x80000; ++bits) {
+    for (const std::uint32_t step : {0U, 1U, 0x1fffU}) {
+      floats.push_back(std::bit_cast<float>((bits << 13) + step));
+      floats.push_back(std::bit_cast<float>((bits << 13) - step));
+    }
+  }
+  return floats;
 }
 
 }  // namespace
@@ -79,4 +97,43 @@ TEST_CASE("element types: rounding is to the nearest, ties to even", "[runtime][
   CHECK(narrowed(DDP_FLOAT16, std::numeric_limits<float>::max()) == 0x7c00);
   CHECK(std::isnan(widened(DDP_FLOAT16, narrowed(DDP_FLOAT16, std::nanf("")))));
   CHECK(std::isnan(widened(DDP_BFLOAT16, narrowed(DDP_BFLOAT16, std::bit_cast<float>(0x7f800001U)))));
+}
+
+TEST_CASE("element types: every vector unit gives the bits of the plain functions", "[runtime][unit]") {
+  std::vector<std::uint16_t> halves(0x10000);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  const std::vector<float> floats = telling_floats();
+  std::vector<float> wide(halves.size());
+  std::vector<std::uint16_t> narrowed(floats.size());
+  for (const VectorUnit unit : vector_units()) {
+    for (const std::int32_t dtype : {DDP_FLOAT16, DDP_BFLOAT16}) {
+      CAPTURE(static_cast<int>(unit), dtype);
+      widen(dtype, halves.data(), wide.data(), halves.size(), unit);
+      const auto plain_widen = dtype == DDP_FLOAT16 ? &float16_to_float : &bfloat16_to_float;
+      CHECK(std::equal(wide.begin(), wide.end(), halves.begin(), [&](float got, std::uint16_t half) {
+        return std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(plain_widen(half));
+      }));
+      narrow(dtype, floats.data(), narrowed.data(), floats.size(), unit);
+      const auto plain_narrow = dtype == DDP_FLOAT16 ? &float_to_float16 : &float_to_bfloat16;
+      CHECK(std::equal(narrowed.begin(), narrowed.end(), floats.begin(),
+                       [&](std::uint16_t got, float value) { return got == plain_narrow(value); }));
+    }
+  }
+}
+
+TEST_CASE("element types: arrays of any length and address are converted, and nothing beside them", "[runtime][unit]") {
+  const std::vector<std::uint16_t> halves(80, 0x3c00);  // 1.0 as float16
+  for (const VectorUnit unit : vector_units()) {
+    for (std::size_t offset = 0; offset < 4; ++offset) {
+      for (std::size_t count = 0; count <= 70; ++count) {
+        std::vector<float> wide(80, 2.0F);
+        widen(DDP_FLOAT16, halves.data() + offset, wide.data() + offset, count, unit);
+        std::vector<std::uint16_t> back(80, 0);
+        narrow(DDP_FLOAT16, wide.data() + offset, back.data() + offset, count, unit);
+        const bool kept = std::count(wide.begin(), wide.end(), 1.0F) == static_cast<std::ptrdiff_t>(count) &&
+                          std::count(back.begin(), back.end(), 0x3c00) == static_cast<std::ptrdiff_t>(count);
+        if (!kept) FAIL("unit " << static_cast<int>(unit) << ", offset " << offset << ", count " << count);
+      }
+    }
+  }
 }
