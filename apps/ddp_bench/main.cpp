@@ -2,15 +2,22 @@
 // ddp_bench: puts load on what we measure and prints one JSON object a line.
 //   store        clients of any c10d store on this machine; scripts/bench_store starts the servers and prints the table
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
+//   collectives  a rank of a job: libddp's collectives and plain Gloo's in turn; scripts/bench_collectives prints the
+//   table layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/ddp_bench/collective_command.hpp"
+#include "apps/ddp_bench/gloo_contender.hpp"
+#include "apps/ddp_bench/layer_cost.hpp"
+#include "apps/ddp_bench/libddp_contender.hpp"
 #include "apps/ddp_bench/rendezvous_load.hpp"
 #include "apps/ddp_bench/store_load.hpp"
 #include "rendezvous/file_limit.hpp"
@@ -92,6 +99,36 @@ void bench_rendezvous(const RendezvousOptions& options) {
   });
 }
 
+struct CollectiveOptions {
+  ddp::bench::CollectivePlan plan;
+  std::vector<std::string> contenders = {"libddp", "gloo"};
+};
+
+void bench_collectives(const CollectiveOptions& options) {
+  const ddp::Session session = ddp::init_process_group();
+  std::vector<std::unique_ptr<ddp::bench::Contender>> contenders;
+  for (const std::string& name : options.contenders) {
+    if (name == "gloo") {
+      contenders.push_back(ddp::bench::gloo_contender(session.store(), session.rank(), session.world_size()));
+    } else {
+      const auto calling = name == "libddp" ? ddp::bench::Calling::Blocking : ddp::bench::Calling::Asynchronous;
+      contenders.push_back(std::make_unique<ddp::bench::LibddpContender>(session.world(), calling));
+    }
+  }
+  std::vector<ddp::bench::Contender*> in_turn;
+  for (const auto& contender : contenders) in_turn.push_back(contender.get());
+  ddp::bench::measure_collectives(in_turn, options.plan, ddp::bench::print_figures);
+}
+
+void bench_layer(int calls) {
+  const ddp::Session session = ddp::init_process_group({.backend = "null"});
+  for (const ddp::bench::LayerCost& cost : ddp::bench::layer_costs(session.world(), calls)) {
+    const nlohmann::ordered_json line = {
+        {"collective", name_of(cost.collective)}, {"calling", cost.calling}, {"median_ns", cost.median_ns}};
+    if (session.rank() == 0) std::printf("%s\n", line.dump().c_str());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -114,10 +151,26 @@ int main(int argc, char** argv) {
   rendezvous->option_defaults()->always_capture_default();
   rendezvous->add_option("--nodes", agents.nodes, "Nodes of the job")->check(CLI::Range(2, 100000));
   rendezvous->add_option("--ddprun", agents.ddprun, "The ddprun to measure");
+
+  CollectiveOptions ranks;
+  CLI::App* collectives =
+      app.add_subcommand("collectives", "A rank that ddprun started: libddp and plain Gloo in turn");
+  ddp::bench::declare_options(*collectives, ranks.plan);
+  collectives->add_option("--contenders", ranks.contenders, "Which libraries, in turn")
+      ->check(CLI::IsMember({"libddp", "libddp_async", "gloo"}));
+
+  int calls = 20000;
+  CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
+  layer->option_defaults()->always_capture_default();
+  layer->add_option("--calls", calls, "Of each kind")->check(CLI::Range(1000, 100000000));
   try {
     app.parse(argc, argv);
     if (rendezvous->parsed()) {
       bench_rendezvous(agents);
+    } else if (collectives->parsed()) {
+      bench_collectives(ranks);
+    } else if (layer->parsed()) {
+      bench_layer(calls);
     } else {
       if (options.scenarios.empty()) options.scenarios = names;
       bench_store(options);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the two programs that measure collectives (ddp_bench, ddp_bench_mpi) have in common: options, and lines of JSON.
+#pragma once
+
+#include "apps/ddp_bench/collective_rounds.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace ddp::bench {
+
+void declare_options(CLI::App& app, CollectivePlan& plan);
+void print_figures(const CollectiveFigures& figures);
+
+}  // namespace ddp::bench

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddp_bench/collective_rounds.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace ddp::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLeastCalls = 3;
+constexpr int kMostCalls = 2000;  // of a block
+constexpr int kWarmUpCalls = 2;
+
+struct Buffers {
+  std::vector<float> input;
+  std::vector<float> output;
+};
+
+struct Job {
+  Collective collective;
+  std::size_t count;
+};
+
+float microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<float, std::micro>(Clock::now() - start).count();
+}
+
+double quantile(std::vector<float> values, double q) {
+  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+// The sum of zeros stays zero, however often it is summed.
+void call(Contender& contender, const Job& job, Buffers& buffers) {
+  contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
+}
+
+// As many as fit into the time, by rank 0's clock.
+int calls_of_block(Contender& contender, const Job& job, double seconds, Buffers& buffers) {
+  for (int i = 0; i < kWarmUpCalls; ++i) call(contender, job, buffers);
+  contender.run(Collective::Barrier, nullptr, nullptr, 0);
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kLeastCalls; ++i) call(contender, job, buffers);
+  const double one = std::max(0.1, static_cast<double>(microseconds_since(start)) / kLeastCalls);
+  auto calls = static_cast<float>(std::clamp(std::floor(seconds * 1e6 / one), 1.0 * kLeastCalls, 1.0 * kMostCalls));
+  contender.run(Collective::Broadcast, nullptr, &calls, 1);
+  return static_cast<int>(calls);
+}
+
+// Microseconds of each call, on the slowest rank.
+std::vector<float> run_block(Contender& contender, const Job& job, int calls, Buffers& buffers) {
+  std::vector<float> mine;
+  mine.reserve(static_cast<std::size_t>(calls));
+  for (int i = 0; i < kWarmUpCalls; ++i) call(contender, job, buffers);
+  contender.run(Collective::Barrier, nullptr, nullptr, 0);
+  for (int i = 0; i < calls; ++i) {
+    const Clock::time_point start = Clock::now();
+    call(contender, job, buffers);
+    mine.push_back(microseconds_since(start));
+  }
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(contender.size()));
+  contender.run(Collective::AllGather, mine.data(), all.data(), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) mine[i % mine.size()] = std::max(mine[i % mine.size()], all[i]);
+  return mine;
+}
+
+// Gives the processors to the next contender in a quiet state.
+std::vector<CollectiveFigures> run_rounds(const std::vector<Contender*>& contenders, const Job& job,
+                                          const CollectivePlan& plan, Buffers& buffers) {
+  std::vector<CollectiveFigures> figures(contenders.size());
+  std::vector<std::vector<float>> times(contenders.size());
+  const int calls = calls_of_block(*contenders.front(), job, plan.block_seconds, buffers);
+  for (int round = 0; round < plan.rounds; ++round) {
+    for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
+      const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
+      const std::vector<float> block = run_block(*contenders[i], job, calls, buffers);
+      times[i].insert(times[i].end(), block.begin(), block.end());
+      figures[i].round_us.push_back(quantile(block, 0.5));
+    }
+  }
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    CollectiveFigures& f = figures[i];
+    f.contender = contenders[i]->name();
+    f.collective = job.collective;
+    f.ranks = contenders[i]->size();
+    f.bytes = job.count * sizeof(float);
+    f.calls = times[i].size();
+    f.median_us = quantile(times[i], 0.5);
+    f.p99_us = quantile(times[i], 0.99);
+    f.bus_gb_s = bus_factor(job.collective, f.ranks) * static_cast<double>(f.bytes) / f.median_us / 1e3;
+  }
+  return figures;
+}
+
+// Parts for each rank must be whole elements.
+std::size_t elements_of(std::size_t bytes, int ranks) {
+  const std::size_t part = static_cast<std::size_t>(ranks) * sizeof(float);
+  return std::max<std::size_t>(1, bytes / part) * static_cast<std::size_t>(ranks);
+}
+
+std::vector<Job> jobs_of(const CollectivePlan& plan, int ranks) {
+  std::vector<Job> jobs;
+  for (const Collective collective : plan.collectives) {
+    const bool whole = collective == Collective::AllReduce || collective == Collective::Broadcast;
+    if (collective == Collective::Barrier) {
+      jobs.push_back({collective, 0});
+      continue;
+    }
+    for (const std::size_t bytes : plan.sizes) {
+      const std::size_t count = whole ? std::max<std::size_t>(1, bytes / sizeof(float)) : elements_of(bytes, ranks);
+      if (jobs.empty() || jobs.back().collective != collective || jobs.back().count != count) {
+        jobs.push_back({collective, count});
+      }
+    }
+  }
+  return jobs;
+}
+
+}  // namespace
+
+double bus_factor(Collective collective, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (collective) {
+    case Collective::AllReduce:
+      return 2 * others;
+    case Collective::Broadcast:
+      return 1;
+    case Collective::AllGather:
+    case Collective::ReduceScatter:
+    case Collective::AllToAll:
+      return others;
+    case Collective::Barrier:
+      break;
+  }
+  return 0;
+}
+
+void measure_collectives(const std::vector<Contender*>& contenders, const CollectivePlan& plan,
+                         const std::function<void(const CollectiveFigures&)>& done) {
+  Contender& any = *contenders.front();
+  for (const Job& job : jobs_of(plan, any.size())) {
+    std::vector<Contender*> able;
+    for (Contender* contender : contenders) {
+      if (contender->has(job.collective)) able.push_back(contender);
+    }
+    if (able.empty()) continue;
+    Buffers buffers = {std::vector<float>(job.count), std::vector<float>(job.count)};
+    for (const CollectiveFigures& figures : run_rounds(able, job, plan, buffers)) {
+      if (any.rank() == 0) done(figures);
+    }
+  }
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How long a collective takes, of several libraries in turn. A round is a block of calls of each contender, one after
+// the other, and the next round begins with the next one: what else the machine does hits all of them alike.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "apps/ddp_bench/contender.hpp"
+
+namespace ddp::bench {
+
+struct CollectivePlan {
+  std::vector<Collective> collectives;
+  std::vector<std::size_t> sizes;  // bytes, as NCCL's tests count them: of a rank's longer buffer
+  int rounds = 0;
+  double block_seconds = 0;  // about; at least three calls
+};
+
+// A call takes as long as on the slowest rank.
+struct CollectiveFigures {
+  const char* contender = "";
+  Collective collective = Collective::AllReduce;
+  int ranks = 0;
+  std::size_t bytes = 0;
+  std::size_t calls = 0;
+  double median_us = 0;
+  double p99_us = 0;
+  double bus_gb_s = 0;           // by the median
+  std::vector<double> round_us;  // the median of each round
+};
+
+// What bytes / time is multiplied with, so that the figure can be compared with the hardware's and between numbers of
+// ranks, as NCCL's tests define it. 0: no data is moved.
+double bus_factor(Collective collective, int ranks);
+
+// Collective: every rank runs it with the same contenders and plan. `done` is called on rank 0.
+void measure_collectives(const std::vector<Contender*>& contenders, const CollectivePlan& plan,
+                         const std::function<void(const CollectiveFigures&)>& done);
+
+}  // namespace ddp::bench

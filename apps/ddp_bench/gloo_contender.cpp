@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddp_bench/gloo_contender.hpp"
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ddp::bench {
+namespace {
+
+class GlooStore : public gloo::rendezvous::Store {
+ public:
+  explicit GlooStore(ddp::Store store) : store_(store) {}
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set("gloo/" + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get("gloo/" + key);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, kDefaultTimeout); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    for (const std::string& key : keys) store_.get("gloo/" + key, timeout);
+  }
+
+ private:
+  ddp::Store store_;
+};
+
+class GlooContender : public Contender {
+ public:
+  GlooContender(ddp::Store store, int rank, int size) {
+    GlooStore meeting_place(store);
+    std::shared_ptr<gloo::transport::Device> device =
+        gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
+    context_ = std::make_shared<gloo::rendezvous::Context>(rank, size);
+    context_->connectFullMesh(meeting_place, device);
+  }
+
+  const char* name() const override { return "gloo"; }
+  int rank() const override { return context_->rank; }
+  int size() const override { return context_->size; }
+  bool has(Collective collective) const override { return collective != Collective::ReduceScatter; }
+  void run(Collective collective, const float* input, float* output, std::size_t count) override;
+
+ private:
+  template <typename Options, typename Prepare>
+  void call(void (*collective)(Options&), Prepare prepare) {
+    std::remove_const_t<Options> options(context_);
+    prepare(options);
+    options.setTag(++tag_);
+    collective(options);
+  }
+
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::uint32_t tag_ = 0;
+};
+
+void GlooContender::run(Collective collective, const float* input, float* output, std::size_t count) {
+  float* const in = const_cast<float*>(input);  // Gloo only reads from it
+  switch (collective) {
+    case Collective::AllReduce:
+      return call(&gloo::allreduce, [&](gloo::AllreduceOptions& options) {
+        options.setOutput(output, count);
+        options.setReduceFunction(
+            static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+        options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+      });
+    case Collective::Broadcast:
+      return call(&gloo::broadcast, [&](gloo::BroadcastOptions& options) {
+        options.setOutput(output, count);
+        options.setRoot(0);
+      });
+    case Collective::AllGather:
+      return call(&gloo::allgather, [&](gloo::AllgatherOptions& options) {
+        options.setInput(in, count / static_cast<std::size_t>(size()));
+        options.setOutput(output, count);
+      });
+    case Collective::AllToAll:
+      return call(&gloo::alltoall, [&](gloo::AlltoallOptions& options) {
+        options.setInput(in, count);
+        options.setOutput(output, count);
+      });
+    case Collective::Barrier:
+      return call(&gloo::barrier, [](gloo::BarrierOptions&) {});
+    case Collective::ReduceScatter:
+      break;
+  }
+  throw std::logic_error("Gloo has no reduce_scatter");
+}
+
+}  // namespace
+
+std::unique_ptr<Contender> gloo_contender(Store store, int rank, int size) {
+  return std::make_unique<GlooContender>(store, rank, size);
+}
+
+}  // namespace ddp::bench

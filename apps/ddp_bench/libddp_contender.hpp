@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp through its public interface, in its default mode.
+#pragma once
+
+#include "apps/ddp_bench/contender.hpp"
+#include "ddp/ddp.hpp"
+
+namespace ddp::bench {
+
+enum class Calling { Blocking, Asynchronous };  // asynchronous: issued, then waited for at once
+
+class LibddpContender : public Contender {
+ public:
+  LibddpContender(ProcessGroup group, Calling calling) : group_(group), calling_(calling) {}
+
+  const char* name() const override { return calling_ == Calling::Blocking ? "libddp" : "libddp_async"; }
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void run(Collective collective, const float* input, float* output, std::size_t count) override;
+  Work issue(Collective collective, const float* input, float* output, std::size_t count) const;
+
+ private:
+  struct Call {
+    Buffer input;
+    Buffer output;
+  };
+  Call call_of(Collective collective, const float* input, float* output, std::size_t count) const;
+
+  ProcessGroup group_;
+  Calling calling_;
+};
+
+}  // namespace ddp::bench
