@@ -20,26 +20,28 @@ DeadlineWatch::Ticket DeadlineWatch::add(Time deadline, std::function<void()> pa
   deadlines_.emplace(ticket, std::move(passed));
   if (!thread_.joinable()) {
     thread_ = start_service_thread("ddp-deadlines", [this] { run(); });
-  } else if (deadlines_.begin()->first == ticket) {
-    changed_.notify_all();  // earlier than what the thread sleeps for
+  } else if (deadline < sleeps_until_) {
+    changed_.notify_all();
   }
   return ticket;
 }
 
 void DeadlineWatch::forget(const Ticket& ticket) {
   const std::lock_guard lock(mutex_);
-  deadlines_.erase(ticket);  // the thread may wake up for it once, and then sleeps on
+  deadlines_.erase(ticket);
 }
 
 void DeadlineWatch::run() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (deadlines_.empty()) {
+      sleeps_until_ = Time::max();
       changed_.wait(lock);
       continue;
     }
     const Time next = deadlines_.begin()->first.first;
     if (std::chrono::steady_clock::now() < next) {
+      sleeps_until_ = next;
       changed_.wait_until(lock, next);
       continue;
     }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One thread that says when a deadline has passed. It sleeps until the earliest one; started by the first.
+//
+// Deadlines come and go with every operation and hardly ever pass, so neither allocates once a few were there, nor
+// wakes the thread: it sleeps on for a deadline that was forgotten, and looks again when that one would have passed.
 #pragma once
 
 #include <chrono>
@@ -7,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory_resource>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -33,7 +37,9 @@ class DeadlineWatch {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<Ticket, std::function<void()>> deadlines_;
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::pmr::map<Ticket, std::function<void()>> deadlines_{&memory_};
+  Time sleeps_until_ = Time::max();
   std::uint64_t last_id_ = 0;
   bool ending_ = false;
   std::thread thread_;
