@@ -14,15 +14,13 @@ void declare_options(CLI::App& app, CollectivePlan& plan) {
   for (std::size_t i = 0; i < kCollectiveNames.size(); ++i) names[kCollectiveNames[i]] = static_cast<Collective>(i);
   plan.collectives = {Collective::AllReduce};
   for (std::size_t bytes = 4; bytes <= std::size_t{64} << 20; bytes *= 4) plan.sizes.push_back(bytes);
-  plan.rounds = 5;
-  plan.block_seconds = 0.1;
+  plan.seconds = 0.5;
   app.option_defaults()->always_capture_default();
   app.add_option("--collectives", plan.collectives, "Which; all_reduce if none is named")
       ->transform(CLI::CheckedTransformer(names));
   app.add_option("--sizes", plan.sizes, "Bytes of a rank's longer buffer")->check(CLI::Range(4UL, 1UL << 32));
-  app.add_option("--rounds", plan.rounds, "Blocks of calls that each library has, in turn")
-      ->check(CLI::Range(1, 10000));
-  app.add_option("--block-seconds", plan.block_seconds, "How long a block is, about")->check(CLI::Range(0.001, 60.0));
+  app.add_option("--seconds", plan.seconds, "How long each library is measured at each size, about")
+      ->check(CLI::Range(0.0, 3600.0));
 }
 
 void print_figures(const CollectiveFigures& f) {

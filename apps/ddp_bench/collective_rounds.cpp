@@ -2,6 +2,7 @@
 #include "apps/ddp_bench/collective_rounds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -10,9 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLeastCalls = 3;
-constexpr int kMostCalls = 2000;  // of a block
-constexpr int kWarmUpCalls = 2;
+constexpr double kBlockSeconds = 0.01;  // about; small sizes
+constexpr int kLeastCalls = 3;          // of a block, for large ones
+constexpr int kLeastRounds = 3;
 
 struct Buffers {
   std::vector<float> input;
@@ -39,23 +40,30 @@ void call(Contender& contender, const Job& job, Buffers& buffers) {
   contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
 }
 
-// As many as fit into the time, by rank 0's clock.
-int calls_of_block(Contender& contender, const Job& job, double seconds, Buffers& buffers) {
-  for (int i = 0; i < kWarmUpCalls; ++i) call(contender, job, buffers);
+struct Pace {
+  int calls;  // of a block
+  int rounds;
+};
+
+// By rank 0's clock, for all.
+Pace find_pace(Contender& contender, const Job& job, double seconds, Buffers& buffers) {
+  call(contender, job, buffers);
   contender.run(Collective::Barrier, nullptr, nullptr, 0);
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kLeastCalls; ++i) call(contender, job, buffers);
-  const double one = std::max(0.1, static_cast<double>(microseconds_since(start)) / kLeastCalls);
-  auto calls = static_cast<float>(std::clamp(std::floor(seconds * 1e6 / one), 1.0 * kLeastCalls, 1.0 * kMostCalls));
-  contender.run(Collective::Broadcast, nullptr, &calls, 1);
-  return static_cast<int>(calls);
+  const double one = std::max(1e-7, static_cast<double>(microseconds_since(start)) * 1e-6 / kLeastCalls);
+  const double calls = std::max(1.0 * kLeastCalls, std::floor(kBlockSeconds / one));
+  const double rounds = std::max(1.0 * kLeastRounds, std::floor(seconds / (calls * one)));
+  std::array<float, 2> pace = {static_cast<float>(calls), static_cast<float>(rounds)};
+  contender.run(Collective::Broadcast, nullptr, pace.data(), pace.size());
+  return {static_cast<int>(pace[0]), static_cast<int>(pace[1])};
 }
 
 // Microseconds of each call, on the slowest rank.
 std::vector<float> run_block(Contender& contender, const Job& job, int calls, Buffers& buffers) {
   std::vector<float> mine;
   mine.reserve(static_cast<std::size_t>(calls));
-  for (int i = 0; i < kWarmUpCalls; ++i) call(contender, job, buffers);
+  call(contender, job, buffers);
   contender.run(Collective::Barrier, nullptr, nullptr, 0);
   for (int i = 0; i < calls; ++i) {
     const Clock::time_point start = Clock::now();
@@ -68,16 +76,15 @@ std::vector<float> run_block(Contender& contender, const Job& job, int calls, Bu
   return mine;
 }
 
-// Gives the processors to the next contender in a quiet state.
 std::vector<CollectiveFigures> run_rounds(const std::vector<Contender*>& contenders, const Job& job,
                                           const CollectivePlan& plan, Buffers& buffers) {
   std::vector<CollectiveFigures> figures(contenders.size());
   std::vector<std::vector<float>> times(contenders.size());
-  const int calls = calls_of_block(*contenders.front(), job, plan.block_seconds, buffers);
-  for (int round = 0; round < plan.rounds; ++round) {
+  const Pace pace = find_pace(*contenders.front(), job, plan.seconds, buffers);
+  for (int round = 0; round < pace.rounds; ++round) {
     for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
-      const std::vector<float> block = run_block(*contenders[i], job, calls, buffers);
+      const std::vector<float> block = run_block(*contenders[i], job, pace.calls, buffers);
       times[i].insert(times[i].end(), block.begin(), block.end());
       figures[i].round_us.push_back(quantile(block, 0.5));
     }

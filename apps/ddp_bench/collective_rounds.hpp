@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a collective takes, of several libraries in turn. A round is a block of calls of each contender, one after
-// the other, and the next round begins with the next one: what else the machine does hits all of them alike.
+// How long a collective takes, of several libraries in turn. A round is a short block of calls of each contender, one
+// after the other, and the next round begins with the next one: what else the machine does hits all of them alike.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,7 @@ namespace ddp::bench {
 struct CollectivePlan {
   std::vector<Collective> collectives;
   std::vector<std::size_t> sizes;  // bytes, as NCCL's tests count them: of a rank's longer buffer
-  int rounds = 0;
-  double block_seconds = 0;  // about; at least three calls
+  double seconds = 0;              // of each contender at each size, about; at least three rounds of three calls
 };
 
 // A call takes as long as on the slowest rank.
