@@ -5,10 +5,10 @@
  * opened with RTLD_LOCAL | RTLD_DEEPBIND, so that its Gloo never meets libtorch's Gloo in one symbol table. The same
  * table is the plug-in interface for other backends. Nothing but C types crosses it.
  *
- * Threads: one thread at a time may be inside the collectives of a group; abort may be called from any other thread at
- * any time, and makes a collective that is running fail soon. A group is single-use after an error. Threads that a
- * backend starts block asynchronous signals; the caller's mask is its own while it waits.
- * Errors: a function returns DDP_BACKEND_OK or another status and then writes a NUL-terminated text into error.
+ * Threads: one thread at a time may be inside the collectives of a group, any number inside its messages; abort may be
+ * called from any other thread at any time, and makes what is running fail soon. A group is single-use after an error.
+ * Threads that a backend starts block asynchronous signals; the caller's mask is its own while it waits. Errors: a
+ * function returns DDP_BACKEND_OK or another status and then writes a NUL-terminated text into error.
  */
 #ifndef DDP_COLLECTIVES_BACKEND_H
 #define DDP_COLLECTIVES_BACKEND_H
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define DDP_BACKEND_ABI_VERSION 2
+#define DDP_BACKEND_ABI_VERSION 3
 
 typedef enum ddp_backend_status {
   DDP_BACKEND_OK = 0,
@@ -57,6 +57,9 @@ typedef struct ddp_backend_group_config {
 } ddp_backend_group_config;
 
 typedef struct ddp_backend_group ddp_backend_group;
+typedef struct ddp_backend_message ddp_backend_message;
+
+#define DDP_BACKEND_ANY_RANK (-1)
 
 typedef struct ddp_backend_table {
   uint32_t abi_version; /* DDP_BACKEND_ABI_VERSION */
@@ -66,8 +69,8 @@ typedef struct ddp_backend_table {
   /* Connects this rank with all others; blocks until done or init_timeout_ms passed. */
   ddp_backend_status (*group_create)(const ddp_backend_group_config*, ddp_backend_group** out, ddp_backend_error*);
   void (*group_destroy)(ddp_backend_group*);
-  /* Makes a collective that another thread has running fail with DDP_BACKEND_ABORTED. Idempotent, does not block long.
-   */
+  /* Makes what other threads have running fail with DDP_BACKEND_ABORTED, and messages in flight touch no memory any
+   * more. Idempotent, does not block long. */
   void (*group_abort)(ddp_backend_group*);
 
   /* Collectives on host memory. tag: equal on all ranks, distinct among operations in flight. What a backend cannot do
@@ -97,6 +100,19 @@ typedef struct ddp_backend_table {
                                    const size_t* output_counts, ddp_backend_dtype, uint32_t tag, int64_t timeout_ms,
                                    ddp_backend_error*);
   ddp_backend_status (*barrier)(ddp_backend_group*, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+
+  /* Messages of `bytes` bytes, which sender and receiver must agree on; host memory that stays until message_wait has
+   * returned. tag: below 2^40; messages of one pair with one tag arrive in the order sent. Both start at once and do
+   * not block. peer of receive: a rank or DDP_BACKEND_ANY_RANK; the latter need not notice that a rank has died. */
+  ddp_backend_status (*send)(ddp_backend_group*, const void* data, size_t bytes, int32_t peer, uint64_t tag,
+                             ddp_backend_message** out, ddp_backend_error*);
+  ddp_backend_status (*receive)(ddp_backend_group*, void* data, size_t bytes, int32_t peer, uint64_t tag,
+                                ddp_backend_message** out, ddp_backend_error*);
+  /* Blocks until the message has left its memory, or is in it. *peer: the other rank. One thread a message. */
+  ddp_backend_status (*message_wait)(ddp_backend_group*, ddp_backend_message*, int64_t timeout_ms, int32_t* peer,
+                                     ddp_backend_error*);
+  /* Of one that ended, or of any once the group was aborted. */
+  void (*message_free)(ddp_backend_message*);
 } ddp_backend_table;
 
 /* The one symbol a backend module exports. Returns NULL if it cannot serve this ABI version. */

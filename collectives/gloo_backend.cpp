@@ -27,7 +27,10 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -41,6 +44,15 @@ struct ddp_backend_group {
   int rank = 0;
   int size = 1;
   std::atomic<bool> aborted{false};
+  std::mutex mutex;
+  std::set<gloo::transport::UnboundBuffer*> from_anyone;  // receives that no broken connection wakes
+};
+
+struct ddp_backend_message {
+  ddp_backend_group* group = nullptr;
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+  bool sends = false;
+  char nothing = 0;  // what goes over the wire instead of 0 bytes
 };
 
 namespace {
@@ -52,6 +64,7 @@ using Clock = std::chrono::steady_clock;
 // small numbers. Nobody ever sends to the first of these.
 constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
 constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0x41} << 56;
+constexpr std::uint64_t kMessageSlot = std::uint64_t{0x42} << 56;
 
 void set_text(ddp_backend_error* error, const std::string& text) {
   if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
@@ -169,6 +182,10 @@ void group_destroy(ddp_backend_group* group) {
 // once instead and closes nothing, so the next one is tried.
 void group_abort(ddp_backend_group* group) {
   if (group->aborted.exchange(true) || group->size == 1) return;
+  {
+    const std::lock_guard lock(group->mutex);
+    for (gloo::transport::UnboundBuffer* buffer : group->from_anyone) buffer->abortWaitRecv();
+  }
   for (int step = 1; step < group->size; ++step) {
     const int peer = (group->rank + step) % group->size;
     ddp_backend_error error = {};
@@ -381,6 +398,66 @@ ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t tag, std::int
   return perform(&gloo::barrier, group, tag, timeout_ms, error, [](gloo::BarrierOptions&) {});
 }
 
+std::unique_ptr<gloo::transport::UnboundBuffer> create_buffer(ddp_backend_group* group, ddp_backend_message& message,
+                                                              void* data, std::size_t bytes) {
+  if (bytes == 0) return group->context->createUnboundBuffer(&message.nothing, 1);
+  return group->context->createUnboundBuffer(data, bytes);
+}
+
+ddp_backend_status send(ddp_backend_group* group, const void* data, std::size_t bytes, std::int32_t peer,
+                        std::uint64_t tag, ddp_backend_message** out, ddp_backend_error* error) {
+  return guarded(group, error, [&] {
+    auto message = std::make_unique<ddp_backend_message>();
+    message->buffer = create_buffer(group, *message, bytes_of(data), bytes);
+    message->sends = true;
+    message->buffer->send(peer, kMessageSlot | tag << 8);
+    *out = message.release();
+  });
+}
+
+ddp_backend_status receive(ddp_backend_group* group, void* data, std::size_t bytes, std::int32_t peer,
+                           std::uint64_t tag, ddp_backend_message** out, ddp_backend_error* error) {
+  return guarded(group, error, [&] {
+    auto message = std::make_unique<ddp_backend_message>();
+    message->buffer = create_buffer(group, *message, data, bytes);
+    const std::uint64_t slot = kMessageSlot | tag << 8;
+    if (peer == DDP_BACKEND_ANY_RANK) {
+      std::vector<int> sources;
+      for (int rank = 0; rank < group->size; ++rank) {
+        if (rank != group->rank) sources.push_back(rank);
+      }
+      message->buffer->recv(sources, slot);
+      message->group = group;
+      const std::lock_guard lock(group->mutex);
+      group->from_anyone.insert(message->buffer.get());
+    } else {
+      message->buffer->recv(peer, slot);
+    }
+    *out = message.release();
+  });
+}
+
+ddp_backend_status message_wait(ddp_backend_group* group, ddp_backend_message* message, std::int64_t timeout_ms,
+                                std::int32_t* peer, ddp_backend_error* error) {
+  return guarded(group, error, [&] {
+    int rank = -1;
+    const bool ended = message->sends ? message->buffer->waitSend(&rank, milliseconds(timeout_ms))
+                                      : message->buffer->waitRecv(&rank, milliseconds(timeout_ms));
+    if (!ended) throw std::runtime_error("the group was aborted");
+    *peer = rank;
+  });
+}
+
+void message_free(ddp_backend_message* message) {
+  guarded(nullptr, nullptr, [&] {
+    if (message->group != nullptr) {
+      const std::lock_guard lock(message->group->mutex);
+      message->group->from_anyone.erase(message->buffer.get());
+    }
+    delete message;
+  });
+}
+
 constexpr ddp_backend_table kTable = {
     .abi_version = DDP_BACKEND_ABI_VERSION,
     .struct_size = sizeof(ddp_backend_table),
@@ -397,6 +474,10 @@ constexpr ddp_backend_table kTable = {
     .reduce_scatter = &reduce_scatter,
     .all_to_all = &all_to_all,
     .barrier = &barrier,
+    .send = &send,
+    .receive = &receive,
+    .message_wait = &message_wait,
+    .message_free = &message_free,
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for C
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 
 inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";    // "0": crashes leave no error file
-inline constexpr char kCheckCollectives[] = "DDP_CHECK_COLLECTIVES";  // "0": ranks' calls are not compared first
+inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info" or "detail": then ranks' calls are compared first
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".

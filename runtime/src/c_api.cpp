@@ -196,6 +196,39 @@ ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* wor
   return issue(group, timeout_ms, work, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
 }
 
+ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms) {
+  return run(group, timeout_ms,
+             [&](ProcessGroup& g) { return ddp::runtime::make_send(buffer, destination, tag, g.place()); });
+}
+
+ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                    int32_t* sender) {
+  return guard([&] {
+    ProcessGroup& g = not_null(of(group), "the group");
+    const int from = g.run(ddp::runtime::make_receive(buffer, source, tag, g.place()), Milliseconds(timeout_ms));
+    if (sender != nullptr) *sender = from;
+  });
+}
+
+ddp_status ddp_isend(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms,
+                     ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_send(buffer, destination, tag, g.place()); });
+}
+
+ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                     ddp_work* work) {
+  return issue(group, timeout_ms, work,
+               [&](ProcessGroup& g) { return ddp::runtime::make_receive(buffer, source, tag, g.place()); });
+}
+
+ddp_status ddp_work_wait_source(ddp_work work, int32_t* source) {
+  return guard([&] {
+    const int rank = not_null(of(work.group), "the work's group").wait(work.sequence);
+    not_null(source, "where to tell the other rank") = rank;
+  });
+}
+
 ddp_status ddp_work_wait(ddp_work work) {
   return guard([&] { not_null(of(work.group), "the work's group").wait(work.sequence); });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/deadline_watch.hpp"
 
+#include <algorithm>
+
 #include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
@@ -14,43 +16,49 @@ DeadlineWatch::~DeadlineWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-DeadlineWatch::Ticket DeadlineWatch::add(Time deadline, std::function<void()> passed) {
-  const std::lock_guard lock(mutex_);
-  const Ticket ticket(deadline, ++last_id_);
-  deadlines_.emplace(ticket, std::move(passed));
-  if (!thread_.joinable()) {
-    thread_ = start_service_thread("ddp-deadlines", [this] { run(); });
-  } else if (deadline < sleeps_until_) {
-    changed_.notify_all();
-  }
-  return ticket;
+void DeadlineWatch::attach(Watched& watched) {
+  const std::lock_guard lock(asking_);
+  watched_.push_back(&watched);
 }
 
-void DeadlineWatch::forget(const Ticket& ticket) {
+void DeadlineWatch::detach(Watched& watched) {
+  const std::lock_guard lock(asking_);
+  watched_.erase(std::remove(watched_.begin(), watched_.end(), &watched), watched_.end());
+}
+
+void DeadlineWatch::expect(Time deadline) {
+  if (deadline >= wakes_at_.load()) return;
   const std::lock_guard lock(mutex_);
-  deadlines_.erase(ticket);
+  earlier_ = true;
+  if (!thread_.joinable()) thread_ = start_service_thread("ddp-deadlines", [this] { run(); });
+  changed_.notify_all();
 }
 
 void DeadlineWatch::run() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    if (deadlines_.empty()) {
-      sleeps_until_ = Time::max();
-      changed_.wait(lock);
-      continue;
-    }
-    const Time next = deadlines_.begin()->first.first;
-    if (std::chrono::steady_clock::now() < next) {
-      sleeps_until_ = next;
-      changed_.wait_until(lock, next);
-      continue;
-    }
-    const std::function<void()> passed = std::move(deadlines_.begin()->second);
-    deadlines_.erase(deadlines_.begin());
+    earlier_ = false;
+    // Whoever adds a deadline from here on finds that it is the earliest, and sets earlier_: none is missed in between.
+    wakes_at_ = Time::max();
     lock.unlock();
-    passed();
+    const Time next = ask_all();
     lock.lock();
+    wakes_at_ = next;
+    const auto disturbed = [this] { return ending_ || earlier_; };
+    if (next == Time::max()) {
+      changed_.wait(lock, disturbed);
+    } else {
+      changed_.wait_until(lock, next, disturbed);
+    }
   }
+}
+
+DeadlineWatch::Time DeadlineWatch::ask_all() {
+  const std::lock_guard lock(asking_);
+  const Time now = std::chrono::steady_clock::now();
+  Time next = Time::max();
+  for (Watched* watched : watched_) next = std::min(next, watched->check_deadlines(now));
+  return next;
 }
 
 }  // namespace ddp::runtime

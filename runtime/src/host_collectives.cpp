@@ -6,6 +6,7 @@
 
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
+#include "runtime/src/deadline_watch.hpp"
 
 namespace ddp::runtime {
 
@@ -14,7 +15,6 @@ namespace {
 using collectives::is_16_bit_float;
 using collectives::narrow;
 using collectives::widen;
-using Clock = std::chrono::steady_clock;
 
 // 16-bit elements that are widened at a time: 4 MiB of float32, which stays in the cache.
 constexpr std::size_t kPiece = 1 << 20;
@@ -38,10 +38,7 @@ struct HostCollectives::Call {
   Deadline deadline;
   ddp_backend_error* error;
 
-  std::int64_t timeout_ms() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    return std::max<std::int64_t>(1, left.count());
-  }
+  std::int64_t timeout_ms() const { return backend_timeout_ms(deadline); }
 };
 
 ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t tag, Deadline deadline,
@@ -61,11 +58,18 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
       return backend_.gather(group_, o.input, o.data, o.count, o.dtype, o.root, tag, timeout, error);
     case OperationKind::Scatter:
       return backend_.scatter(group_, o.input, o.data, o.count, o.dtype, o.root, tag, timeout, error);
-    case OperationKind::AllToAll:
-      return backend_.all_to_all(group_, o.input, o.input_counts.data(), o.data, o.output_counts.data(), o.dtype, tag,
-                                 timeout, error);
+    case OperationKind::AllToAll: {
+      const bool is_even = o.input_counts.empty();
+      if (is_even) even_counts_.assign(o.parts, o.count);
+      const std::size_t* input_counts = is_even ? even_counts_.data() : o.input_counts.data();
+      const std::size_t* output_counts = is_even ? even_counts_.data() : o.output_counts.data();
+      return backend_.all_to_all(group_, o.input, input_counts, o.data, output_counts, o.dtype, tag, timeout, error);
+    }
     case OperationKind::Barrier:
       return backend_.barrier(group_, tag, timeout, error);
+    case OperationKind::Send:
+    case OperationKind::Receive:
+      break;  // no collectives
   }
   return DDP_BACKEND_UNSUPPORTED;
 }

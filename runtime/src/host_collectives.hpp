@@ -41,6 +41,7 @@ class HostCollectives {
   GroupPlace place_;
   std::vector<float> wide_;
   std::vector<unsigned char> scaled_;
+  std::vector<std::size_t> even_counts_;
 };
 
 }  // namespace ddp::runtime

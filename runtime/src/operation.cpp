@@ -64,14 +64,20 @@ const char* operation_name(OperationKind kind) {
       return "all_to_all";
     case OperationKind::Barrier:
       return "barrier";
+    case OperationKind::Send:
+      return "send";
+    case OperationKind::Receive:
+      return "recv";
   }
   return "unknown operation";
 }
 
 std::size_t Operation::bytes() const {
-  const std::size_t given = std::accumulate(input_counts.begin(), input_counts.end(), count);
+  const std::size_t given = std::accumulate(input_counts.begin(), input_counts.end(), count * parts);
   return given * dtype_size(dtype);
 }
+
+bool Operation::is_message() const { return kind == OperationKind::Send || kind == OperationKind::Receive; }
 
 bool Operation::reduces() const {
   return kind == OperationKind::AllReduce || kind == OperationKind::Reduce || kind == OperationKind::ReduceScatter;
@@ -131,26 +137,23 @@ void check_parts(const char* what, const char* name_of_all, const ddp_buffer& al
           std::to_string(size * one.count));
 }
 
-std::vector<std::size_t> counts_of(const char* what, const ddp_buffer& buffer, const std::size_t* counts,
-                                   GroupPlace place) {
-  const auto size = static_cast<std::size_t>(place.size);
-  if (counts == nullptr) {
-    if (buffer.count % size != 0) {
-      invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, which " + std::to_string(size) +
-              " ranks cannot share evenly; give counts");
-    }
-    return std::vector<std::size_t>(size, buffer.count / size);
-  }
-  std::vector<std::size_t> list(counts, counts + size);
+void check_counts(const char* what, const ddp_buffer& buffer, std::span<const std::size_t> counts) {
   std::size_t sum = 0;
-  for (const std::size_t count : list) {
+  for (const std::size_t count : counts) {
     if (__builtin_add_overflow(sum, count, &sum)) sum = SIZE_MAX;
   }
-  if (sum != buffer.count) {
-    invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts make " +
-            std::to_string(sum));
+  if (sum == buffer.count) return;
+  invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts make " +
+          std::to_string(sum));
+}
+
+void check_peer(const char* what, std::int32_t peer, GroupPlace place) {
+  if (peer == place.rank) {
+    invalid(std::string(what) + ": rank " + std::to_string(peer) + " is this rank itself; a message is for another");
   }
-  return list;
+  if (peer >= 0 && peer < place.size) return;
+  invalid(std::string(what) + ": " + std::to_string(peer) + " is not a rank of a group of " +
+          std::to_string(place.size));
 }
 
 }  // namespace
@@ -252,12 +255,53 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
     invalid(std::string("all_to_all: input is ") + dtype_name(input.dtype) + " but output is " +
             dtype_name(output.dtype));
   }
-  return {.kind = OperationKind::AllToAll,
-          .data = output.data,
-          .input = input.data,
-          .dtype = input.dtype,
-          .input_counts = counts_of("all_to_all: the input", input, input_counts, place),
-          .output_counts = counts_of("all_to_all: the output", output, output_counts, place)};
+  const auto size = static_cast<std::size_t>(place.size);
+  Operation operation = {
+      .kind = OperationKind::AllToAll, .data = output.data, .input = input.data, .dtype = input.dtype};
+  if ((input_counts == nullptr) != (output_counts == nullptr)) {
+    invalid("all_to_all: give counts of both the input and the output, or of neither");
+  }
+  if (input_counts != nullptr) {
+    operation.input_counts = {input_counts, size};
+    operation.output_counts = {output_counts, size};
+    check_counts("all_to_all: the input", input, operation.input_counts);
+    check_counts("all_to_all: the output", output, operation.output_counts);
+    return operation;
+  }
+  if (input.count != output.count) {
+    invalid("all_to_all: the input has " + std::to_string(input.count) + " elements but the output " +
+            std::to_string(output.count) + "; give counts if parts differ");
+  }
+  if (input.count % size != 0) {
+    invalid("all_to_all: the input has " + std::to_string(input.count) + " elements, which " + std::to_string(size) +
+            " ranks cannot share evenly; give counts");
+  }
+  operation.count = input.count / size;
+  operation.parts = size;
+  return operation;
+}
+
+Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uint32_t tag, GroupPlace place) {
+  check("send", buffer);
+  check_peer("send", destination, place);
+  return {.kind = OperationKind::Send,
+          .input = buffer.data,
+          .count = buffer.count,
+          .dtype = buffer.dtype,
+          .root = destination,
+          .tag = tag};
+}
+
+Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place) {
+  check("recv", buffer);
+  if (source != kAnyRank) check_peer("recv", source, place);
+  if (place.size == 1) invalid("recv: there is nobody to receive from in a group of one");
+  return {.kind = OperationKind::Receive,
+          .data = buffer.data,
+          .count = buffer.count,
+          .dtype = buffer.dtype,
+          .root = source,
+          .tag = tag};
 }
 
 std::string human_bytes(std::size_t bytes) {
@@ -275,16 +319,25 @@ std::string human_bytes(std::size_t bytes) {
 }
 
 std::string describe(const Operation& operation, std::uint64_t sequence) {
+  if (operation.is_message()) return describe_message(operation);
   std::string text = std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
   if (operation.kind != OperationKind::Barrier) text += " (" + human_bytes(operation.bytes()) + ")";
   return text;
+}
+
+std::string describe_message(const Operation& operation) {
+  const std::string peer = operation.root == kAnyRank ? "any rank" : "rank " + std::to_string(operation.root);
+  return std::string(operation_name(operation.kind)) + (operation.kind == OperationKind::Send ? " to " : " from ") +
+         peer + " (" + human_bytes(operation.bytes()) + ", tag " + std::to_string(operation.tag) + ")";
 }
 
 Fingerprint fingerprint(const Operation& operation) {
   const std::int64_t kind = static_cast<std::int64_t>(operation.kind);
   const std::int64_t what = kind | std::int64_t{operation.dtype} << 8 | std::int64_t{operation.reduce_op} << 16 |
                             std::int64_t{operation.root} << 32;
-  return {what, static_cast<std::int64_t>(operation.count)};
+  // Of all_to_all only the type: who gives how much to whom is compared apart.
+  const std::size_t count = operation.kind == OperationKind::AllToAll ? 0 : operation.count;
+  return {what, static_cast<std::int64_t>(count)};
 }
 
 std::string describe(const Fingerprint& fingerprint) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One collective as the caller asked for it, and the words for it in errors.
+// One operation as the caller asked for it, and the words for it in errors: a collective, or a message between two
+// ranks.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,26 +24,34 @@ enum class OperationKind : std::int32_t {
   ReduceScatter,
   AllToAll,
   Barrier,
+  Send,
+  Receive,
 };
+
+constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
 
 struct Operation {
   OperationKind kind = OperationKind::Barrier;
   void* data = nullptr;         // in place; where there is an input: the output, null where this rank has none
   const void* input = nullptr;  // null where this rank has none
-  // Elements that each rank contributes (or, of scatter and reduce_scatter, gets); of all_to_all: 0.
+  // Elements that each rank contributes (or, of scatter and reduce_scatter, gets); of all_to_all: gives to each rank
+  // and gets from it, 0 if counts say so instead.
   std::size_t count = 0;
+  std::size_t parts = 1;  // of all_to_all: ranks; else one rank contributes `count` in all
   std::int32_t dtype = DDP_UINT8;
   std::int32_t reduce_op = DDP_SUM;
-  double factor = 1;  // DDP_PREMUL_SUM: this rank's
-  std::int32_t root = 0;
-  // all_to_all: elements for each rank, and from each.
-  std::vector<std::size_t> input_counts{};
-  std::vector<std::size_t> output_counts{};
+  double factor = 1;      // DDP_PREMUL_SUM: this rank's
+  std::int32_t root = 0;  // of a message: the rank it goes to or comes from
+  std::uint32_t tag = 0;  // of a message
+  // all_to_all, if parts differ: elements for each rank, and from each. The caller's until the operation is issued.
+  std::span<const std::size_t> input_counts{};
+  std::span<const std::size_t> output_counts{};
   // Compare what all ranks are about to do before doing it: DDP's buckets skip this, being checked at construction.
   bool checked = true;
 
   std::size_t bytes() const;  // of one rank's contribution
   bool reduces() const;
+  bool is_message() const;
 };
 
 // These check what the caller passed and throw rendezvous::Error{InvalidArgument}.
@@ -57,9 +67,12 @@ Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::in
 Operation make_scatter(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place);
 Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output, ddp_reduction reduction,
                               GroupPlace place);
-// Counts null: evenly.
+// Both counts null: evenly.
 Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_counts, const ddp_buffer& output,
                           const std::size_t* output_counts, GroupPlace place);
+Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uint32_t tag, GroupPlace place);
+// source: a rank or kAnyRank.
+Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place);
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
 
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown
@@ -68,6 +81,7 @@ const char* operation_name(OperationKind kind);
 
 std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
 std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
+std::string describe_message(const Operation& operation);                  // "send to rank 2 (4.0 kB, tag 7)"
 
 // What must be equal on all ranks, in a form they can exchange.
 using Fingerprint = std::array<std::int64_t, 2>;

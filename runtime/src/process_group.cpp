@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/src/service_thread.hpp"
+
 namespace ddp::runtime {
 namespace {
 
@@ -15,39 +17,73 @@ constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
 // After a timeout either the cause has long been known or nobody died.
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
+constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
+bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
+
 std::string human_seconds(std::chrono::milliseconds duration) {
   if (duration.count() % 1000 == 0) return std::to_string(duration.count() / 1000) + " s";
   return std::to_string(duration.count()) + " ms";
 }
 
+// Moves an element of `spare`, or a new one, to the end of `list`: nothing is allocated once there is enough.
+template <typename T>
+T& append(std::list<T>& list, std::list<T>& spare) {
+  if (spare.empty()) return list.emplace_back();
+  list.splice(list.end(), spare, spare.begin());
+  return list.back();
+}
+
+template <typename T>
+auto find_in(std::list<T>& list, std::uint64_t sequence) {
+  return std::find_if(list.begin(), list.end(), [&](const T& issued) { return issued.sequence == sequence; });
+}
+
 }  // namespace
 
-ProcessGroup::ProcessGroup(Config config, ProgressThread& progress, DeadlineWatch& watch)
-    : config_(std::move(config)), progress_(progress), watch_(watch) {
-  if (config_.size > 1) host_.emplace(*config_.backend, config_.connection, GroupPlace{config_.rank, config_.size});
+ProcessGroup::ProcessGroup(Config config, DeadlineWatch& watch) : config_(std::move(config)), watch_(watch) {
+  if (config_.size == 1) return;
+  host_.emplace(*config_.backend, config_.connection, place());
+  if (config_.compare_calls) checker_.emplace(*config_.backend, config_.connection, place());
+  watch_.attach(*this);
 }
 
 ProcessGroup::~ProcessGroup() {
-  if (config_.connection != nullptr) config_.backend->group_destroy(config_.connection);
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  asynchronous_front_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (config_.connection == nullptr) return;
+  watch_.detach(*this);
+  if (state_ == State::Dead) config_.backend->group_abort(config_.connection);  // after a mismatch it was not
+  for (Message& message : messages_) {
+    if (message.waiter.joinable()) message.waiter.join();
+    if (message.handle != nullptr) config_.backend->message_free(message.handle);
+  }
+  config_.backend->group_destroy(config_.connection);
 }
 
-void ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  const std::uint64_t sequence = enqueue(operation, timeout, lock);
-  lock.unlock();
-  execute(sequence);
-  wait(sequence);
+int ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
+  Lock lock(mutex_);
+  if (operation.is_message()) return wait_for_message(start_message(operation, timeout, lock), lock);
+  const std::uint64_t sequence = enqueue(operation, timeout, false, lock);
+  execute_until(sequence, lock);
+  throw_if_failed(sequence);
+  return -1;
 }
 
 std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  const std::uint64_t sequence = enqueue(operation, timeout, lock);
-  progress_.post([this, sequence] { execute(sequence); });  // under the lock: the same order there as here
+  Lock lock(mutex_);
+  if (operation.is_message()) return start_message(operation, timeout, lock);
+  const std::uint64_t sequence = enqueue(operation, timeout, true, lock);
+  if (!thread_.joinable()) thread_ = start_service_thread("ddp-progress", [this] { run_asynchronous(); });
+  if (front_can_start()) asynchronous_front_.notify_one();
   return sequence;
 }
 
-std::uint64_t ProcessGroup::enqueue(const Operation& operation, Milliseconds timeout,
-                                    std::unique_lock<std::mutex>& lock) {
+// Throws if the group takes no operation.
+void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock& lock) {
   if (timeout.count() < 0) {
     throw Error(ErrorCode::InvalidArgument,
                 config_.name + ": a timeout of " + std::to_string(timeout.count()) + " ms makes no sense");
@@ -57,33 +93,68 @@ std::uint64_t ProcessGroup::enqueue(const Operation& operation, Milliseconds tim
     throw Error(ErrorCode::Aborted, config_.name + ": " + describe(operation, next_) +
                                         ": the group was aborted by an earlier error: " + failure_->why);
   }
-  const std::uint64_t sequence = next_++;
-  if (timeout.count() == 0) timeout = config_.timeout;
-  Issued issued{sequence, operation, Clock::now() + timeout, timeout, {}};
-  if (config_.size > 1) issued.ticket = watch_.add(issued.deadline, [this, sequence] { on_deadline(sequence); });
-  queue_.push_back(issued);
-  return sequence;
 }
 
-// Waits for the operation's turn and runs it on this thread.
-void ProcessGroup::execute(std::uint64_t sequence) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state_ != State::Alive || queue_.front().sequence == sequence; });
-  if (state_ != State::Alive) return;  // it was failed along with the group
-  running_ = sequence;
-  const Issued issued = queue_.front();
+void ProcessGroup::fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout) {
+  issued.sequence = sequence;
+  issued.operation = operation;
+  issued.timeout = timeout.count() > 0 ? timeout : config_.timeout;
+  issued.deadline = Clock::now() + issued.timeout;
+  if (operation.input_counts.empty()) return;
+  const std::size_t ranks = operation.input_counts.size();
+  issued.counts.assign(operation.input_counts.begin(), operation.input_counts.end());
+  issued.counts.insert(issued.counts.end(), operation.output_counts.begin(), operation.output_counts.end());
+  issued.operation.input_counts = {issued.counts.data(), ranks};
+  issued.operation.output_counts = {issued.counts.data() + ranks, ranks};
+}
+
+std::uint64_t ProcessGroup::enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock) {
+  enter(operation, timeout, lock);
+  Issued& issued = append(queue_, spare_);
+  fill(issued, next_++, operation, timeout);
+  issued.asynchronous = asynchronous;
+  if (config_.size > 1) watch_.expect(issued.deadline);
+  return issued.sequence;
+}
+
+bool ProcessGroup::front_can_start() const { return state_ == State::Alive && running_ == 0 && !queue_.empty(); }
+
+void ProcessGroup::execute_front(Lock& lock) {
+  const Issued& issued = queue_.front();  // stays there until it ended
+  running_ = issued.sequence;
   lock.unlock();
   std::optional<Failure> failure = perform(issued);
   lock.lock();
   if (state_ == State::Alive && !failure) {
-    watch_.forget(issued.ticket);
-    queue_.pop_front();
-    ended_ = sequence;
+    ended_ = running_;
+    spare_.splice(spare_.begin(), queue_, queue_.begin());
   } else if (state_ == State::Alive) {
-    fail(lock, sequence, std::move(*failure));
+    fail(lock, running_, std::move(*failure));
   }  // else the group failed meanwhile: that verdict stands, whatever this operation came to
   running_ = 0;
   changed_.notify_all();
+  if (front_can_start() && queue_.front().asynchronous) asynchronous_front_.notify_one();
+}
+
+// Returns once the operation has ended. What is before it runs on this thread too, unless it is a blocking one of
+// another thread's: whoever is there saves the others the way.
+void ProcessGroup::execute_until(std::uint64_t sequence, Lock& lock) {
+  while (!ended(sequence)) {
+    if (front_can_start() && (queue_.front().asynchronous || queue_.front().sequence == sequence)) {
+      execute_front(lock);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+}
+
+void ProcessGroup::run_asynchronous() {
+  Lock lock(mutex_);
+  for (;;) {
+    asynchronous_front_.wait(lock, [&] { return ending_ || (front_can_start() && queue_.front().asynchronous); });
+    if (ending_) return;
+    execute_front(lock);
+  }
 }
 
 std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued) {
@@ -92,56 +163,103 @@ std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued)
     HostCollectives::perform_alone(o);
     return std::nullopt;
   }
-  if (o.checked && config_.compare_fingerprints) {
-    if (std::optional<Failure> failure = compare_fingerprints(issued)) return failure;
+  ddp_backend_error error;
+  error.text[0] = '\0';
+  const auto tag = static_cast<std::uint32_t>(issued.sequence * 2);
+  if (checker_ && o.checked) {
+    std::string disagreement;
+    const auto status = checker_->compare(o, tag, issued.deadline, &disagreement, &error);
+    if (status != DDP_BACKEND_OK) return to_failure(status, error, issued);
+    if (!disagreement.empty()) return Failure{ErrorCode::Mismatch, disagreement};
   }
-  ddp_backend_error error = {};
-  const auto tag = static_cast<std::uint32_t>(issued.sequence * 2 + 1);
-  return to_failure(host_->perform(o, tag, issued.deadline, &error), error, issued);
+  return to_failure(host_->perform(o, tag + 1, issued.deadline, &error), error, issued);
 }
 
-// A size that differs between ranks kills the process inside Gloo, so every rank first tells all others what it is
-// about to do. One small all_gather more per operation; DDP_CHECK_COLLECTIVES=0 saves it.
-std::optional<ProcessGroup::Failure> ProcessGroup::compare_fingerprints(const Issued& issued) {
-  const Fingerprint mine = fingerprint(issued.operation);
-  fingerprints_.resize(static_cast<std::size_t>(config_.size));
-  if (auto failure = gather_words(issued, mine.data(), fingerprints_.data(), mine.size())) return failure;
-  if (std::any_of(fingerprints_.begin(), fingerprints_.end(), [&](const Fingerprint& f) { return f != mine; })) {
-    return Failure{ErrorCode::Mismatch, "ranks disagree: " + who_called_what(fingerprints_)};
-  }
-  if (issued.operation.kind == OperationKind::AllToAll) return compare_counts(issued);
-  return std::nullopt;
+std::uint64_t ProcessGroup::start_message(const Operation& operation, Milliseconds timeout, Lock& lock) {
+  enter(operation, timeout, lock);
+  Message& message = append(messages_, spare_messages_);
+  fill(message, kMessage | next_message_++, operation, timeout);
+  message.handle = nullptr;
+  message.awaited = message.ended = false;
+  const ddp_backend_table& backend = *config_.backend;
+  const Operation& o = message.operation;
+  ddp_backend_error error;
+  error.text[0] = '\0';
+  const ddp_backend_status status =
+      o.kind == OperationKind::Send
+          ? backend.send(config_.connection, o.input, o.bytes(), o.root, o.tag, &message.handle, &error)
+          : backend.receive(config_.connection, o.data, o.bytes(), o.root, o.tag, &message.handle, &error);
+  watch_.expect(message.deadline);
+  const std::uint64_t sequence = message.sequence;
+  if (std::optional<Failure> failure = to_failure(status, error, message)) fail(lock, sequence, std::move(*failure));
+  return sequence;
 }
 
-// Of all_to_all: what rank r sends to s must be what s expects of r.
-std::optional<ProcessGroup::Failure> ProcessGroup::compare_counts(const Issued& issued) {
-  const auto size = static_cast<std::size_t>(config_.size);
-  std::vector<std::size_t> mine = issued.operation.input_counts;
-  mine.insert(mine.end(), issued.operation.output_counts.begin(), issued.operation.output_counts.end());
-  std::vector<std::size_t> all(mine.size() * size);
-  if (auto failure = gather_words(issued, mine.data(), all.data(), mine.size())) return failure;
-  for (std::size_t from = 0; from < size; ++from) {
-    for (std::size_t to = 0; to < size; ++to) {
-      const std::size_t sent = all[from * 2 * size + to];
-      const std::size_t expected = all[to * 2 * size + size + from];
-      if (sent == expected) continue;
-      return Failure{ErrorCode::Mismatch, "ranks disagree: rank " + std::to_string(from) + " sends " +
-                                              std::to_string(sent) + " elements to rank " + std::to_string(to) +
-                                              ", which expects " + std::to_string(expected)};
+int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
+  while (!ended(sequence)) {
+    Message* message = find_message(sequence);
+    if (state_ == State::Alive && !message->awaited) {
+      message->awaited = true;
+      await_message(*message, lock);
+    } else {
+      changed_.wait(lock);
     }
   }
-  return std::nullopt;
+  throw_if_failed(sequence);
+  return collect(sequence, lock);
 }
 
-// An all_gather of `count` 64-bit numbers, besides the operation itself.
-std::optional<ProcessGroup::Failure> ProcessGroup::gather_words(const Issued& issued, const void* mine, void* all,
-                                                                std::size_t count) {
-  const auto left = std::chrono::duration_cast<Milliseconds>(issued.deadline - Clock::now());
-  ddp_backend_error error = {};
-  const ddp_backend_status status = config_.backend->all_gather(config_.connection, mine, all, count, DDP_INT64,
-                                                                static_cast<std::uint32_t>(issued.sequence * 2),
-                                                                std::max<std::int64_t>(1, left.count()), &error);
-  return to_failure(status, error, issued);
+// Gloo cannot be asked whether a message has ended, only be waited for: by a thread of the message's own.
+bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+  Message* message = find_message(sequence);
+  if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
+    message->awaited = true;
+    message->waiter = start_service_thread("ddp-message", [this, message] {
+      Lock waiters_lock(mutex_);
+      await_message(*message, waiters_lock);
+    });
+  }
+  if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
+  throw_if_failed(sequence);
+  return true;
+}
+
+// The caller has set message.awaited.
+void ProcessGroup::await_message(Message& message, Lock& lock) {
+  lock.unlock();
+  ddp_backend_error error;
+  error.text[0] = '\0';
+  std::int32_t peer = -1;
+  const ddp_backend_status status = config_.backend->message_wait(config_.connection, message.handle,
+                                                                  backend_timeout_ms(message.deadline), &peer, &error);
+  lock.lock();
+  message.awaited = false;
+  if (state_ == State::Alive) {
+    if (std::optional<Failure> failure = to_failure(status, error, message)) {
+      fail(lock, message.sequence, std::move(*failure));
+    } else {
+      message.ended = true;
+      message.peer = peer;
+      config_.backend->message_free(std::exchange(message.handle, nullptr));
+    }
+  }
+  changed_.notify_all();
+}
+
+// Forgets a message that ended; returns the other rank.
+int ProcessGroup::collect(std::uint64_t sequence, Lock& lock) {
+  const auto message = find_in(messages_, sequence);
+  if (message == messages_.end()) return -1;  // another thread did
+  std::list<Message> collected;
+  collected.splice(collected.end(), messages_, message);
+  const int peer = message->peer;
+  if (message->waiter.joinable()) {
+    lock.unlock();
+    message->waiter.join();
+    lock.lock();
+  }
+  spare_messages_.splice(spare_messages_.end(), collected);
+  return peer;
 }
 
 std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status status, const ddp_backend_error& error,
@@ -169,32 +287,55 @@ ProcessGroup::Failure ProcessGroup::passed_deadline(const Issued& issued) const 
           "not done in " + human_seconds(issued.timeout) + ": another rank is stopped, slow, or calls something else"};
 }
 
-void ProcessGroup::on_deadline(std::uint64_t sequence) {
-  std::unique_lock lock(mutex_);
-  if (state_ != State::Alive || sequence <= ended_) return;  // it ended, or failed, while we were on our way
-  fail(lock, sequence, passed_deadline(*find(sequence)));
+DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
+  Lock lock(mutex_);
+  if (state_ != State::Alive) return DeadlineWatch::Time::max();
+  DeadlineWatch::Time next = DeadlineWatch::Time::max();
+  const Issued* passed = nullptr;
+  const auto look = [&](const Issued& issued) {
+    next = std::min(next, issued.deadline);
+    if (issued.deadline <= now && passed == nullptr) passed = &issued;
+  };
+  for (const Issued& issued : queue_) look(issued);
+  for (const Message& message : messages_) {
+    if (!message.ended) look(message);
+  }
+  if (passed == nullptr) return next;
+  fail(lock, passed->sequence, passed_deadline(*passed));
+  return DeadlineWatch::Time::max();
 }
 
 void ProcessGroup::abort(const std::string& reason) {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   changed_.wait(lock, [&] { return state_ != State::Failing; });
   if (state_ == State::Alive) fail(lock, 0, {ErrorCode::Aborted, reason});
 }
 
+void ProcessGroup::lose_peer(const std::string& cause) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return state_ != State::Failing; });
+  if (state_ != State::Alive) return;
+  const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
+  std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
+  if (!queue_.empty()) oldest = queue_.front().sequence;
+  fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
+}
+
 // Called in Alive; leaves in Dead. Gives the lock away in between.
-void ProcessGroup::fail(std::unique_lock<std::mutex>& lock, std::uint64_t sequence, Failure failure) {
+void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   state_ = State::Failing;
   blamed_ = sequence;
   changed_.notify_all();
-  for (const Issued& issued : queue_) watch_.forget(issued.ticket);
   lock.unlock();
   // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
   if (config_.connection != nullptr && failure.code != ErrorCode::Mismatch) {
     config_.backend->group_abort(config_.connection);
   }
   std::string cause;
-  if (config_.ask_for_cause && failure.code == ErrorCode::PeerLost) cause = config_.ask_for_cause(kCauseAfterLostPeer);
-  if (config_.ask_for_cause && failure.code == ErrorCode::Timeout) cause = config_.ask_for_cause(kCauseAfterTimeout);
+  if (config_.ask_for_cause && !failure.is_cause) {
+    if (failure.code == ErrorCode::PeerLost) cause = config_.ask_for_cause(kCauseAfterLostPeer);
+    if (failure.code == ErrorCode::Timeout) cause = config_.ask_for_cause(kCauseAfterTimeout);
+  }
   lock.lock();
   if (!cause.empty()) failure.why = cause;
   failure.why = config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "") + failure.why;
@@ -208,26 +349,39 @@ void ProcessGroup::fail(std::unique_lock<std::mutex>& lock, std::uint64_t sequen
   lock.lock();
 }
 
-void ProcessGroup::wait(std::uint64_t sequence) {
-  std::unique_lock lock(mutex_);
+int ProcessGroup::wait(std::uint64_t sequence) {
+  Lock lock(mutex_);
   check_issued(sequence);
-  changed_.wait(lock, [&] { return ended(sequence); });
+  if (is_message(sequence)) return wait_for_message(sequence, lock);
+  execute_until(sequence, lock);
   throw_if_failed(sequence);
+  return -1;
 }
 
 bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   check_issued(sequence);
   // A look of more than an hour is cut to an hour: now + a huge timeout would overflow.
   const auto until = Clock::now() + std::clamp<Milliseconds>(timeout, Milliseconds(0), std::chrono::hours(1));
+  if (is_message(sequence)) return look_at_message(sequence, until, lock);
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
   return true;
 }
 
 void ProcessGroup::drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return running_ == 0 && (state_ == State::Dead || ended_ + 1 == next_); });
+  Lock lock(mutex_);
+  const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited; };
+  while (state_ == State::Alive) {
+    const auto message = std::find_if(messages_.begin(), messages_.end(), nobody_waits);
+    if (message == messages_.end()) break;
+    message->awaited = true;
+    await_message(*message, lock);
+  }
+  changed_.wait(lock, [&] {
+    return running_ == 0 && (state_ == State::Dead || (state_ == State::Alive && ended_ + 1 == next_)) &&
+           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; });
+  });
 }
 
 bool ProcessGroup::alive() {
@@ -235,31 +389,37 @@ bool ProcessGroup::alive() {
   return state_ == State::Alive;
 }
 
-bool ProcessGroup::ended(std::uint64_t sequence) const {
-  return sequence <= ended_ || (state_ == State::Dead && running_ != sequence);
+bool ProcessGroup::ended(std::uint64_t sequence) {
+  if (!is_message(sequence)) return sequence <= ended_ || (state_ == State::Dead && running_ != sequence);
+  const Message* message = find_message(sequence);
+  return message == nullptr || message->ended || (state_ == State::Dead && !message->awaited);
 }
 
-void ProcessGroup::check_issued(std::uint64_t sequence) const {
-  if (sequence > 0 && sequence < next_) return;
+void ProcessGroup::check_issued(std::uint64_t sequence) {
+  if (is_message(sequence) ? (sequence & ~kMessage) < next_message_ : sequence > 0 && sequence < next_) return;
   throw Error(ErrorCode::InvalidArgument,
               config_.name + ": no operation #" + std::to_string(sequence) + " was issued in this group");
 }
 
-void ProcessGroup::throw_if_failed(std::uint64_t sequence) const {
-  if (sequence <= ended_) return;
+void ProcessGroup::throw_if_failed(std::uint64_t sequence) {
+  if (!is_message(sequence) && sequence <= ended_) return;
+  const Message* message = is_message(sequence) ? find_message(sequence) : nullptr;
+  if (is_message(sequence) && (message == nullptr || message->ended)) return;
   if (sequence == blamed_) throw Error(failure_->code, failure_->why);
   throw Error(ErrorCode::Aborted, config_.name + ": " + describe_here(sequence) +
                                       ": the group was aborted by an earlier error: " + failure_->why);
 }
 
-const ProcessGroup::Issued* ProcessGroup::find(std::uint64_t sequence) const {
-  const auto it = std::find_if(queue_.begin(), queue_.end(), [&](const Issued& i) { return i.sequence == sequence; });
-  return it != queue_.end() ? &*it : nullptr;
+// Null: it ended well and was collected.
+ProcessGroup::Message* ProcessGroup::find_message(std::uint64_t sequence) {
+  const auto it = find_in(messages_, sequence);
+  return it != messages_.end() ? &*it : nullptr;
 }
 
-std::string ProcessGroup::describe_here(std::uint64_t sequence) const {
-  const Issued* issued = find(sequence);
-  return issued != nullptr ? describe(issued->operation, sequence) : "operation #" + std::to_string(sequence);
+std::string ProcessGroup::describe_here(std::uint64_t sequence) {
+  if (is_message(sequence)) return describe_message(find_message(sequence)->operation);
+  const auto it = find_in(queue_, sequence);
+  return it != queue_.end() ? describe(it->operation, sequence) : "operation #" + std::to_string(sequence);
 }
 
 }  // namespace ddp::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operations of one group: numbered in the order they are issued, run in that order, one at a time. A blocking
-// operation runs on its caller's thread when its turn comes, an asynchronous one on the session's progress thread.
+// The operations of one group. Collectives are numbered in the order they are issued and run in that order, one at a
+// time: a blocking one on its caller's thread when its turn comes, an asynchronous one on the group's own thread, or on
+// that of somebody who waits for it. Messages between two ranks start at once, each apart from everything else.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
@@ -8,29 +9,30 @@
 // ErrorCode::Aborted quoting it. In between (Failing) connections are closed, so that other ranks notice, and the store
 // is asked once which worker failed.
 //
-// Threads: any, one issuing at a time. The session's progress thread and deadline watch call in as well.
+// Threads: any, one issuing at a time. The session's deadline watch calls in as well.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/backend.h"
 #include "rendezvous/error.hpp"
+#include "runtime/src/call_checker.hpp"
 #include "runtime/src/deadline_watch.hpp"
 #include "runtime/src/host_collectives.hpp"
 #include "runtime/src/operation.hpp"
-#include "runtime/src/progress_thread.hpp"
 
 namespace ddp::runtime {
 
-class ProcessGroup {
+class ProcessGroup final : private DeadlineWatch::Watched {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
@@ -41,15 +43,15 @@ class ProcessGroup {
     Milliseconds timeout{0};                     // of an operation that gives none
     const ddp_backend_table* backend = nullptr;  // null for a group of one
     ddp_backend_group* connection = nullptr;     // becomes this object's
-    bool compare_fingerprints = true;
+    bool compare_calls = false;                  // before each collective: see CallChecker
     // Who failed, as the launcher knows it; waits at most so long; empty if it does not know. Must not throw.
     std::function<std::string(Milliseconds)> ask_for_cause;
     // Leaves this rank's reason for the others, who only see a broken connection. Must not throw.
     std::function<void(const std::string&)> tell_cause;
   };
 
-  ProcessGroup(Config config, ProgressThread& progress, DeadlineWatch& watch);
-  ~ProcessGroup();  // drain() first, and stop the two threads
+  ProcessGroup(Config config, DeadlineWatch& watch);
+  ~ProcessGroup();  // drain() first
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
@@ -59,13 +61,16 @@ class ProcessGroup {
   GroupPlace place() const { return {config_.rank, config_.size}; }
 
   // timeout: from now to the end; 0 means the group's. Throw rendezvous::Error.
-  void run(const Operation& operation, Milliseconds timeout);
+  // run and wait return the rank that a message came from or went to; of a collective -1.
+  int run(const Operation& operation, Milliseconds timeout);
   std::uint64_t issue(const Operation& operation, Milliseconds timeout);
-  void wait(std::uint64_t sequence);
+  int wait(std::uint64_t sequence);
   bool wait_for(std::uint64_t sequence, Milliseconds timeout);
 
   // Makes all operations not yet ended fail with ErrorCode::Aborted and this reason.
   void abort(const std::string& reason);
+  // Another rank of this group is gone, as somebody knows for certain: the oldest operation in flight is to blame.
+  void lose_peer(const std::string& cause);
   // Returns once nothing is in flight.
   void drain();
   bool alive();
@@ -74,48 +79,74 @@ class ProcessGroup {
   using Clock = std::chrono::steady_clock;
   enum class State { Alive, Failing, Dead };
   struct Issued {
-    std::uint64_t sequence = 0;
+    std::uint64_t sequence = 0;  // messages: kMessage and a number of their own
     Operation operation;
+    std::vector<std::size_t> counts;  // all_to_all's, which operation refers to
     Clock::time_point deadline;
     Milliseconds timeout{0};
-    DeadlineWatch::Ticket ticket;
+    bool asynchronous = false;
+  };
+  struct Message : Issued {
+    ddp_backend_message* handle = nullptr;  // null if it could not start: then the group fails
+    bool awaited = false;                   // a thread is in message_wait
+    bool ended = false;                     // and is not yet collected
+    int peer = -1;
+    std::thread waiter;  // of one that somebody only looks at
   };
   struct Failure {
     rendezvous::ErrorCode code;
     std::string why;
+    bool is_cause = false;  // nobody knows better
   };
+  using Lock = std::unique_lock<std::mutex>;
 
-  std::uint64_t enqueue(const Operation& operation, Milliseconds timeout, std::unique_lock<std::mutex>& lock);
-  void execute(std::uint64_t sequence);
+  void enter(const Operation& operation, Milliseconds timeout, Lock& lock);
+  void fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout);
+  std::uint64_t enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock);
+  bool front_can_start() const;
+  void execute_front(Lock& lock);
+  void execute_until(std::uint64_t sequence, Lock& lock);
+  void run_asynchronous();
   std::optional<Failure> perform(const Issued& issued);
-  std::optional<Failure> compare_fingerprints(const Issued& issued);
-  std::optional<Failure> compare_counts(const Issued& issued);
-  std::optional<Failure> gather_words(const Issued& issued, const void* mine, void* all, std::size_t count);
+
+  std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
+  int wait_for_message(std::uint64_t sequence, Lock& lock);
+  bool look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
+  void await_message(Message& message, Lock& lock);
+  int collect(std::uint64_t sequence, Lock& lock);
+  Message* find_message(std::uint64_t sequence);
+
+  DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
-  void on_deadline(std::uint64_t sequence);
-  void fail(std::unique_lock<std::mutex>& lock, std::uint64_t sequence, Failure failure);
-  bool ended(std::uint64_t sequence) const;
-  void check_issued(std::uint64_t sequence) const;
-  void throw_if_failed(std::uint64_t sequence) const;
-  const Issued* find(std::uint64_t sequence) const;
-  std::string describe_here(std::uint64_t sequence) const;
+  void fail(Lock& lock, std::uint64_t sequence, Failure failure);
+  bool ended(std::uint64_t sequence);
+  void check_issued(std::uint64_t sequence);
+  void throw_if_failed(std::uint64_t sequence);
+  std::string describe_here(std::uint64_t sequence);
 
   Config config_;
-  ProgressThread& progress_;
   DeadlineWatch& watch_;
-  std::optional<HostCollectives> host_;  // none in a group of one; the running operation's
+  std::optional<HostCollectives> host_;  // none in a group of one; these two are the running operation's
+  std::optional<CallChecker> checker_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::Alive;
-  std::deque<Issued> queue_;  // not ended yet; after a failure also those that never will
+  std::list<Issued> queue_;  // not ended yet; after a failure also those that never will
+  std::list<Issued> spare_;  // of ended ones, so that a new one allocates nothing
   std::uint64_t next_ = 1;
   std::uint64_t ended_ = 0;    // all up to this one succeeded
   std::uint64_t running_ = 0;  // 0: none
-  std::uint64_t blamed_ = 0;   // the operation that failed first; 0: abort()
+  std::list<Message> messages_;
+  std::list<Message> spare_messages_;
+  std::uint64_t next_message_ = 1;
+  std::uint64_t blamed_ = 0;  // the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
-  std::vector<Fingerprint> fingerprints_;  // of the running operation
+
+  std::condition_variable asynchronous_front_;
+  bool ending_ = false;
+  std::thread thread_;  // started by the first asynchronous operation
 };
 
 }  // namespace ddp::runtime

@@ -65,16 +65,13 @@ int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* s
 }  // namespace
 
 Session::Session(const SessionOptions& options, const Environment& environment)
-    : info_(read_worker_info(environment)),
-      options_(options),
-      progress_(std::make_unique<ProgressThread>()),
-      deadlines_(std::make_unique<DeadlineWatch>()) {
+    : info_(read_worker_info(environment)), options_(options) {
   ProcessGroup::Config config;
   config.name = kWorld;
   config.rank = info_.rank;
   config.size = info_.world_size;
   config.timeout = options.timeout;
-  config.compare_fingerprints = environment(contract::kCheckCollectives) != "0";
+  config.compare_calls = read_debug_level(environment) == DebugLevel::Detail;
   if (info_.world_size > 1) {
     config.backend = &collectives::load_backend(options.backend);  // if it is not there, nobody need wait for us
     ignore_sigpipe();
@@ -85,14 +82,12 @@ Session::Session(const SessionOptions& options, const Environment& environment)
     config.ask_for_cause = [this](milliseconds timeout) { return store_->ask_for_cause(timeout); };
     config.tell_cause = [this](const std::string& why) { store_->tell_cause(why); };
   }
-  world_ = std::make_unique<ProcessGroup>(std::move(config), *progress_, *deadlines_);
+  world_ = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
 }
 
 Session::~Session() {
   world_->drain();
   const bool in_good_order = world_->alive();
-  progress_.reset();
-  deadlines_.reset();
   world_.reset();  // closes the connections: a rank that still waits for us fails now, not at its deadline
   store_->leave(in_good_order);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This process's membership in a job: finds the other ranks through the job's store, owns the groups and the two
-// threads they share. Joining and leaving are the user thread's; in between the store is asked one question only.
+// This process's membership in a job: finds the other ranks through the job's store, owns the groups and the
+// thread that watches their deadlines. Joining and leaving are the user thread's; in between the store is asked one
+// question only.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,6 @@
 #include "runtime/src/deadline_watch.hpp"
 #include "runtime/src/job_store.hpp"
 #include "runtime/src/process_group.hpp"
-#include "runtime/src/progress_thread.hpp"
 #include "runtime/src/worker_info.hpp"
 
 namespace ddp::runtime {
@@ -40,8 +40,7 @@ class Session {
   WorkerInfo info_;
   SessionOptions options_;
   std::unique_ptr<JobStore> store_;
-  std::unique_ptr<ProgressThread> progress_;
-  std::unique_ptr<DeadlineWatch> deadlines_;
+  DeadlineWatch deadlines_;
   std::unique_ptr<ProcessGroup> world_;
 };
 

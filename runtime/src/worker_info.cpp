@@ -51,6 +51,15 @@ std::optional<std::string> process_environment(const char* name) {
   return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
+DebugLevel read_debug_level(const Environment& environment) {
+  const std::string level = environment(contract::kDebug).value_or("");
+  if (level.empty() || level == "off") return DebugLevel::Off;
+  if (level == "info") return DebugLevel::Info;
+  if (level == "detail") return DebugLevel::Detail;
+  throw Error(ErrorCode::InvalidArgument,
+              std::string(contract::kDebug) + " is \"" + level + "\": expected off, info or detail");
+}
+
 WorkerInfo read_worker_info(const Environment& environment) {
   constexpr int kMany = std::numeric_limits<int>::max();
   std::string present;

@@ -24,6 +24,10 @@ struct WorkerInfo {
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 std::optional<std::string> process_environment(const char* name);
 
+// How much libddp checks and tells, by DDP_DEBUG. Throws rendezvous::Error if it is none of these.
+enum class DebugLevel { Off, Info, Detail };
+DebugLevel read_debug_level(const Environment& environment);
+
 // Throws rendezvous::Error naming the variable that is missing or wrong.
 WorkerInfo read_worker_info(const Environment& environment);
 

@@ -2,7 +2,6 @@
 // One rank of a small job, started by the group tests: argv[1] names what it does. Every promise it checks by itself is
 // a line "wrong: ..." and exit code 1 when broken; the rest it prints for the test to read.
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,31 +14,13 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
+#include "tests/runtime/scenario.hpp"
 
 namespace {
 
-bool all_right = true;
-
-void say(const std::string& line) {
-  const std::string text = line + "\n";
-  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(3);
-}
-
-void expect(bool right, const std::string& what) {
-  if (right) return;
-  all_right = false;
-  say("wrong: " + what);
-}
-
-// Runs body, which must fail, and says how.
-void report_failure(const std::string& what, const std::function<void()>& body) {
-  try {
-    body();
-    expect(false, what + " succeeded");
-  } catch (const ddp::Error& e) {
-    say(what + " failed: " + std::to_string(e.status()) + " " + e.what());
-  }
-}
+using ddp::test::expect;
+using ddp::test::report_failure;
+using ddp::test::say;
 
 template <typename T>
 std::vector<T> contribution(int rank, std::size_t count) {
@@ -409,7 +390,7 @@ void say_who(ddp::Session& session) {
 
 int main(int argc, char** argv) {
   const std::string scenario = argc > 1 ? argv[1] : "";
-  const std::map<std::string, std::function<void(ddp::Session&)>> scenarios = {
+  ddp::test::Scenarios scenarios = {
       {"collectives", collectives},
       {"async", async},
       {"lose rank 1", lose_rank_1},
@@ -429,6 +410,7 @@ int main(int argc, char** argv) {
       {"store", share_a_store},
       {"who", say_who},
   };
+  scenarios.merge(ddp::test::message_scenarios());
   const auto chosen = scenarios.find(scenario);
   if (chosen == scenarios.end()) {
     say("no scenario \"" + scenario + "\"");
@@ -444,5 +426,5 @@ int main(int argc, char** argv) {
     say("error: " + std::to_string(e.status()) + " " + e.what());
     return 1;
   }
-  return all_right ? 0 : 1;
+  return ddp::test::all_right ? 0 : 1;
 }

@@ -20,12 +20,14 @@ using ddp::test::no_child_left;
 
 namespace {
 
+const ddp::test::Variables kCompared = {{"DDP_DEBUG", "detail"}};
+
 // Runs `scenario` on `size` ranks against a store of the test's; every rank must exit 0. Returns their outputs.
-std::vector<std::string> run(int size, const std::string& scenario) {
+std::vector<std::string> run(int size, const std::string& scenario, const ddp::test::Variables& more = {}) {
   StoreServer store({"127.0.0.1"}, 0);
   std::vector<std::string> outputs;
   {
-    Job job(size, scenario, store.port(), true);
+    Job job(size, scenario, store.port(), true, more);
     for (int rank = 0; rank < size; ++rank) {
       const Ended ended = job.finish(static_cast<std::size_t>(rank));
       INFO("rank " << rank << " said: " << ended.output);
@@ -72,14 +74,14 @@ TEST_CASE("collectives: wrong arguments are refused and leave the group alive", 
 
 TEST_CASE("collectives: ranks that disagree on the parts of an all_to_all all learn who sends what",
           "[runtime][integration]") {
-  for (const std::string& output : run(3, "uneven mismatch")) {
+  for (const std::string& output : run(3, "uneven mismatch", kCompared)) {
     CHECK_THAT(output, Contains("all_to_all failed: 5 world: all_to_all #1 ("));
     CHECK_THAT(output, Contains("ranks disagree: rank 0 sends 2 elements to rank 2, which expects 1\n"));
   }
 }
 
 TEST_CASE("collectives: ranks that disagree all learn who called what", "[runtime][integration]") {
-  for (const std::string& output : run(3, "mismatch")) {
+  for (const std::string& output : run(3, "mismatch", kCompared)) {
     CHECK_THAT(output, Contains("all_reduce failed: 5 world: all_reduce #1 ("));
     CHECK_THAT(output, Contains("ranks disagree: rank 0 called all_reduce of 1000 float32 (sum); "
                                 "ranks 1, 2 called all_reduce of 500 float32 (sum)"));
@@ -153,6 +155,56 @@ TEST_CASE("collectives: a stopped rank is a timeout at the deadline, and ends th
 TEST_CASE("collectives: a rank that leaves fails the ones that wait for it", "[runtime][integration]") {
   const std::vector<std::string> outputs = run(2, "leave early");
   CHECK_THAT(outputs[1], Contains("barrier failed: 3 world: barrier #1: another rank died or left"));
+}
+
+TEST_CASE("messages: arrive whole and in order, any number in flight, beside collectives", "[runtime][integration]") {
+  const int size = GENERATE(2, 3, 4);
+  for (const std::string& output : run(size, "messages")) {
+    CHECK_THAT(output, Contains("is this rank itself"));
+    CHECK_THAT(output, Contains("to nobody failed: 1 send: " + std::to_string(size) + " is not a rank of a group of"));
+    CHECK_THAT(output, Contains("from nobody failed: 1 recv: -2 is not a rank of a group of"));
+  }
+}
+
+TEST_CASE("messages: a world of one has nobody to send to", "[runtime][integration]") {
+  const std::string output = run(1, "messages alone").front();
+  CHECK_THAT(output, Contains("send failed: 1 send: rank 0 is this rank itself"));
+  CHECK_THAT(output, Contains("recv failed: 1 recv: there is nobody to receive from in a group of one"));
+}
+
+TEST_CASE("messages: one that never comes is a timeout at its deadline and ends the group", "[runtime][integration]") {
+  const std::string output = run(2, "unanswered").front();
+  CHECK_THAT(output, Contains("recv failed: 2 world: recv from rank 1 (40 B, tag 4): not done in 300 ms"));
+  CHECK_THAT(output, Contains("the other failed: 4 world: recv from rank 1 (40 B, tag 3): the group was aborted by an "
+                              "earlier error: world: recv from rank 1 (40 B, tag 4)"));
+  CHECK_THAT(output, Contains("barrier failed: 4 world: barrier #1: the group was aborted"));
+}
+
+TEST_CASE("messages: when the group fails, whoever waits for any message fails too", "[runtime][integration]") {
+  const std::string output = run(2, "abort while waiting").front();
+  CHECK_THAT(output, Contains("from anyone failed: 4 world: recv from any rank (40 B, tag 0): the group was aborted"));
+}
+
+TEST_CASE("messages: a killed sender fails who waits for it", "[runtime][integration][P23]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  {
+    Job job(2, "lose sender", store.port(), true);
+    for (std::size_t rank = 0; rank < 2; ++rank) job.wait_for_line(rank, "ready");
+    job.kill(1, SIGKILL);
+    store.set("/ddprun/failure", "rank 1 on node b was killed by SIGKILL");
+    const Ended ended = job.finish(0);
+    INFO("rank 0 said: " << ended.output);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.output, Contains("recv failed: 3 world: recv from rank 1 (40 B, tag 5): rank 1 on node b was "
+                                      "killed by SIGKILL\n"));
+  }
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a DDP_DEBUG it does not know is refused", "[runtime][integration]") {
+  Job job(0, "", 0, false);
+  job.start({"who"}, {{"DDP_DEBUG", "verbose"}});
+  CHECK_THAT(job.finish(0).output, Contains("error: 1 DDP_DEBUG is \"verbose\": expected off, info or detail"));
 }
 
 TEST_CASE("session: its store is shared by all ranks, and by nobody else", "[runtime][integration]") {

@@ -45,15 +45,17 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Job::Job(int size, const std::string& scenario, std::uint16_t port, bool agent_store) {
+Job::Job(int size, const std::string& scenario, std::uint16_t port, bool agent_store, const Variables& more) {
   for (int rank = 0; rank < size; ++rank) {
-    start({scenario}, {{"RANK", std::to_string(rank)},
-                       {"WORLD_SIZE", std::to_string(size)},
-                       {"LOCAL_RANK", std::to_string(rank)},
-                       {"LOCAL_WORLD_SIZE", std::to_string(size)},
-                       {"MASTER_ADDR", "127.0.0.1"},
-                       {"MASTER_PORT", std::to_string(port)},
-                       {"TORCHELASTIC_USE_AGENT_STORE", agent_store ? "True" : "False"}});
+    Variables variables = {{"RANK", std::to_string(rank)},
+                           {"WORLD_SIZE", std::to_string(size)},
+                           {"LOCAL_RANK", std::to_string(rank)},
+                           {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", std::to_string(port)},
+                           {"TORCHELASTIC_USE_AGENT_STORE", agent_store ? "True" : "False"}};
+    variables.insert(more.begin(), more.end());
+    start({scenario}, variables);
   }
 }
 

@@ -22,8 +22,9 @@ struct Ended {
 
 class Job {
  public:
-  // Ranks 0..size-1 of `scenario`; the store is at 127.0.0.1:port. agent_store: somebody but rank 0 hosts it.
-  Job(int size, const std::string& scenario, std::uint16_t port, bool agent_store);
+  // Ranks 0..size-1 of `scenario`; the store is at 127.0.0.1:port. agent_store: somebody but rank 0 hosts it. more: for
+  // the environment of all.
+  Job(int size, const std::string& scenario, std::uint16_t port, bool agent_store, const Variables& more = {});
   ~Job();  // kills and reaps what is left
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

@@ -112,7 +112,7 @@ typedef struct ddp_store ddp_store;
  * cancels. */
 typedef struct ddp_work {
   ddp_group* group;  /**< where it was issued */
-  uint64_t sequence; /**< the how-manieth operation of the group it is, from 1 on */
+  uint64_t sequence; /**< the how-manieth collective of the group it is, from 1 on; messages have large numbers */
 } ddp_work;
 
 /** This thread's text for the last call that failed; never NULL, valid until this thread's next call. */
@@ -164,8 +164,9 @@ DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
  * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
  * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
  * failure is unspecified.
- * Before each operation the ranks compare what they are about to do: a difference is DDP_MISMATCH on every rank, says
- * who called what, and ends the group. DDP_CHECK_COLLECTIVES=0 in the environment of all ranks saves that round trip.
+ * With DDP_DEBUG=detail in the environment of all ranks, they compare what they are about to do before each collective:
+ * a difference is DDP_MISMATCH on every rank, says who called what, and ends the group. Without it, a size that differs
+ * between ranks may end the process inside the backend, and other differences last until the deadline.
  *
  * @{
  */
@@ -204,7 +205,7 @@ DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size
 DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
 
 /** @name Asynchronous collectives
- * The same, run in order on the session's progress thread; *work names the operation. Wait for it with ddp_work_wait().
+ * The same, run in order on a thread of the group's; *work names the operation. Wait for it with ddp_work_wait().
  * @{ */
 /** ddp_all_reduce(), asynchronously. */
 DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
@@ -235,8 +236,38 @@ DDP_API ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, cons
 DDP_API ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work);
 /** @} */
 
+/**
+ * @name Messages between two ranks
+ * Source: torch.distributed's send, recv, isend and irecv. They start at once and wait for nothing else in their group:
+ * only for each other. Messages between two ranks with the same tag arrive in the order in which they were sent; count
+ * and type of both sides must agree. Of a group's messages any number may be in flight, and several threads may wait.
+ * @{
+ */
+
+/** Of ddp_recv() and ddp_irecv(): from whichever rank sends first. */
+#define DDP_ANY_RANK (-1)
+
+/** Sends the buffer to another rank. Returns once the buffer may be used again, which says nothing about the receiver.
+ */
+DDP_API ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms);
+/** Waits until the buffer holds what source, a rank or DDP_ANY_RANK, has sent. *sender: the rank it came from; may be
+ * NULL. */
+DDP_API ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                            int32_t* sender);
+/** ddp_send() that does not wait. Wait for each: until then the library remembers it. */
+DDP_API ddp_status ddp_isend(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms,
+                             ddp_work* work);
+/** ddp_recv() that does not wait. Likewise; ddp_work_wait_source() tells the sender. */
+DDP_API ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                             ddp_work* work);
+
+/** @} */
+
 /** Blocks until the operation ended; its deadline was set when it was issued. */
 DDP_API ddp_status ddp_work_wait(ddp_work work);
+/** The same. *source: the rank that a message came from or went to; -1 of a collective, or if somebody has waited for
+ * the message already. */
+DDP_API ddp_status ddp_work_wait_source(ddp_work work, int32_t* source);
 /** Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
 

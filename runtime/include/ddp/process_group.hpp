@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,7 @@ class ProcessGroup {
   void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
 
   /// @name Asynchronous collectives
-  /// The same, in order, on a thread of the session's; the buffers must stay until the operation ended.
+  /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended.
   /// @{
 
   /// all_reduce(), asynchronously.
@@ -138,6 +139,39 @@ class ProcessGroup {
   Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_barrier_async(group_, timeout.count(), &work));
+    return Work(work);
+  }
+
+  /// @}
+
+  /// @name Messages between two ranks
+  /// They wait for nothing else in their group, only for each other. Messages between two ranks with the same tag
+  /// arrive in the order in which they were sent; count and type of both sides must agree. Source: torch.distributed's
+  /// send, recv, isend and irecv.
+  /// @{
+
+  /// Returns once the buffer may be used again, which says nothing about the receiver.
+  void send(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_send(group_, buffer.c(), destination, tag, timeout.count()));
+  }
+  /// Waits until the buffer holds what source, a rank or DDP_ANY_RANK, has sent; returns the rank it came from.
+  int recv(Buffer buffer, int source = DDP_ANY_RANK, std::uint32_t tag = 0,
+           Milliseconds timeout = kDefaultTimeout) const {
+    std::int32_t sender = -1;
+    detail::check(ddp_recv(group_, buffer.c(), source, tag, timeout.count(), &sender));
+    return sender;
+  }
+  /// send() that does not wait. Wait for each: until then the library remembers it.
+  Work isend(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_isend(group_, buffer.c(), destination, tag, timeout.count(), &work));
+    return Work(work);
+  }
+  /// recv() that does not wait. Likewise; Work::wait_source() tells the sender.
+  Work irecv(Buffer buffer, int source = DDP_ANY_RANK, std::uint32_t tag = 0,
+             Milliseconds timeout = kDefaultTimeout) const {
+    ddp_work work;
+    detail::check(ddp_irecv(group_, buffer.c(), source, tag, timeout.count(), &work));
     return Work(work);
   }
 

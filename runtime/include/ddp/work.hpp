@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
@@ -19,14 +20,30 @@ class Work {
   explicit Work(ddp_work work) : work_(work) {}
   /// Blocks until the operation ended; throws if it failed. The deadline was set when it was issued.
   void wait() const { detail::check(ddp_work_wait(work_)); }
+  /// The same; returns the rank that a message came from or went to (see ddp_work_wait_source()).
+  int wait_source() const {
+    std::int32_t source = 0;
+    detail::check(ddp_work_wait_source(work_, &source));
+    return source;
+  }
   /// A look of at most `timeout`: true once the operation ended. Throws if it failed.
   bool wait_for(Milliseconds timeout) const {
     std::int32_t completed = 0;
     detail::check(ddp_work_wait_for(work_, timeout.count(), &completed));
     return completed != 0;
   }
-  /// Whether the operation ended, without waiting. Throws if it failed.
-  bool is_completed() const { return wait_for(Milliseconds(0)); }
+  /// Whether the operation ended, well or not, without waiting.
+  bool is_completed() const {
+    std::int32_t completed = 0;
+    static_cast<void>(ddp_work_wait_for(work_, 0, &completed));
+    return completed != 0;
+  }
+  /// What wait() would throw, if the operation has failed by now.
+  std::optional<Error> exception() const {
+    std::int32_t completed = 0;
+    const ddp_status status = ddp_work_wait_for(work_, 0, &completed);
+    return status != DDP_OK ? std::optional<Error>(Error(status, ddp_last_error())) : std::nullopt;
+  }
 
  private:
   ddp_work work_ = {nullptr, 0};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank of a test's job does and says. Every promise that it checks by itself is a line "wrong: ..." when broken,
+// and exit code 1 at the end; the rest it prints for the test to read.
+#pragma once
+
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "ddp/ddp.hpp"
+
+namespace ddp::test {
+
+using Scenarios = std::map<std::string, std::function<void(ddp::Session&)>>;
+Scenarios message_scenarios();
+
+inline bool all_right = true;
+
+inline void say(const std::string& line) {
+  const std::string text = line + "\n";
+  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(3);
+}
+
+inline void expect(bool right, const std::string& what) {
+  if (right) return;
+  all_right = false;
+  say("wrong: " + what);
+}
+
+// Runs body, which must fail, and says how.
+inline void report_failure(const std::string& what, const std::function<void()>& body) {
+  try {
+    body();
+    expect(false, what + " succeeded");
+  } catch (const ddp::Error& e) {
+    say(what + " failed: " + std::to_string(e.status()) + " " + e.what());
+  }
+}
+
+}  // namespace ddp::test
