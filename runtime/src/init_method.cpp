@@ -58,8 +58,9 @@ InitMethod parse_init_method(const std::string& url) {
   const std::size_t question = url.find('?');
   const std::string_view place = std::string_view(url).substr(0, question);
   const std::size_t colon = place.find("://");
-  const std::string_view scheme = place.substr(0, colon);
-  const std::string_view rest = colon == std::string_view::npos ? "" : place.substr(colon + 3);
+  const bool is_url = colon != std::string_view::npos;
+  const std::string_view scheme = is_url ? place.substr(0, colon) : "";
+  const std::string_view rest = is_url ? place.substr(colon + 3) : "";
   if (scheme == "env") {
     if (!rest.empty()) refuse(method, "nothing goes between env:// and \"?\"");
   } else if (scheme == "tcp") {

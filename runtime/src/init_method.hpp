@@ -10,11 +10,11 @@ namespace ddp::runtime {
 
 struct InitMethod {
   enum class Kind {
-    Environment,  // "env://", or nothing: what the environment says
-    Tcp,          // "tcp://host:port", "tcp://[fd00::1]:port": the store is there
-    File          // "file:///path": it is a file that all ranks can open
+    Env,  // "env://", or nothing: what the environment says
+    Tcp,  // "tcp://host:port", "tcp://[fd00::1]:port": the store is there
+    File  // "file:///path": it is a file that all ranks can open
   };
-  Kind kind = Kind::Environment;
+  Kind kind = Kind::Env;
   std::string url;  // as it was given
   std::string host;
   std::uint16_t port = 0;

@@ -11,10 +11,10 @@ using ddp::runtime::parse_init_method;
 using Kind = InitMethod::Kind;
 
 TEST_CASE("init method: nothing and env:// mean the environment", "[runtime][unit]") {
-  CHECK(parse_init_method("").kind == Kind::Environment);
-  CHECK(parse_init_method("env://").kind == Kind::Environment);
+  CHECK(parse_init_method("").kind == Kind::Env);
+  CHECK(parse_init_method("env://").kind == Kind::Env);
   const InitMethod method = parse_init_method("env://?rank=1&world_size=2");
-  CHECK(method.kind == Kind::Environment);
+  CHECK(method.kind == Kind::Env);
   CHECK(method.rank == "1");
   CHECK(method.world_size == "2");
 }
