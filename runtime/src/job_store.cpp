@@ -133,12 +133,14 @@ void JobStore::host() {
   }
 }
 
-std::unique_ptr<Store> JobStore::open(milliseconds timeout) {
+std::unique_ptr<Store> JobStore::open(milliseconds timeout) const {
   if (place_.kind == MeetingPlace::Kind::File) {
     return std::make_unique<rendezvous::FileStore>(place_.file, info_.world_size, timeout);
   }
   return std::make_unique<TcpStore>(place_.host, place_.port, timeout);
 }
+
+std::unique_ptr<Store> JobStore::connect_again() const { return open(timeouts_.init); }
 
 void JobStore::join() {
   connection_ = open(time_left());
@@ -205,7 +207,7 @@ Store& JobStore::for_user() {
 
 void JobStore::open_for_user() {
   if (info_.world_size > 1) {
-    for_user_base_ = open(timeouts_.init);
+    for_user_base_ = connect_again();
     for_user_base_->set_timeout(timeouts_.calls);
   } else {
     for_user_base_ = std::make_unique<rendezvous::HashStore>(timeouts_.calls);

@@ -33,6 +33,8 @@ class JobStore {
 
   // libddp's own connection; only where there is more than one rank. Its keys are to be made by key().
   rendezvous::Store& connection();
+  // One more, for a thread that waits.
+  std::unique_ptr<rendezvous::Store> connect_again() const;
   std::string key(const std::string& name) const { return key_prefix_ + name; }
   // This side's numeric address on that connection; empty where the store is a file.
   const std::string& local_address() const { return local_address_; }
@@ -58,11 +60,10 @@ class JobStore {
   void agree_on_port();
   void host();
   void join();
-  void connect();
   void take_rank();
   void agree_on_world_size();
   void open_for_user();
-  std::unique_ptr<rendezvous::Store> open(std::chrono::milliseconds timeout);
+  std::unique_ptr<rendezvous::Store> open(std::chrono::milliseconds timeout) const;
 
   const WorkerInfo info_;
   const Timeouts timeouts_;

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
 #include <vector>
 
 #include "rendezvous/error.hpp"
@@ -20,6 +23,7 @@ namespace {
 namespace contract = rendezvous::contract;
 
 constexpr char kWhereabouts[] = "where";
+constexpr std::size_t kMostAddresses = 16;
 
 // Equal for two processes exactly if they share loopback: a container has one of its own, and names may be shared.
 std::string this_host() {
@@ -30,15 +34,17 @@ std::string this_host() {
   return boot + "/" + std::string(network, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
 }
 
-// Where nothing is known of the others yet: by the default route, else whatever this host has. Empty: loopback only.
-std::string likely_address() {
+// What others may reach this host by, the likeliest first: what the default route begins with, then whatever there is.
+std::vector<std::string> likely_addresses() {
+  std::vector<std::string> likely;
+  const auto add = [&](const std::string& address) {
+    if (!address.empty() && std::find(likely.begin(), likely.end(), address) == likely.end()) likely.push_back(address);
+  };
   // Addresses kept for documentation: nobody's, so the default route leads there. Nothing is sent.
-  for (const char* far : {"198.51.100.1", "2001:db8::1"}) {
-    std::string address = rendezvous::address_towards(far);
-    if (!address.empty()) return address;
-  }
-  const std::vector<std::string> own = rendezvous::own_addresses();
-  return own.empty() ? "" : own.front();
+  for (const char* far : {"198.51.100.1", "2001:db8::1"}) add(rendezvous::address_towards(far));
+  for (const std::string& own : rendezvous::own_addresses()) add(own);
+  if (likely.size() > kMostAddresses) likely.resize(kMostAddresses);
+  return likely;
 }
 
 std::string chosen_interface(const Environment& environment) {
@@ -48,11 +54,21 @@ std::string chosen_interface(const Environment& environment) {
   return "";
 }
 
-// Of another rank on another host; empty if all are on this one.
-std::optional<std::string> address_elsewhere(const std::vector<std::string>& whereabouts, const std::string& here) {
-  for (const std::string& where : whereabouts) {
-    const std::size_t blank = where.find(' ');
-    if (where.substr(0, blank) != here) return where.substr(blank + 1);
+// What a rank tells the others: its host, then its addresses.
+std::string in_one_line(const std::string& host, const std::vector<std::string>& addresses) {
+  std::string line = host;
+  for (const std::string& address : addresses) line += " " + address;
+  return line;
+}
+
+// Of the first rank that is on another host; nothing if all are on this one.
+std::optional<std::vector<std::string>> addresses_elsewhere(const std::vector<std::string>& lines,
+                                                            const std::string& here) {
+  for (const std::string& line : lines) {
+    std::istringstream words(line);
+    std::string host;
+    words >> host;
+    if (host != here) return std::vector<std::string>(std::istream_iterator<std::string>(words), {});
   }
   return std::nullopt;
 }
@@ -63,17 +79,19 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   const std::string& own_end = store.local_address();
   const bool is_reachable = !own_end.empty() && !rendezvous::is_loopback(own_end);
   const std::string here = this_host();
-  const std::string likely = is_reachable ? own_end : likely_address();
-  store.tell(kWhereabouts, here + " " + likely);
+  const std::vector<std::string> likely = is_reachable ? std::vector<std::string>{own_end} : likely_addresses();
+  store.tell(kWhereabouts, in_one_line(here, likely));
   if (const std::string interface = chosen_interface(environment); !interface.empty()) {
     return interface_address(interface, own_end);
   }
   if (is_reachable) return own_end;
-  const std::optional<std::string> elsewhere = address_elsewhere(store.hear_all(kWhereabouts), here);
+  const auto elsewhere = addresses_elsewhere(store.hear_all(kWhereabouts), here);
   if (!elsewhere) return own_end.empty() ? "127.0.0.1" : own_end;
-  const std::string towards = rendezvous::address_towards(*elsewhere);
-  if (!towards.empty()) return towards;
-  if (!likely.empty()) return likely;
+  for (const std::string& theirs : *elsewhere) {
+    const std::string towards = rendezvous::address_towards(theirs);
+    if (!towards.empty()) return towards;
+  }
+  if (!likely.empty()) return likely.front();
   throw rendezvous::Error(
       rendezvous::ErrorCode::System,
       "this host has no address but loopback, and there are ranks on other hosts: set "
