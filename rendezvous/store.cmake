@@ -10,6 +10,7 @@ add_library(ddprun_store STATIC
   net/numeric_address.cpp
   net/own_address.cpp
   prefix_store.cpp
+  slurm_lists.cpp
   store.cpp
   store_core.cpp
   store_server.cpp

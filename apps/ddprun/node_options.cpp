@@ -14,6 +14,7 @@
 #include "apps/ddprun/options.hpp"
 #include "launcher/random_id.hpp"
 #include "rendezvous/net/own_address.hpp"
+#include "rendezvous/slurm_lists.hpp"
 
 namespace ddp::apps {
 
@@ -35,22 +36,6 @@ std::optional<int> parse_number(const std::string& text) {
 
 // ---- Schedulers ----
 
-// The first name of "rack1-node[07-09,12],login" is "rack1-node07".
-std::string first_host(const std::string& list) {
-  std::string host;
-  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
-    if (list[i] != '[') {
-      host += list[i];
-      continue;
-    }
-    const auto end = std::min(list.find(']', i), list.size() - 1);
-    const auto number = list.find_first_of("-,]", i);
-    host += list.substr(i + 1, number - i - 1);
-    i = end;
-  }
-  return host;
-}
-
 std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
   const int nodes = parse_number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
@@ -65,7 +50,7 @@ std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   }
   if (options.rdzv_backend != "static") {
     if (options.rdzv_endpoint.empty()) {
-      options.rdzv_endpoint = first_host(hosts);
+      options.rdzv_endpoint = rendezvous::first_host(hosts);
       taken += " --rdzv-endpoint " + options.rdzv_endpoint;
     }
   } else {
@@ -74,7 +59,7 @@ std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
       taken += " --node-rank " + std::to_string(*rank);
     }
     if (!options.master_addr && options.rdzv_endpoint.empty()) {
-      options.master_addr = first_host(hosts);
+      options.master_addr = rendezvous::first_host(hosts);
       taken += " --master-addr " + *options.master_addr;
     }
   }

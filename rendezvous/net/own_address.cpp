@@ -71,6 +71,21 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
+std::string address_towards(const std::string& numeric) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(numeric.c_str(), "9", &hints, &found) != 0) return "";  // any port will do
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const int fd = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";
+  const bool connected = ::connect(fd, found->ai_addr, found->ai_addrlen) == 0;
+  std::string address = connected ? local_address(fd) : "";
+  ::close(fd);
+  return address;
+}
+
 bool is_own_host(const std::string& host, const std::string& local_address) {
   if (host.empty()) return false;
   if (host == local_address || is_own_name(host)) return true;

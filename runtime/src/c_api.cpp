@@ -43,9 +43,19 @@ ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
   if (given->init_timeout_ms < 0 || given->timeout_ms < 0) {
     throw Error(ErrorCode::InvalidArgument, "ddp_init_process_group: a timeout is negative; 0 means the default");
   }
-  if (given->backend != nullptr) options.backend = given->backend;
+  if (given->backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given->backend);
   if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
   if (given->timeout_ms > 0) options.timeout = Milliseconds(given->timeout_ms);
+  ddp::runtime::InitArguments& arguments = options.arguments;
+  if (given->init_method != nullptr) arguments.init_method = given->init_method;
+  if (given->world_size != 0) {
+    arguments.rank = given->rank;
+    arguments.world_size = given->world_size;
+  }
+  if (given->local_world_size != 0) {
+    arguments.local_rank = given->local_rank;
+    arguments.local_world_size = given->local_world_size;
+  }
   return options;
 }
 

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/job_store.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
-#include <vector>
+#include <map>
+#include <utility>
 
 #include "rendezvous/error.hpp"
+#include "rendezvous/file_store.hpp"
 #include "rendezvous/hash_store.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/prefix_store.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/tcp_store.hpp"
@@ -19,6 +25,8 @@ namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 using rendezvous::Store;
+using rendezvous::StoreServer;
+using rendezvous::TcpStore;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
@@ -29,50 +37,128 @@ constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
 constexpr milliseconds kLeaveAfterFailure{500};
 
 // The second session of a process must not meet the first one's keys. All ranks count alike.
-std::string next_key_prefix(int restart_count) {
+int count_sessions() {
   static std::atomic<int> sessions{0};
-  const int before = sessions++;
-  return contract::kLibraryPrefix + std::to_string(restart_count) + "/" + kWorld +
-         (before > 0 ? "." + std::to_string(before + 1) : "") + "/";
+  return sessions++;
 }
 
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
+std::string make_key_prefix(const WorkerInfo& info, int sessions_before) {
+  return contract::kLibraryPrefix + std::to_string(info.restart_count) + "/" +
+         (info.place.job.empty() ? "" : info.place.job + "/") + kWorld +
+         (sessions_before > 0 ? "." + std::to_string(sessions_before + 1) : "") + "/";
 }
 
-std::vector<std::string> store_addresses(const std::string& master_address) {
-  if (!is_loopback(master_address)) return {"0.0.0.0", "::"};
-  if (master_address == "localhost") return {"127.0.0.1", "::1"};
-  return {master_address};
+std::vector<std::string> store_addresses(const std::string& host) {
+  if (host == "localhost") return {"127.0.0.1", "::1"};
+  if (rendezvous::is_loopback(host)) return {host};
+  return {"0.0.0.0", "::"};
+}
+
+// Two sessions of one process that meet at the same place share the store there.
+std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t port) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::vector<std::string>, std::uint16_t>, std::weak_ptr<StoreServer>> servers;
+  const std::vector<std::string> addresses = store_addresses(host);
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<StoreServer>& known = servers[{addresses, port}];
+  std::shared_ptr<StoreServer> server = known.lock();
+  if (server == nullptr) {
+    server = std::make_shared<StoreServer>(addresses, port);
+    known = server;
+  }
+  return server;
+}
+
+// Of this process, for the user's eyes.
+std::string own_name() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return "pid " + std::to_string(getpid()) + " on " + host;
+}
+
+std::string in_words(const MeetingPlace& place) {
+  if (place.kind == MeetingPlace::Kind::Address) return rendezvous::endpoint(place.host, place.port);
+  return "the file " + place.file;
 }
 
 }  // namespace
 
 JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
-    : info_(info), timeouts_(timeouts), init_deadline_(Clock::now() + timeouts.init) {
+    : info_(info), timeouts_(timeouts), init_deadline_(Clock::now() + timeouts.init), place_(info.place) {
   if (info_.world_size == 1) return;
-  join();
-  agree_on_world_size();
+  sessions_before_ = count_sessions();
+  key_prefix_ = make_key_prefix(info_, sessions_before_);
+  if (place_.kind == MeetingPlace::Kind::PortInFile) {
+    agree_on_port();
+  } else {
+    host();
+  }
+  try {
+    join();
+  } catch (const Error& e) {
+    // The store may have been that of the session before this one, which rank 0 was about to end.
+    if (e.code() != ErrorCode::System || sessions_before_ == 0) throw;
+    join();
+  }
 }
 
 JobStore::~JobStore() = default;
 
 Store& JobStore::connection() { return *connection_; }
 
-std::string JobStore::local_address() const { return connection_->local_address(); }
-
 milliseconds JobStore::time_left() const {
   const auto left = std::chrono::duration_cast<milliseconds>(init_deadline_ - Clock::now());
   return std::max(left, milliseconds(1));
 }
 
-void JobStore::join() {
-  key_prefix_ = next_key_prefix(info_.restart_count);
-  if (!info_.agent_hosts_store && info_.rank == 0) {
-    hosted_ = std::make_unique<rendezvous::StoreServer>(store_addresses(info_.master_address), info_.master_port);
+void JobStore::agree_on_port() {
+  rendezvous::FileStore file(place_.file, info_.world_size, time_left());
+  if (info_.rank == 0) {
+    hosted_ = std::make_shared<StoreServer>(std::vector<std::string>{"127.0.0.1"}, 0);
+    file.set(key("port"), std::to_string(hosted_->port()));
   }
-  connection_ = std::make_unique<rendezvous::TcpStore>(info_.master_address, info_.master_port, time_left());
-  connection_->set(key("joined/" + std::to_string(info_.rank)), "");
+  place_.port = static_cast<std::uint16_t>(number({"port", file.get(key("port"), time_left())}, 1, 65535));
+  place_.host = "127.0.0.1";
+  place_.kind = MeetingPlace::Kind::Address;
+}
+
+void JobStore::host() {
+  if (info_.rank != 0 || place_.launcher_hosts || place_.kind == MeetingPlace::Kind::File) return;
+  try {
+    hosted_ = server_at(place_.host, place_.port);
+  } catch (const rendezvous::AddressInUse& e) {
+    if (!place_.port_is_a_guess) throw;
+    throw Error(ErrorCode::System, std::string(e.what()) + " (this one follows from the numbers of Slurm's job and " +
+                                       "step: set " + contract::kMasterPort + ", for all ranks alike)");
+  }
+}
+
+std::unique_ptr<Store> JobStore::open(milliseconds timeout) const {
+  if (place_.kind == MeetingPlace::Kind::File) {
+    return std::make_unique<rendezvous::FileStore>(place_.file, info_.world_size, timeout);
+  }
+  return std::make_unique<TcpStore>(place_.host, place_.port, timeout);
+}
+
+std::unique_ptr<Store> JobStore::connect_again() const { return open(timeouts_.init); }
+
+void JobStore::join() {
+  connection_ = open(time_left());
+  if (const auto* tcp = dynamic_cast<TcpStore*>(connection_.get())) local_address_ = tcp->local_address();
+  take_rank();
+  agree_on_world_size();
+}
+
+void JobStore::take_rank() {
+  const std::string me = own_name();
+  const std::string holder = connection_->compare_set(key("joined/" + std::to_string(info_.rank)), "", me);
+  if (holder == me) return;
+  const bool file = place_.kind == MeetingPlace::Kind::File;
+  throw Error(ErrorCode::Mismatch,
+              std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
+                  in_words(place_) + ": two processes were told the same rank, or " +
+                  (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
+                        : "the store is that of another run (give each a port of its own)"));
 }
 
 void JobStore::agree_on_world_size() {
@@ -86,15 +172,32 @@ void JobStore::agree_on_world_size() {
     theirs = connection_->get(key("world_size"), time_left());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
-    throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not join within " +
-                                        std::to_string(timeouts_.init.count() / 1000) +
-                                        " s (was it started, with the same MASTER_ADDR and MASTER_PORT?)");
+    throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
+                                        in_words(place_) + " within " + std::to_string(timeouts_.init.count() / 1000) +
+                                        " s (was it started, and told the same place?)");
   }
   if (theirs == mine) return;
-  throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": WORLD_SIZE is " + mine + " for rank " +
+  throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": the world size is " + mine + " for rank " +
                                        std::to_string(info_.rank) + " but " + theirs +
                                        " for rank 0: these are workers of different jobs, or were started with "
                                        "different settings");
+}
+
+void JobStore::tell(const std::string& name, const std::string& value) {
+  connection_->set(key(name + "/" + std::to_string(info_.rank)), value);
+}
+
+std::vector<std::string> JobStore::hear_all(const std::string& name) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < info_.world_size; ++rank) keys.push_back(key(name + "/" + std::to_string(rank)));
+  try {
+    return connection_->multi_get(keys, time_left());
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::Timeout) throw;
+    throw Error(ErrorCode::Timeout, std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
+                                        std::to_string(info_.world_size) + " to the others: not done in " +
+                                        std::to_string(timeouts_.init.count()) + " ms, " + who_is_missing());
+  }
 }
 
 Store& JobStore::for_user() {
@@ -104,7 +207,7 @@ Store& JobStore::for_user() {
 
 void JobStore::open_for_user() {
   if (info_.world_size > 1) {
-    for_user_base_ = std::make_unique<rendezvous::TcpStore>(info_.master_address, info_.master_port, timeouts_.init);
+    for_user_base_ = connect_again();
     for_user_base_->set_timeout(timeouts_.calls);
   } else {
     for_user_base_ = std::make_unique<rendezvous::HashStore>(timeouts_.calls);
@@ -149,7 +252,7 @@ void JobStore::tell_cause(const std::string& why) {
 }
 
 void JobStore::leave(bool in_good_order) {
-  if (connection_ == nullptr || info_.agent_hosts_store) return;
+  if (connection_ == nullptr || place_.launcher_hosts || place_.kind == MeetingPlace::Kind::File) return;
   try {
     const std::string everyone_left = key("everyone_left");
     if (connection_->add(key("left"), 1) == info_.world_size) connection_->set(everyone_left, "");

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store that all ranks of the job share: hosts it on rank 0 where the launcher does not, connects to it, and says
-// in it who has joined, who gave up and why. In a world of one there is none but the user's.
+// The store that all ranks of the job share: hosts it on rank 0 where nobody else does, connects to it or opens it, and
+// says in it who has joined, who gave up and why. In a world of one there is none but the user's.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/src/worker_info.hpp"
 
 namespace ddp::rendezvous {
 class Store;
 class StoreServer;
-class TcpStore;
 }  // namespace ddp::rendezvous
 
 namespace ddp::runtime {
@@ -25,7 +25,7 @@ class JobStore {
     std::chrono::milliseconds calls;  // of the user's store
   };
 
-  // Joins: connects and agrees with rank 0 on the world's size. Throws rendezvous::Error.
+  // Joins: connects, takes this rank's place and agrees with rank 0 on the world's size. Throws rendezvous::Error.
   JobStore(const WorkerInfo& info, const Timeouts& timeouts);
   ~JobStore();
   JobStore(const JobStore&) = delete;
@@ -33,9 +33,16 @@ class JobStore {
 
   // libddp's own connection; only where there is more than one rank. Its keys are to be made by key().
   rendezvous::Store& connection();
+  // One more, for a thread that waits.
+  std::unique_ptr<rendezvous::Store> connect_again() const;
   std::string key(const std::string& name) const { return key_prefix_ + name; }
-  // This side's numeric address on that connection.
-  std::string local_address() const;
+  // This side's numeric address on that connection; empty where the store is a file.
+  const std::string& local_address() const { return local_address_; }
+
+  // What this rank says under a name, and what all of them say, by rank. The second waits until they have joined, and
+  // throws Error{Timeout} saying who is missing.
+  void tell(const std::string& name, const std::string& value);
+  std::vector<std::string> hear_all(const std::string& name);
 
   // For the user's keys, which are apart from libddp's and from those of other sessions and restarts. Connects when
   // first asked for: a connection of its own, so that a user's call that waits delays none of ours.
@@ -50,16 +57,23 @@ class JobStore {
   void leave(bool in_good_order);
 
  private:
+  void agree_on_port();
+  void host();
   void join();
+  void take_rank();
   void agree_on_world_size();
   void open_for_user();
+  std::unique_ptr<rendezvous::Store> open(std::chrono::milliseconds timeout) const;
 
   const WorkerInfo info_;
   const Timeouts timeouts_;
   const std::chrono::steady_clock::time_point init_deadline_;
+  MeetingPlace place_;  // once its port is known
+  int sessions_before_ = 0;
   std::string key_prefix_;
-  std::unique_ptr<rendezvous::StoreServer> hosted_;  // on rank 0, where the launcher hosts none
-  std::unique_ptr<rendezvous::TcpStore> connection_;
+  std::shared_ptr<rendezvous::StoreServer> hosted_;  // on rank 0, where nobody else hosts one
+  std::unique_ptr<rendezvous::Store> connection_;
+  std::string local_address_;
   std::once_flag for_user_once_;
   std::unique_ptr<rendezvous::Store> for_user_base_;
   std::unique_ptr<rendezvous::Store> for_user_;

@@ -10,7 +10,7 @@
 #include "rendezvous/error.hpp"
 #include "rendezvous/prefix_store.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/src/interface_address.hpp"
+#include "runtime/src/reachable_address.hpp"
 #include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
@@ -65,20 +65,22 @@ int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* s
 }  // namespace
 
 Session::Session(const SessionOptions& options, const Environment& environment)
-    : info_(read_worker_info(environment)), options_(options) {
+    : info_(read_worker_info(options.arguments, environment)), options_(options) {
   ProcessGroup::Config config;
   config.name = kWorld;
   config.rank = info_.rank;
   config.size = info_.world_size;
   config.timeout = options.timeout;
   config.compare_calls = read_debug_level(environment) == DebugLevel::Detail;
+  const std::string& backend = options.backends.cpu.empty() ? options.backends.cuda : options.backends.cpu;
   if (info_.world_size > 1) {
-    config.backend = &collectives::load_backend(options.backend);  // if it is not there, nobody need wait for us
+    config.backend = &collectives::load_backend(backend);  // if it is not there, nobody need wait for us
     ignore_sigpipe();
   }
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1) {
-    config.connection = connect(*config.backend, environment);
+    address_ = reachable_address(*store_, environment);
+    config.connection = connect(backend, *config.backend);
     config.ask_for_cause = [this](milliseconds timeout) { return store_->ask_for_cause(timeout); };
     config.tell_cause = [this](const std::string& why) { store_->tell_cause(why); };
   }
@@ -92,17 +94,12 @@ Session::~Session() {
   store_->leave(in_good_order);
 }
 
-ddp_backend_group* Session::connect(const ddp_backend_table& backend, const Environment& environment) {
-  std::string address = store_->local_address();
-  for (const char* name : {contract::kGlooSocketIfname, contract::kSocketIfname}) {  // the last one wins
-    const std::optional<std::string> interface = environment(name);
-    if (interface && !interface->empty()) address = interface_address(*interface, store_->local_address());
-  }
-  rendezvous::PrefixStore store(store_->key(options_.backend), store_->connection());
+ddp_backend_group* Session::connect(const std::string& name, const ddp_backend_table& backend) {
+  rendezvous::PrefixStore store(store_->key(name), store_->connection());
   ddp_backend_group_config config = {};
   config.rank = info_.rank;
   config.size = info_.world_size;
-  config.local_address = address.c_str();
+  config.local_address = address_.c_str();
   config.init_timeout_ms = store_->time_left().count();
   config.store = {static_cast<Store*>(&store), &backend_set, &backend_get};
   ddp_backend_group* connection = nullptr;
@@ -115,7 +112,7 @@ ddp_backend_group* Session::connect(const ddp_backend_table& backend, const Envi
     backend.group_destroy(connection);
   }
   const std::string attempt = std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
-                              std::to_string(info_.world_size) + " (" + address + ") to the others: ";
+                              std::to_string(info_.world_size) + " (" + address_ + ") to the others: ";
   if (status == DDP_BACKEND_PEER_LOST) {
     const std::string cause = store_->ask_for_cause(kAskAfterFailure);
     throw Error(ErrorCode::PeerLost, attempt + (cause.empty() ? error.text : cause));

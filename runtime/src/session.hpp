@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collectives/backend.h"
+#include "collectives/backend_names.hpp"
 #include "runtime/src/deadline_watch.hpp"
 #include "runtime/src/job_store.hpp"
 #include "runtime/src/process_group.hpp"
@@ -17,7 +18,8 @@
 namespace ddp::runtime {
 
 struct SessionOptions {
-  std::string backend = "gloo";
+  InitArguments arguments;
+  collectives::BackendNames backends = collectives::parse_backend_names("");
   std::chrono::milliseconds init_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
@@ -35,11 +37,12 @@ class Session {
   rendezvous::Store& store() { return store_->for_user(); }
 
  private:
-  ddp_backend_group* connect(const ddp_backend_table& backend, const Environment& environment);
+  ddp_backend_group* connect(const std::string& name, const ddp_backend_table& backend);
 
   WorkerInfo info_;
   SessionOptions options_;
   std::unique_ptr<JobStore> store_;
+  std::string address_;  // at which the others reach this rank; empty in a world of one
   DeadlineWatch deadlines_;
   std::unique_ptr<ProcessGroup> world_;
 };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who this process is in its job, as the environment says: read and checked once, before anything is connected.
+// Who this process is in its job, and where the job's ranks meet: read and checked once, before anything is connected.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
+
+#include "runtime/src/environment.hpp"
+#include "runtime/src/meeting_place.hpp"
 
 namespace ddp::runtime {
 
@@ -15,20 +16,19 @@ struct WorkerInfo {
   int local_rank = 0;
   int local_world_size = 1;
   int restart_count = 0;
-  std::string master_address;  // empty: no job is described, the process is a world of its own
-  std::uint16_t master_port = 0;
-  bool agent_hosts_store = false;  // else rank 0 does
+  MeetingPlace place;
 };
 
-// Looks up a variable: std::getenv in production.
-using Environment = std::function<std::optional<std::string>(const char* name)>;
-std::optional<std::string> process_environment(const char* name);
+// What the program says itself; it counts more than what init_method says, and that more than the environment.
+struct InitArguments {
+  std::string init_method;  // empty: env://
+  std::optional<int> rank;
+  std::optional<int> world_size;
+  std::optional<int> local_rank;
+  std::optional<int> local_world_size;
+};
 
-// How much libddp checks and tells, by DDP_DEBUG. Throws rendezvous::Error if it is none of these.
-enum class DebugLevel { Off, Info, Detail };
-DebugLevel read_debug_level(const Environment& environment);
-
-// Throws rendezvous::Error naming the variable that is missing or wrong.
-WorkerInfo read_worker_info(const Environment& environment);
+// Throws rendezvous::Error naming the argument or variable that is missing or wrong.
+WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& environment);
 
 }  // namespace ddp::runtime

@@ -129,14 +129,44 @@ DDP_API size_t ddp_dtype_size(int32_t dtype);
 
 /** How to join a job. All zeros: as the environment says. */
 typedef struct ddp_init_options {
-  const char* backend;     /**< "gloo"; NULL means "gloo" */
+  /** What carries the collectives: "gloo" for the CPU's memory, "nccl" for that of CUDA devices, both as
+   * "cpu:gloo,cuda:nccl", or NAME of a plug-in libddp_NAME.so. NULL means "gloo". */
+  const char* backend;
   int64_t init_timeout_ms; /**< for finding all other ranks; 0 means 60 s */
   int64_t timeout_ms;      /**< for each collective, from issue to end; 0 means 30 min */
+  /** Where the ranks meet; NULL means "env://". See ddp_init_process_group. */
+  const char* init_method;
+  int32_t rank;             /**< counts if world_size is given */
+  int32_t world_size;       /**< 0: as init_method or the environment says */
+  int32_t local_rank;       /**< counts if local_world_size is given */
+  int32_t local_world_size; /**< 0: as the environment says; 1 if it does not */
 } ddp_init_options;
 
-/** Joins the job described by the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as ddprun and torchrun
- * set it) and connects to all its ranks. With none of these set the process is a world of its own. Under a launcher
- * that hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 hosts it on MASTER_PORT.
+/** Joins a job and connects to all its ranks. They meet where init_method says:
+ *
+ * | init_method          | where |
+ * |----------------------|-------|
+ * | `env://`             | as the environment says |
+ * | `tcp://HOST:PORT`    | at a store that rank 0 hosts there, or the launcher if it is its address; of IPv6:
+ * `[fd00::1]` | | `file:///PATH`       | in a file that all ranks can open, a new one for each run; it is removed when
+ * all have left |
+ *
+ * Rank and world size are those of options, else of the URL (`tcp://HOST:PORT?rank=0&world_size=2`), else of the
+ * environment, which may have been made by
+ *
+ * | starter             | what is read |
+ * |---------------------|--------------|
+ * | ddprun, torchrun    | RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; likewise set by
+ * hand | | Slurm's srun        | SLURM_PROCID, SLURM_LOCALID and what else a step has; ranks meet on its first node |
+ * | Open MPI's mpirun   | OMPI_COMM_WORLD_RANK, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
+ * | MPICH's, Intel MPI's mpiexec | PMI_RANK, PMI_SIZE, ...; likewise |
+ *
+ * The first of them that has set its variables counts. With none of these, the process is a world of its own.
+ * Where the launcher hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 does.
+ *
+ * Ranks connect to each other at the address of the network interface that GLOO_SOCKET_IFNAME or DDP_SOCKET_IFNAME
+ * names; else at one that the others can reach.
+ *
  * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_install_failure_handlers for what
  * becomes of fatal signals. */
 DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);

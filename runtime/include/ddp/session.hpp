@@ -51,15 +51,32 @@ class Session {
 
 /// How to join a job.
 struct InitOptions {
-  std::string backend = "gloo";                          ///< what carries the collectives
+  /// What carries the collectives: "gloo", "nccl", "cpu:gloo,cuda:nccl", or a plug-in's name. Empty: "gloo".
+  std::string backend = {};
   Milliseconds init_timeout = std::chrono::seconds(60);  ///< for finding all other ranks
   Milliseconds timeout = std::chrono::minutes(30);       ///< for each collective, from issue to end
+  /// Where the ranks meet: "env://", "tcp://HOST:PORT" or "file:///PATH", each with "?rank=0&world_size=2" behind it or
+  /// not. Empty: "env://".
+  std::string init_method = {};
+  int rank = 0;              ///< counts if world_size is given
+  int world_size = 0;        ///< 0: as init_method or the environment says
+  int local_rank = 0;        ///< counts if local_world_size is given
+  int local_world_size = 0;  ///< 0: as the environment says; 1 if it does not
 };
 
-/// Joins the job that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set
-/// it) and connects to all its ranks. With none of these set, the process is a world of its own.
+/// Joins a job and connects to all its ranks. Without options, the one that the environment describes, as ddprun,
+/// torchrun, srun and mpirun set it; with nothing set, the process is a world of its own. See ddp_init_process_group in
+/// ddp.h for who reads what.
 inline Session init_process_group(const InitOptions& options = {}) {
-  const ddp_init_options c = {options.backend.c_str(), options.init_timeout.count(), options.timeout.count()};
+  ddp_init_options c = {};
+  c.backend = options.backend.c_str();
+  c.init_timeout_ms = options.init_timeout.count();
+  c.timeout_ms = options.timeout.count();
+  c.init_method = options.init_method.c_str();
+  c.rank = options.rank;
+  c.world_size = options.world_size;
+  c.local_rank = options.local_rank;
+  c.local_world_size = options.local_world_size;
   ddp_session* session = nullptr;
   detail::check(ddp_init_process_group(&c, &session));
   return Session(session);

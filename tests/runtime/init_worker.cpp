@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Joins a job as its arguments say (NAME=VALUE, of ddp::InitOptions), exchanges something with every rank and says who
+// it is. sessions=N: so often, one session after the other; "together": two at once.
+#include <ddp/ddp.hpp>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+ddp::InitOptions options_of(std::map<std::string, std::string>& arguments) {
+  const auto number = [&](const char* name) { return arguments.count(name) != 0 ? std::stoi(arguments[name]) : 0; };
+  ddp::InitOptions options;
+  options.backend = arguments["backend"];
+  options.init_method = arguments["init_method"];
+  options.rank = number("rank");
+  options.world_size = number("world_size");
+  options.local_rank = number("local_rank");
+  options.local_world_size = number("local_world_size");
+  if (arguments.count("init_timeout") != 0) options.init_timeout = ddp::Milliseconds(number("init_timeout"));
+  return options;
+}
+
+// Over the backend's connections, and over the store.
+std::string exchange(const ddp::Session& session) {
+  std::vector<int> sum = {session.rank() + 1};
+  session.world().all_reduce(sum);
+  const ddp::Store store = session.store();
+  store.set(std::to_string(session.rank()), "here");
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < session.world_size(); ++rank) keys.push_back(std::to_string(rank));
+  for (const std::string& value : store.multi_get(keys)) {
+    if (value != "here") return "wrong store";
+  }
+  session.world().barrier();
+  return "sum " + std::to_string(sum[0]);
+}
+
+void join(const ddp::InitOptions& options) {
+  const ddp::Session session = ddp::init_process_group(options);
+  std::cout << "rank " + std::to_string(session.rank()) + " of " + std::to_string(session.world_size()) +
+                   ", local rank " + std::to_string(session.local_rank()) + " of " +
+                   std::to_string(session.local_world_size()) + ", restart " + std::to_string(session.restart_count()) +
+                   ", " + exchange(session) + "\n"
+            << std::flush;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::map<std::string, std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    const std::size_t equals = text.find('=');
+    arguments[text.substr(0, equals)] = equals == std::string::npos ? "" : text.substr(equals + 1);
+  }
+  try {
+    const ddp::InitOptions options = options_of(arguments);
+    const int sessions = arguments.count("sessions") != 0 ? std::stoi(arguments["sessions"]) : 1;
+    if (arguments.count("together") != 0) {
+      const ddp::Session beside = ddp::init_process_group(options);
+      join(options);
+      return exchange(beside).rfind("sum ", 0) == 0 ? 0 : 1;
+    }
+    for (int i = 0; i < sessions; ++i) join(options);
+    return 0;
+  } catch (const ddp::Error& e) {
+    std::cout << "error: " << e.status() << " " << e.what() << "\n";
+    return 1;
+  }
+}
