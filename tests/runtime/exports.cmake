@@ -7,8 +7,8 @@ list(TRANSFORM exported STRIP)
 
 file(READ "${HEADER}" text)
 string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")  # without comments
-string(REGEX MATCHALL "DDP_API [^;(]*[ *]ddp_[a-z0-9_]+\\(|_SYMBOL \"[a-z0-9_]+\"" declared "${text}")
-list(TRANSFORM declared REPLACE ".*[ *\"]([a-z0-9_]+)[(\"]$" "\\1")
+string(REGEX MATCHALL "DDP_API [^;(]*[ *\n]ddp_[a-z0-9_]+\\(|_SYMBOL \"[a-z0-9_]+\"" declared "${text}")
+list(TRANSFORM declared REPLACE ".*[ *\n\"]([a-z0-9_]+)[(\"]$" "\\1")
 list(LENGTH declared count)
 if(count EQUAL 0)
   message(FATAL_ERROR "${HEADER} declares nothing")
