@@ -52,7 +52,7 @@ struct Device {
   int index = 0;                   ///< which of them; 0 for the CPU
 };
 
-/// count elements at data. Never owns.
+/// count elements at data. Never owns: the memory must stay until the operation it is given to has ended.
 struct Buffer {
   void* data = nullptr;          ///< the first element; may be null if count is 0
   std::size_t count = 0;         ///< in elements, not bytes

@@ -33,7 +33,9 @@ struct Tensor {
 /// Lines of text that a checkpoint carries beside its tensors: keys and values.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-/// Writes one safetensors file: temporary name, fsync, rename. Call it on one rank.
+/// Writes one safetensors file: temporary name, fsync, rename, so that a crash leaves the previous file or the new one.
+/// Call it on one rank, and let the others wait, for example in a barrier. Any thread. Throws Error:
+/// DDP_INVALID_ARGUMENT for a name that is empty or given twice, DDP_SYSTEM if the file cannot be written.
 inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata) {
   std::vector<ddp_tensor> c_tensors;
   std::vector<ddp_metadata_entry> c_metadata;
@@ -45,7 +47,7 @@ inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& 
       ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(), c_metadata.size()));
 }
 
-/// A safetensors file opened for reading.
+/// A safetensors file opened for reading, whoever wrote it. Any thread may read.
 class Checkpoint {
  public:
   /// Validates the header; throws Error with DDP_CORRUPT if the file is truncated or malformed.
@@ -59,7 +61,8 @@ class Checkpoint {
     const char* value = ddp_checkpoint_metadata(checkpoint_.get(), key.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   }
-  /// Copies the tensor into buffer; throws if its type or shape is not the one asked for.
+  /// Copies the tensor into buffer, as many elements as its shape says. Throws Error: DDP_MISMATCH if its type or shape
+  /// is not the one asked for, DDP_CORRUPT if there is no such tensor.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     detail::check(ddp_checkpoint_read(checkpoint_.get(), name.c_str(), buffer.c(), shape.data(), shape.size()));
   }

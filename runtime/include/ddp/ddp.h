@@ -9,7 +9,11 @@
  * Threads: a session, its groups and models may be used from any thread, by one thread at a time per group. All ranks
  * of a group must call the same operations in the same order.
  *
- * Structs that start as all zeros have the defaults: 0 and NULL mean "as usual".
+ * Structs that start as all zeros have the defaults: 0 and NULL mean "as usual". Counts are in elements unless a name
+ * says bytes; times are in milliseconds; text is UTF-8 that ends with NUL. A pointer that may be NULL is said to be;
+ * any other that is makes a call fail with DDP_INVALID_ARGUMENT, and functions without a status need it to be valid.
+ *
+ * Where a function is named after one of PyTorch's, it does the same; what differs is said.
  */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
@@ -115,11 +119,12 @@ typedef struct ddp_work {
   uint64_t sequence; /**< the how-manieth collective of the group it is, from 1 on; messages have large numbers */
 } ddp_work;
 
-/** This thread's text for the last call that failed; never NULL, valid until this thread's next call. */
+/** This thread's text for the last call that failed: one line, UTF-8, empty if none did. Never NULL; valid until the
+ * next call of this thread that fails. Other threads' failures do not touch it. */
 DDP_API const char* ddp_last_error(void);
-/** This library's version, such as "0.1.0". */
+/** This library's version, such as "0.1.0". Never NULL, valid for ever. */
 DDP_API const char* ddp_version(void);
-/** Bytes of one element; 0 for an unknown type. */
+/** Bytes of one element of a ddp_dtype; 0 for an unknown type. */
 DDP_API size_t ddp_dtype_size(int32_t dtype);
 
 /**
@@ -172,7 +177,7 @@ typedef struct ddp_init_options {
 DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
 /** Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);
-/** The group of all ranks; owned by the session. */
+/** The group of all ranks (torch.distributed.group.WORLD); owned by the session, valid until it is destroyed. */
 DDP_API ddp_group* ddp_session_world(ddp_session* session);
 /** A key-value store that all ranks of the job share (in a world of one: of this process), below a prefix of this
  * session and restart: keys collide with nobody's. Connects when first asked for, within init_timeout; calls without a
@@ -201,41 +206,50 @@ DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
  * @{
  */
 
-/** This process's rank within the group, from 0 on. */
+/** This process's rank within the group, from 0 to size - 1 (torch.distributed.get_rank). Any thread may ask. */
 DDP_API int32_t ddp_group_rank(const ddp_group* group);
-/** How many ranks the group has. */
+/** How many ranks the group has, at least 1 (torch.distributed.get_world_size). Any thread may ask. */
 DDP_API int32_t ddp_group_size(const ddp_group* group);
 /** What messages call the group, such as "world". Valid as long as the group. */
 DDP_API const char* ddp_group_name(const ddp_group* group);
 
-/** In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. */
+/** In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. Count, type and
+ * reduction must be the same on every rank. Source: torch.distributed.all_reduce. */
 DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms);
-/** In place on root; what is in the others' buffers afterwards is unspecified. */
+/** In place on root; what is in the others' buffers afterwards is unspecified. Count, type, reduction and root must be
+ * the same on every rank. Source: torch.distributed.reduce. */
 DDP_API ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
                               int64_t timeout_ms);
-/** Every rank's buffer becomes root's. */
+/** Every rank's buffer becomes root's. Count, type and root must be the same on every rank. Source:
+ * torch.distributed.broadcast. */
 DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
-/** output holds size * input.count elements: rank r's input at r * input.count. */
+/** output holds size * input.count elements: rank r's input at r * input.count. The input is left as it is; count and
+ * type must be the same on every rank. Source: torch.distributed.all_gather_into_tensor. */
 DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
-/** The same on root; output is not looked at on the others. */
+/** The same on root; output is not looked at on the others. Source: torch.distributed.gather, into one buffer. */
 DDP_API ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
 /** Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
- * the others. */
+ * the others. Count, type and root must be the same on every rank. Source: torch.distributed.scatter, out of one
+ * buffer. */
 DDP_API ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
 /** input holds size * output.count elements; rank r's output becomes the reduction over all ranks of those from
- * r * output.count on. The input is left as it is. */
+ * r * output.count on. The input is left as it is. Count, type and reduction must be the same on every rank. Source:
+ * torch.distributed.reduce_scatter_tensor. */
 DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
                                       int64_t timeout_ms);
 /** Rank r gets input_counts[r] elements of input, and gives output_counts[r] of output, one rank's after the other's.
  * The counts have an entry for each rank, add up to the buffers', and are copied; NULL: all equal. What one rank sends
- * and the other expects must agree. Buffers must not overlap. */
+ * and the other expects must agree. Buffers must not overlap. Source: torch.distributed.all_to_all_single. */
 DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
                                   const size_t* output_counts, int64_t timeout_ms);
-/** Returns once every rank has called it. */
+/** Returns once every rank has called it. Source: torch.distributed.barrier. */
 DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
 
 /** @name Asynchronous collectives
- * The same, run in order on a thread of the group's; *work names the operation. Wait for it with ddp_work_wait().
+ * The same, run in order on a thread of the group's; *work names the operation. Buffers are the operation's until
+ * ddp_work_wait() or ddp_work_wait_for() has said that it ended. What is wrong with the arguments, or a group that has
+ * failed already, is this call's status; what goes wrong later is that of the waiting. Source: async_op=True of
+ * PyTorch.
  * @{ */
 /** ddp_all_reduce(), asynchronously. */
 DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
@@ -293,12 +307,15 @@ DDP_API ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source
 
 /** @} */
 
-/** Blocks until the operation ended; its deadline was set when it was issued. */
+/** Blocks until the operation ended, and returns what became of it: its own failure, or DDP_ABORTED if an earlier
+ * operation of the group failed. Its deadline was set when it was issued. Any number of times, from any thread. Source:
+ * Work.wait of PyTorch. */
 DDP_API ddp_status ddp_work_wait(ddp_work work);
 /** The same. *source: the rank that a message came from or went to; -1 of a collective, or if somebody has waited for
  * the message already. */
 DDP_API ddp_status ddp_work_wait_source(ddp_work work, int32_t* source);
-/** Looks for at most timeout_ms: *completed tells whether the operation ended. Its failure is this call's status. */
+/** Looks for at most timeout_ms (0: not at all): *completed tells whether the operation ended. Its failure is this
+ * call's status; that it has not ended yet is none. Source: Work.is_completed of PyTorch. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
 
 /** @} */
@@ -306,7 +323,9 @@ DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t*
 /**
  * @defgroup model DistributedDataParallel
  *
- * Averages gradients over the ranks of a group, in buckets, while backward goes on.
+ * Averages gradients over the ranks of a group, in buckets, while backward goes on. Its collectives are the group's:
+ * one thread at a time, the group's errors, and its timeout as their deadline. Source:
+ * torch.nn.parallel.DistributedDataParallel.
  *
  * @{
  */
@@ -316,9 +335,9 @@ typedef struct ddp_parameter {
   void* value;       /**< count elements */
   void* grad;        /**< count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
   size_t count;      /**< in elements */
-  int32_t dtype;     /**< ddp_dtype; floating point */
+  int32_t dtype;     /**< DDP_FLOAT32 or DDP_FLOAT64 */
   ddp_device device; /**< where value and grad are */
-  const char* name;  /**< for error messages; copied */
+  const char* name;  /**< for error messages; copied; may be NULL */
 } ddp_parameter;
 
 /** For those who tune. All zeros: as PyTorch. */
@@ -328,13 +347,16 @@ typedef struct ddp_model_options {
 } ddp_model_options;
 
 /** Checks that all ranks have the same parameters (count, sizes, types; an error names the first that differs), then
- * copies rank 0's values to every rank. Collective. options may be NULL. */
+ * copies rank 0's values to every rank. Collective. options may be NULL, and parameters if count is 0; the array itself
+ * is copied, the memory it points to must stay until the model is destroyed. DDP_MISMATCH on every rank if they differ.
+ */
 DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
                                     const ddp_model_options* options, ddp_model** out);
 /** In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
  * before their session. NULL is allowed. */
 DDP_API void ddp_model_destroy(ddp_model* model);
-/** Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy. */
+/** Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy, and
+ * valid until the model is destroyed. NULL if there is no parameter i; ddp_last_error() then says so. */
 DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
 /** Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
  * Marking a parameter twice in a step is an error that names it; it is final, for the ranks no longer agree on what
@@ -344,9 +366,10 @@ DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
  * it, not a hang, and final like one marked twice. The caller's grads change only once all reductions of the step have
  * succeeded. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
-/** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. */
+/** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. All ranks
+ * must do the same. Source: DistributedDataParallel.no_sync. */
 DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);
-/** Number of buckets, for those who tune. */
+/** Number of buckets, for those who tune: so many all_reduces make a step. */
 DDP_API size_t ddp_model_bucket_count(const ddp_model* model);
 
 /** @} */
@@ -372,17 +395,20 @@ typedef struct ddp_metadata_entry {
 } ddp_metadata_entry;
 
 /** Writes to a temporary name beside path, fsyncs, renames: a crash leaves the previous file or the new one, never half
- * of one. Tensors are stored in the order given. Call it on one rank. */
+ * of one. Tensors are stored in the order given. Call it on one rank, then let the others wait, for example in a
+ * barrier. Any thread. DDP_INVALID_ARGUMENT if a name is empty or given twice, DDP_SYSTEM if the file cannot be
+ * written; the previous one is untouched then. metadata may be NULL if metadata_count is 0. */
 DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
                                        const ddp_metadata_entry* metadata, size_t metadata_count);
-/** Reads and validates the header. DDP_CORRUPT if the file is truncated or malformed. */
+/** Reads and validates the header, whoever wrote the file. DDP_CORRUPT if it is truncated or malformed, DDP_SYSTEM if
+ * it cannot be opened. What was opened may be used by any thread. */
 DDP_API ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out);
 /** Closes the file. NULL is allowed. */
 DDP_API void ddp_checkpoint_close(ddp_checkpoint* checkpoint);
 /** The value of a key, or NULL if there is no such key. Valid until the checkpoint is closed. */
 DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key);
 /** Copies tensor `name` into buffer. DDP_MISMATCH if its type or shape differs from what is asked for, DDP_CORRUPT if
- * there is no such tensor. shape has rank entries. */
+ * there is no such tensor. shape has rank entries, whose product is buffer.count; it may be NULL if rank is 0. */
 DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
                                        const int64_t* shape, size_t rank);
 
@@ -391,7 +417,8 @@ DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const c
 /**
  * @defgroup store Stores: keys and values that ranks share
  *
- * As torch.distributed has them; with its protocol and file format, so that ranks in Python can share them too.
+ * As torch.distributed has them; with its protocol and file format, so that ranks in Python can share them too. What is
+ * not said of a function is as with the method of its name in torch.distributed.Store.
  *
  * Every call ends. timeout_ms: how long to wait; 0 means the store's timeout, which is also that of calls without one.
  * A deadline that passes is DDP_TIMEOUT, its text names store, key and how long, and the store remains usable. Any
@@ -413,20 +440,22 @@ typedef struct ddp_sink {
   void (*deliver)(void* context, ddp_bytes value); /**< must not be NULL, nor throw */
 } ddp_sink;
 
-/** A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying with
- * growing pauses until timeout_ms have passed (0 means 5 minutes; also the store's timeout). count_in: 1 to be one of
- * the workers that a dist.TCPStore(world_size=...) waits for. Keys up to 8191 bytes, values up to 8 MiB, 131072 keys a
- * call: beyond that DDP_INVALID_ARGUMENT. A lost connection is DDP_SYSTEM, then and ever after. Calls are served one
- * after the other: give each thread that waits its own. */
+/** A client of a torch.distributed.TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects,
+ * retrying with growing pauses until timeout_ms have passed (0 means 5 minutes; also the store's timeout). count_in: 1
+ * to be one of the workers that a dist.TCPStore(world_size=...) waits for. Keys up to 8191 bytes, values up to 8 MiB,
+ * 131072 keys a call: beyond that DDP_INVALID_ARGUMENT. A lost connection is DDP_SYSTEM, then and ever after. Calls are
+ * served one after the other: give each thread that waits its own. */
 DDP_API ddp_status ddp_store_create_tcp(const char* host, int32_t port, int64_t timeout_ms, int32_t count_in,
                                         ddp_store** out);
-/** A file that all ranks can open, in the format of torch's FileStore. Created if it is not there; its folder must be.
- * The last of world_size to destroy its store removes the file; with a negative world_size nobody does, nor if a
- * process was killed: give each run a file of its own. Has no queues. DDP_CORRUPT if the file holds something else. */
+/** A file that all ranks can open, in the format of torch.distributed.FileStore. Created if it is not there; its folder
+ * must be. The last of world_size to destroy its store removes the file; with a negative world_size nobody does, nor if
+ * a process was killed: give each run a file of its own. Has no queues. DDP_CORRUPT if the file holds something else.
+ */
 DDP_API ddp_status ddp_store_create_file(const char* path, int64_t world_size, int64_t timeout_ms, ddp_store** out);
-/** A store inside this process. */
+/** A store inside this process, as torch.distributed.HashStore. */
 DDP_API ddp_status ddp_store_create_hash(int64_t timeout_ms, ddp_store** out);
-/** base, every key with prefix and "/" before it. base must outlive it, and has its timeout. */
+/** base, every key with prefix and "/" before it, as torch.distributed.PrefixStore. base must outlive it, and has its
+ * timeout. */
 DDP_API ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_store** out);
 /** Ends a store that was created. NULL is allowed. */
 DDP_API void ddp_store_destroy(ddp_store* store);

@@ -28,7 +28,7 @@ struct Parameter {
   void* value = nullptr;  ///< count elements
   void* grad = nullptr;   ///< count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
   std::size_t count = 0;  ///< in elements
-  DType dtype = DType::Float32;  ///< floating point
+  DType dtype = DType::Float32;  ///< Float32 or Float64
   Device device = {};            ///< where value and grad are
   std::string name;              ///< for error messages
 
@@ -46,10 +46,14 @@ struct DistributedDataParallelOptions {
   std::size_t bucket_bytes = 25 << 20;       ///< of each further one; as PyTorch
 };
 
-/// Averages gradients over a group's ranks, in buckets, while backward goes on.
+/// Averages gradients over a group's ranks, in buckets, while backward goes on. Its collectives are the group's: one
+/// thread at a time, the group's deadline and errors. Destroy it before its session; in the middle of a step that
+/// aborts the group. PyTorch's torch.nn.parallel.DistributedDataParallel.
 class DistributedDataParallel {
  public:
-  /// Collective. Checks that all ranks have the same parameters, then copies rank 0's values to every rank.
+  /// Collective. Checks that all ranks have the same parameters, then copies rank 0's values to every rank. Throws
+  /// Error with DDP_MISMATCH, naming the first parameter that differs, on every rank. The memory must stay; the list
+  /// need not.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
                           const DistributedDataParallelOptions& options = {}) {
     std::vector<ddp_parameter> c;
@@ -68,11 +72,15 @@ class DistributedDataParallel {
     model_.reset(model);
   }
 
-  /// Gradient i of this step is complete. May start the reduction of its bucket.
+  /// Gradient i of this step is complete. May start the reduction of its bucket. Twice in a step is an error that names
+  /// the parameter, and final: every later call fails with it too. Does nothing inside no_sync().
   void mark_ready(std::size_t i) { detail::check(ddp_model_mark_ready(model_.get(), i)); }
-  /// Waits until every gradient is the average over all ranks.
+  /// Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
+  /// it, and final. The caller's gradients change only once all reductions have succeeded. Does nothing inside
+  /// no_sync().
   void synchronize() { detail::check(ddp_model_synchronize(model_.get())); }
-  /// Parameter i's gradient: the caller's memory, or the library's if Parameter::grad was null.
+  /// Parameter i's gradient: the caller's memory, or the library's if Parameter::grad was null, which is reduced
+  /// without a copy and valid as long as this object. T is the parameter's type. Null if there is no parameter i.
   template <typename T = float>
   T* gradient(std::size_t i) {
     return static_cast<T*>(ddp_model_gradient(model_.get(), i));

@@ -11,7 +11,8 @@
 
 namespace ddp {
 
-/// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame.
+/// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame. All that
+/// libddp throws, but for std::bad_alloc.
 class Error : public std::runtime_error {
  public:
   /// `message` is one line: what was tried, on what, why it failed, and what to do.

@@ -17,13 +17,19 @@
 namespace ddp {
 
 /// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
+///
+/// Every rank calls the same operations in the same order, with the same counts, types, reductions and roots. timeout
+/// is from the call to the operation's end; kDefaultTimeout is the session's. Throws Error: DDP_INVALID_ARGUMENT before
+/// anything is sent, which leaves the group as it was; any other status ends the group, and what is in the buffers then
+/// is unspecified. One thread at a time. Named after torch.distributed's functions; each says what it is called there
+/// if that is another name.
 class ProcessGroup {
  public:
   /// From ddp.h.
   explicit ProcessGroup(ddp_group* group) : group_(group) {}
-  /// This process's rank within the group, from 0 on.
+  /// This process's rank within the group, from 0 to size() - 1. Any thread may ask.
   int rank() const { return ddp_group_rank(group_); }
-  /// How many ranks the group has.
+  /// How many ranks the group has, at least 1. Any thread may ask.
   int size() const { return ddp_group_size(group_); }
   /// What messages call it, such as "world".
   std::string name() const { return ddp_group_name(group_); }
@@ -41,7 +47,7 @@ class ProcessGroup {
   void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_broadcast(group_, buffer.c(), root, timeout.count()));
   }
-  /// output: size() * input.count elements, rank r's input at r * input.count.
+  /// output: size() * input.count elements, rank r's input at r * input.count. PyTorch's all_gather_into_tensor.
   void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_all_gather(group_, input.c(), output.c(), timeout.count()));
   }
@@ -49,20 +55,24 @@ class ProcessGroup {
   void gather(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_gather(group_, input.c(), output.c(), root, timeout.count()));
   }
-  /// Rank r's output becomes output.count elements of root's input, from r * output.count on.
+  /// Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
+  /// the others.
   void scatter(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_scatter(group_, input.c(), output.c(), root, timeout.count()));
   }
   /// input: size() * output.count elements; rank r's output becomes the reduction of those from r * output.count on.
+  /// The input is left as it is. PyTorch's reduce_scatter_tensor.
   void reduce_scatter(Buffer input, Buffer output, const Reduction& reduction = {},
                       Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), timeout.count()));
   }
-  /// Each rank sends an equal part of its input to every rank, and gets one from each, in the order of ranks.
+  /// Each rank sends an equal part of its input to every rank, and gets one from each, in the order of ranks. Buffers
+  /// must not overlap. PyTorch's all_to_all_single.
   void all_to_all(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, timeout.count()));
   }
-  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it.
+  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it. A count for
+  /// each rank; they add up to the buffers'.
   void all_to_all(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                   const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
@@ -73,7 +83,8 @@ class ProcessGroup {
   void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
 
   /// @name Asynchronous collectives
-  /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended.
+  /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended. PyTorch's
+  /// async_op=True. They throw what is wrong with the arguments; the Work, what goes wrong later.
   /// @{
 
   /// all_reduce(), asynchronously.

@@ -41,10 +41,11 @@ inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uin
   return permutation;
 }
 
-/// The samples of one rank, epoch by epoch.
+/// The samples of one rank, epoch by epoch. One thread at a time. PyTorch's torch.utils.data.DistributedSampler.
 class DistributedSampler {
  public:
-  /// Throws Error with DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
+  /// length: of the data set, in samples. seed must be the same on every rank. drop_last: the list is cut rather than
+  /// filled up. Throws Error with DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
   DistributedSampler(std::size_t length, int world_size, int rank, std::uint64_t seed = 0, bool shuffle = true,
                      bool drop_last = false)
       : length_(length), seed_(seed), shuffle_(shuffle), drop_last_(drop_last) {

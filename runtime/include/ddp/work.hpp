@@ -11,14 +11,16 @@
 
 namespace ddp {
 
-/// One asynchronous operation. Dropping it neither waits nor cancels; its buffers must stay valid until it ended.
+/// One asynchronous operation. Dropping it neither waits nor cancels; its buffers must stay valid until it ended. A
+/// plain value: copies are the same operation, and any thread may ask, any number of times. PyTorch's Work.
 class Work {
  public:
-  /// No operation; to be assigned one.
+  /// No operation; to be assigned one. Asked, it throws Error with DDP_INVALID_ARGUMENT.
   Work() = default;
   /// From ddp.h.
   explicit Work(ddp_work work) : work_(work) {}
-  /// Blocks until the operation ended; throws if it failed. The deadline was set when it was issued.
+  /// Blocks until the operation ended; throws what it failed with, or Error with DDP_ABORTED if an earlier one of its
+  /// group failed. The deadline was set when it was issued.
   void wait() const { detail::check(ddp_work_wait(work_)); }
   /// The same; returns the rank that a message came from or went to (see ddp_work_wait_source()).
   int wait_source() const {

@@ -1,5 +1,5 @@
-# Installs this build into a folder of its own, builds tests/fixtures/outside_project against it with find_package, and
-# runs that: first alone, then as two ranks started by hand.
+# Installs this build into a folder of its own, builds the project that docs/library.md begins with against it, and runs
+# that: first alone, then as two ranks started by hand.
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix" --component libddp
@@ -9,11 +9,11 @@ execute_process(COMMAND "${CMAKE_COMMAND}" -S "${SOURCE}" -B "${WORK}/build" -G 
                 OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND "${CMAKE_COMMAND}" --build "${WORK}/build" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 
-set(program "${WORK}/build/outside")
+set(program "${WORK}/build/my_trainer")
 set(clean "${CMAKE_COMMAND}" -E env --unset=RANK --unset=WORLD_SIZE --unset=MASTER_ADDR --unset=MASTER_PORT
           --unset=TORCHELASTIC_USE_AGENT_STORE --unset=DDP_BACKEND_PATH)
 execute_process(COMMAND ${clean} "${program}" OUTPUT_VARIABLE alone COMMAND_ERROR_IS_FATAL ANY)
-if(NOT alone STREQUAL "rank 0 of 1: average 1\n")
+if(NOT alone STREQUAL "rank 0 of 1: the ranks add up to 0\n")
   message(FATAL_ERROR "alone it said: ${alone}")
 endif()
 
@@ -23,6 +23,6 @@ execute_process(COMMAND "${FREE_PORT}" OUTPUT_VARIABLE port OUTPUT_STRIP_TRAILIN
 set(job WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=${port}")
 execute_process(COMMAND ${clean} RANK=0 ${job} "${program}" COMMAND ${clean} RANK=1 ${job} "${program}"
                 OUTPUT_VARIABLE pair RESULTS_VARIABLE codes TIMEOUT 60)
-if(NOT codes STREQUAL "0;0" OR NOT pair STREQUAL "rank 1 of 2: average 1.5\n")
+if(NOT codes STREQUAL "0;0" OR NOT pair STREQUAL "rank 1 of 2: the ranks add up to 1\n")
   message(FATAL_ERROR "two ranks ended with ${codes} and said: ${pair}")
 endif()

@@ -1,0 +1,72 @@
+# The C++ in a document, made into programs: no copy of it is kept anywhere.
+#
+# A ```cpp block with a main() is a program. Any other stands in library.md's frame, the block that has the line
+# "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what stands there;
+# else it is only compiled.
+
+set(frame_line "  // ...\n")
+
+# cut_block(TEXT LANGUAGE BLOCK BEFORE): TEXT, a variable's name, loses all up to the end of its first block of that
+# language. BLOCK is what stands in it, "" if there is none, and BEFORE what stood before it.
+macro(cut_block text language block before)
+  string(FIND "${${text}}" "\n```${language}\n" at)
+  set(${block} "")
+  if(NOT at EQUAL -1)
+    string(SUBSTRING "${${text}}" 0 ${at} ${before})
+    string(SUBSTRING "${${text}}" ${at} -1 ${text})
+    string(REGEX REPLACE "^\n```${language}\n" "" ${text} "${${text}}")
+    string(FIND "${${text}}" "```\n" at)
+    string(SUBSTRING "${${text}}" 0 ${at} ${block})
+    string(SUBSTRING "${${text}}" ${at} -1 ${text})
+    string(REGEX REPLACE "^```" "" ${text} "${${text}}")
+  endif()
+endmacro()
+
+# A file that is written only if that changes it, so that nothing is compiled anew.
+function(write_if_new path content)
+  file(WRITE "${path}.new" "${content}")
+  configure_file("${path}.new" "${path}" COPYONLY)
+endfunction()
+
+# document_snippets(PATH FRAME): a program for each block, below the current folder; a test for each that says something.
+function(document_snippets path frame)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
+  file(READ "${path}" text)
+  get_filename_component(document "${path}" NAME)
+  set(number 0)
+  set(heading "")
+  while(TRUE)
+    cut_block(text cpp code before)
+    if(code STREQUAL "")
+      break()
+    endif()
+    if(before MATCHES "\n## ")
+      string(REGEX REPLACE ".*\n## ([^\n]*).*" "\\1" heading "${before}")
+    endif()
+    set(expected "")
+    if(text MATCHES "^\n+```text\n")
+      cut_block(text text expected before)
+    endif()
+    math(EXPR number "${number} + 1")
+    if(NOT code MATCHES "int main\\(")
+      string(REPLACE "${frame_line}" "${code}" code "${frame}")
+    endif()
+    string(MAKE_C_IDENTIFIER "snippet_${document}_${number}" program)
+    write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp" "// ${document}, ${heading}\n${code}")
+    add_executable(${program} "${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp")
+    set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
+    # Not everything in the frame is used by every snippet.
+    target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Werror)
+    target_link_libraries(${program} PRIVATE ddprun::ddp)
+    if(NOT expected STREQUAL "")
+      write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.txt" "${expected}")
+      set(name "${document}: snippet ${number} (${heading}) says what stands below it")
+      add_test(NAME "${name}" COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/snippet_test.sh" "$<TARGET_FILE:ddprun>"
+        "$<TARGET_FILE:${program}>" "${CMAKE_CURRENT_BINARY_DIR}/${program}.txt")
+      set_tests_properties("${name}" PROPERTIES LABELS integration TIMEOUT 120)
+    endif()
+  endwhile()
+  if(number EQUAL 0)
+    message(FATAL_ERROR "${path}: no C++ found")
+  endif()
+endfunction()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One process, two Gloos: torch.distributed's and libddp's, both in the same job, taking turns.
+
+    beside_torch_worker.py path/to/libddp.so torch|libddp      whose library is loaded, and used, first
+"""
+import ctypes
+import os
+import sys
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("device", Device)]
+
+
+class Reduction(ctypes.Structure):
+    _fields_ = [("op", ctypes.c_int32), ("factor", ctypes.c_double)]
+
+
+class Libddp:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.ddp_last_error.restype = ctypes.c_char_p
+        self.library.ddp_session_world.restype = ctypes.c_void_p
+        self.library.ddp_session_world.argtypes = [ctypes.c_void_p]
+        self.library.ddp_session_destroy.argtypes = [ctypes.c_void_p]
+        self.library.ddp_all_reduce.argtypes = [ctypes.c_void_p, Buffer, Reduction, ctypes.c_int64]
+        self.session = ctypes.c_void_p()
+        self.check(self.library.ddp_init_process_group(None, ctypes.byref(self.session)))
+        self.world = self.library.ddp_session_world(self.session)
+
+    def check(self, status):
+        assert status == 0, self.library.ddp_last_error().decode()
+
+    def sum(self, value, count):
+        values = (ctypes.c_float * count)(*[value] * count)
+        buffer = Buffer(ctypes.addressof(values), count, 0, Device(0, 0))
+        self.check(self.library.ddp_all_reduce(self.world, buffer, Reduction(0, 0), 60_000))
+        assert len(set(values)) == 1, "the elements differ"
+        return values[0]
+
+    def end(self):
+        self.library.ddp_session_destroy(self.session)
+
+
+class Torch:
+    def __init__(self):
+        global torch
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+
+    def sum(self, value, count):
+        values = torch.full((count,), float(value))
+        torch.distributed.all_reduce(values)
+        assert values.eq(values[0]).all(), "the elements differ"
+        return values[0].item()
+
+    def end(self):
+        torch.distributed.destroy_process_group()
+
+
+path, first = sys.argv[1:]
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+expected = size * (size + 1) / 2
+libraries = []
+for load in [Torch, lambda: Libddp(path)] if first == "torch" else [lambda: Libddp(path), Torch]:
+    libraries.append(load())
+    assert libraries[-1].sum(rank + 1, 1000) == expected  # also while the other is not there yet
+for count in 1, 1000, 1_000_000:
+    for library in libraries:
+        assert library.sum(rank + 1, count) == expected, (library, count)
+for library in libraries:
+    library.end()
+print(f"rank {rank} of {size} done, {first} first", flush=True)
