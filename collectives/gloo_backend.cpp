@@ -33,6 +33,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "collectives/asynchronous_signals.hpp"
@@ -44,6 +45,7 @@ struct ddp_backend_group {
   int rank = 0;
   int size = 1;
   std::atomic<bool> aborted{false};
+  std::vector<std::uint8_t> scratch;  // the running collective's; grows to what the largest needs and stays
   std::mutex mutex;
   std::set<gloo::transport::UnboundBuffer*> from_anyone;  // receives that no broken connection wakes
 };
@@ -319,10 +321,11 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
   return perform(&gloo::scatter, group, tag, timeout_ms, error, [&](gloo::ScatterOptions& options) {
     if (group->rank == root) {
       std::vector<std::uint8_t*> parts;
+      parts.reserve(static_cast<std::size_t>(group->size));
       for (int rank = 0; rank < group->size; ++rank) {
         parts.push_back(bytes_of(input) + bytes * static_cast<std::size_t>(rank));
       }
-      options.setInputs(parts, bytes);
+      options.setInputs(std::move(parts), bytes);
     }
     options.setOutput(static_cast<std::uint8_t*>(output), bytes);
     options.setRoot(root);
@@ -342,9 +345,9 @@ void ring_reduce_scatter(ddp_backend_group* group, const std::uint8_t* input, st
   const auto own_part = [&](int step) {
     return input + bytes * static_cast<std::size_t>((group->rank + 2 * size - 1 - step) % size);
   };
-  std::vector<std::uint8_t> memory(2 * bytes);
-  std::uint8_t* to_send = memory.data();
-  std::uint8_t* received = memory.data() + bytes;
+  group->scratch.resize(2 * bytes);
+  std::uint8_t* to_send = group->scratch.data();
+  std::uint8_t* received = to_send + bytes;
   std::memcpy(to_send, own_part(0), bytes);
   for (int step = 1; step < size; ++step) {
     const auto out = group->context->createUnboundBuffer(to_send, bytes);
@@ -381,6 +384,7 @@ ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const
   }
   const auto bytes_per_rank = [&](const std::size_t* counts) {
     std::vector<std::int64_t> bytes;
+    bytes.reserve(static_cast<std::size_t>(group->size));
     for (int rank = 0; rank < group->size; ++rank) {
       bytes.push_back(static_cast<std::int64_t>(counts[rank] * element_size(dtype)));
     }

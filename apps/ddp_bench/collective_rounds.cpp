@@ -112,7 +112,8 @@ std::size_t elements_of(std::size_t bytes, int ranks) {
 std::vector<Job> jobs_of(const CollectivePlan& plan, int ranks) {
   std::vector<Job> jobs;
   for (const Collective collective : plan.collectives) {
-    const bool whole = collective == Collective::AllReduce || collective == Collective::Broadcast;
+    const bool whole =
+        collective == Collective::AllReduce || collective == Collective::Broadcast || collective == Collective::Reduce;
     if (collective == Collective::Barrier) {
       jobs.push_back({collective, 0});
       continue;
@@ -135,10 +136,13 @@ double bus_factor(Collective collective, int ranks) {
     case Collective::AllReduce:
       return 2 * others;
     case Collective::Broadcast:
+    case Collective::Reduce:
       return 1;
     case Collective::AllGather:
     case Collective::ReduceScatter:
     case Collective::AllToAll:
+    case Collective::Gather:
+    case Collective::Scatter:
       return others;
     case Collective::Barrier:
       break;

@@ -7,10 +7,20 @@
 
 namespace ddp::bench {
 
-enum class Collective { AllReduce, Broadcast, AllGather, ReduceScatter, AllToAll, Barrier };
+enum class Collective {
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Gather,
+  Scatter,
+  Barrier,
+};
 
-inline constexpr std::array<const char*, 6> kCollectiveNames = {"all_reduce",     "broadcast",  "all_gather",
-                                                                "reduce_scatter", "all_to_all", "barrier"};
+inline constexpr std::array<const char*, 9> kCollectiveNames = {
+    "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "barrier"};
 inline const char* name_of(Collective collective) { return kCollectiveNames[static_cast<std::size_t>(collective)]; }
 
 class Contender {
@@ -25,10 +35,10 @@ class Contender {
   virtual bool has(Collective) const { return true; }
 
   // Sums are of float32, roots are rank 0. count: elements of a rank's longer buffer.
-  //   all_reduce, broadcast   output, in place
-  //   all_gather              input has count / size() elements, output count
-  //   reduce_scatter          input has count, output count / size()
-  //   all_to_all              both have count
+  //   all_reduce, broadcast, reduce   output, in place
+  //   all_gather, gather              input has count / size() elements, output count
+  //   reduce_scatter, scatter         input has count, output count / size()
+  //   all_to_all                      both have count
   virtual void run(Collective collective, const float* input, float* output, std::size_t count) = 0;
 
  protected:

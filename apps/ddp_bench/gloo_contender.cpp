@@ -3,12 +3,15 @@
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <cstdint>
@@ -63,18 +66,28 @@ class GlooContender : public Contender {
     collective(options);
   }
 
+  std::vector<float*> parts(float* input, std::size_t part) const {
+    std::vector<float*> result;
+    result.reserve(static_cast<std::size_t>(size()));
+    for (int rank = 0; rank < size(); ++rank) result.push_back(input + part * static_cast<std::size_t>(rank));
+    return result;
+  }
+
   std::shared_ptr<gloo::rendezvous::Context> context_;
   std::uint32_t tag_ = 0;
 };
 
+using Reduction = void (*)(void*, const void*, const void*, std::size_t);
+constexpr Reduction kSum = &gloo::sum<float>;
+
 void GlooContender::run(Collective collective, const float* input, float* output, std::size_t count) {
   float* const in = const_cast<float*>(input);  // Gloo only reads from it
+  const std::size_t part = count / static_cast<std::size_t>(size());
   switch (collective) {
     case Collective::AllReduce:
       return call(&gloo::allreduce, [&](gloo::AllreduceOptions& options) {
         options.setOutput(output, count);
-        options.setReduceFunction(
-            static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+        options.setReduceFunction(kSum);
         options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
       });
     case Collective::Broadcast:
@@ -82,15 +95,34 @@ void GlooContender::run(Collective collective, const float* input, float* output
         options.setOutput(output, count);
         options.setRoot(0);
       });
+    case Collective::Reduce:
+      return call(&gloo::reduce, [&](gloo::ReduceOptions& options) {
+        options.setOutput(output, count);
+        options.setReduceFunction(kSum);
+        options.setRoot(0);
+      });
     case Collective::AllGather:
       return call(&gloo::allgather, [&](gloo::AllgatherOptions& options) {
-        options.setInput(in, count / static_cast<std::size_t>(size()));
+        options.setInput(in, part);
         options.setOutput(output, count);
       });
-    case Collective::AllToAll:
-      return call(&gloo::alltoall, [&](gloo::AlltoallOptions& options) {
-        options.setInput(in, count);
-        options.setOutput(output, count);
+    case Collective::AllToAll:  // the general one, as libddp's parts may differ in size
+      return call(&gloo::alltoallv, [&](gloo::AlltoallvOptions& options) {
+        const std::vector<std::int64_t> parts(static_cast<std::size_t>(size()), static_cast<std::int64_t>(part));
+        options.setInput(in, parts);
+        options.setOutput(output, parts);
+      });
+    case Collective::Gather:
+      return call(&gloo::gather, [&](gloo::GatherOptions& options) {
+        options.setInput(in, part);
+        if (rank() == 0) options.setOutput(output, count);
+        options.setRoot(0);
+      });
+    case Collective::Scatter:
+      return call(&gloo::scatter, [&](gloo::ScatterOptions& options) {
+        if (rank() == 0) options.setInputs(parts(in, part), part);
+        options.setOutput(output, part);
+        options.setRoot(0);
       });
     case Collective::Barrier:
       return call(&gloo::barrier, [](gloo::BarrierOptions&) {});

@@ -6,8 +6,9 @@ namespace ddp::bench {
 LibddpContender::Call LibddpContender::call_of(Collective collective, const float* input, float* output,
                                                std::size_t count) const {
   const std::size_t part = count / static_cast<std::size_t>(size());
-  return {Buffer(const_cast<float*>(input), collective == Collective::AllGather ? part : count),
-          Buffer(output, collective == Collective::ReduceScatter ? part : count)};
+  const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
+  const bool scatters = collective == Collective::ReduceScatter || collective == Collective::Scatter;
+  return {Buffer(const_cast<float*>(input), gathers ? part : count), Buffer(output, scatters ? part : count)};
 }
 
 void LibddpContender::run(Collective collective, const float* input, float* output, std::size_t count) {
@@ -18,12 +19,18 @@ void LibddpContender::run(Collective collective, const float* input, float* outp
       return group_.all_reduce(out);
     case Collective::Broadcast:
       return group_.broadcast(out);
+    case Collective::Reduce:
+      return group_.reduce(out);
     case Collective::AllGather:
       return group_.all_gather(in, out);
     case Collective::ReduceScatter:
       return group_.reduce_scatter(in, out);
     case Collective::AllToAll:
       return group_.all_to_all(in, out);
+    case Collective::Gather:
+      return group_.gather(in, out);
+    case Collective::Scatter:
+      return group_.scatter(in, out);
     case Collective::Barrier:
       return group_.barrier();
   }
@@ -36,12 +43,18 @@ Work LibddpContender::issue(Collective collective, const float* input, float* ou
       return group_.all_reduce_async(out);
     case Collective::Broadcast:
       return group_.broadcast_async(out);
+    case Collective::Reduce:
+      return group_.reduce_async(out);
     case Collective::AllGather:
       return group_.all_gather_async(in, out);
     case Collective::ReduceScatter:
       return group_.reduce_scatter_async(in, out);
     case Collective::AllToAll:
       return group_.all_to_all_async(in, out);
+    case Collective::Gather:
+      return group_.gather_async(in, out);
+    case Collective::Scatter:
+      return group_.scatter_async(in, out);
     case Collective::Barrier:
       break;
   }

@@ -33,6 +33,9 @@ class MpiContender : public ddp::bench::Contender {
       case Collective::Broadcast:
         MPI_Bcast(output, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
         break;
+      case Collective::Reduce:
+        MPI_Reduce(rank_ == 0 ? MPI_IN_PLACE : output, output, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+        break;
       case Collective::AllGather:
         MPI_Allgather(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
         break;
@@ -41,6 +44,12 @@ class MpiContender : public ddp::bench::Contender {
         break;
       case Collective::AllToAll:
         MPI_Alltoall(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
+      case Collective::Gather:
+        MPI_Gather(input, part, MPI_FLOAT, output, part, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        break;
+      case Collective::Scatter:
+        MPI_Scatter(input, part, MPI_FLOAT, output, part, MPI_FLOAT, 0, MPI_COMM_WORLD);
         break;
       case Collective::Barrier:
         MPI_Barrier(MPI_COMM_WORLD);

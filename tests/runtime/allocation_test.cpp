@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a collective allocates once it has been called for a while: allocation_worker.cpp counts.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <compare>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.hpp"
+
+namespace {
+
+constexpr std::size_t kCollectives = 9;
+
+struct Calls {
+  int rank = 0;
+  std::string collective;
+  std::string how;
+  auto operator<=>(const Calls&) const = default;
+};
+using Counts = std::map<Calls, std::vector<long>>;
+
+Counts count_allocations(int ranks, const std::string& backend) {
+  ddp::testing::Process job({DDPRUN_BINARY, "--nproc_per_node", std::to_string(ranks), ALLOCATION_WORKER, backend});
+  const ddp::testing::Result ended = job.wait();
+  INFO(ended.err);
+  CHECK(ended.code == 0);
+  CHECK(job.all_gone());
+  Counts counts;
+  std::istringstream lines(ended.out);
+  Calls calls;
+  long allocations = 0;
+  while (lines >> calls.rank >> calls.collective >> calls.how >> allocations) counts[calls].push_back(allocations);
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "[runtime][integration]") {
+  const int ranks = GENERATE(1, 2, 3);
+  const Counts counts = count_allocations(ranks, "null");
+  CHECK(counts.size() == static_cast<std::size_t>(ranks) * kCollectives * 3);
+  for (const auto& [calls, allocations] : counts) {
+    CAPTURE(ranks, calls.rank, calls.collective, calls.how);
+    CHECK(allocations == std::vector<long>{0});
+  }
+}
+
+// What Gloo allocates depends on what arrives when, but for some collectives.
+TEST_CASE("collectives: over Gloo libddp allocates no more than Gloo called directly", "[runtime][integration]") {
+  const int ranks = GENERATE(2, 3);
+  const Counts counts = count_allocations(ranks, "gloo");
+  CHECK(counts.size() == static_cast<std::size_t>(ranks) * (kCollectives - 1) * 2);  // Gloo has no reduce_scatter
+  for (const auto& [calls, allocations] : counts) {
+    if (calls.how == "gloo") continue;
+    const std::vector<long>& direct = counts.at({calls.rank, calls.collective, "gloo"});
+    CAPTURE(ranks, calls.rank, calls.collective);
+    CHECK(*std::min_element(allocations.begin(), allocations.end()) <= *std::max_element(direct.begin(), direct.end()));
+  }
+}

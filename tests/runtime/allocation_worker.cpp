@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A rank that counts what collectives allocate once they have been called for a while. Each line is a collective, how
+// it was called, and the allocations of 1000 calls on any thread of this process:
+//
+//   allocation_worker null    libddp over a backend that does nothing: "all_reduce asynchronous 0"
+//   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn: "all_reduce gloo 23799"
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/ddp_bench/gloo_contender.hpp"
+#include "apps/ddp_bench/libddp_contender.hpp"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<long> allocations{0};
+
+void count_one() {
+  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// Instead of the C library's, for every shared object of this process; operator new is made from them.
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* memory, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+
+__attribute__((visibility("default"))) void* malloc(std::size_t size) {
+  count_one();
+  return __libc_malloc(size);
+}
+__attribute__((visibility("default"))) void* calloc(std::size_t count, std::size_t size) {
+  count_one();
+  return __libc_calloc(count, size);
+}
+__attribute__((visibility("default"))) void* realloc(void* memory, std::size_t size) {
+  count_one();
+  return __libc_realloc(memory, size);
+}
+__attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  count_one();
+  return __libc_memalign(alignment, size);
+}
+__attribute__((visibility("default"))) int posix_memalign(void** memory, std::size_t alignment, std::size_t size) {
+  count_one();
+  *memory = __libc_memalign(alignment, size);
+  return *memory != nullptr ? 0 : 12;  // ENOMEM
+}
+}
+
+namespace {
+
+using ddp::bench::Calling;
+using ddp::bench::Collective;
+using ddp::bench::LibddpContender;
+
+constexpr int kCalls = 1000;
+constexpr int kBurst = 8;           // issued before the last one is waited for
+constexpr int kWarmUps = 5;         // times 1000 calls; the queue is as long as it ever gets in one of them
+constexpr int kTurns = 5;           // Gloo's own figures differ from time to time
+constexpr std::size_t kCount = 24;  // for 1, 2, 3 and 4 ranks
+
+struct Buffers {
+  std::vector<float> input = std::vector<float>(kCount);
+  std::vector<float> output = std::vector<float>(kCount);
+};
+
+using Calls = std::function<void()>;
+
+void report(ddp::ProcessGroup group, Collective collective, const char* how, const Calls& all_calls) {
+  group.barrier();
+  allocations = 0;
+  counting = true;
+  all_calls();
+  group.barrier();  // what other ranks still do, this one's threads take part in
+  counting = false;
+  std::printf("%d %s %s %ld\n", group.rank(), name_of(collective), how, allocations.load());
+}
+
+void for_each_collective(const std::function<void(Collective)>& body) {
+  for (std::size_t i = 0; i < ddp::bench::kCollectiveNames.size(); ++i) body(static_cast<Collective>(i));
+}
+
+void count_over_null_backend() {
+  const ddp::Session session = ddp::init_process_group({.backend = "null"});
+  Buffers b;
+  LibddpContender blocking(session.world(), Calling::Blocking);
+  LibddpContender asynchronous(session.world(), Calling::Asynchronous);
+  for_each_collective([&](Collective collective) {
+    const auto repeat = [&](LibddpContender& contender) {
+      for (int k = 0; k < kCalls; ++k) contender.run(collective, b.input.data(), b.output.data(), kCount);
+    };
+    const auto burst = [&] {
+      for (int k = 0; k < kCalls / kBurst; ++k) {
+        ddp::Work last;
+        for (int i = 0; i < kBurst; ++i) {
+          last = asynchronous.issue(collective, b.input.data(), b.output.data(), kCount);
+        }
+        last.wait();
+      }
+    };
+    const std::vector<std::pair<const char*, Calls>> ways = {
+        {"blocking", [&] { repeat(blocking); }}, {"asynchronous", [&] { repeat(asynchronous); }}, {"burst", burst}};
+    for (const auto& [how, all_calls] : ways) {
+      for (int k = 0; k < kWarmUps; ++k) all_calls();
+      report(session.world(), collective, how, all_calls);
+    }
+  });
+}
+
+void count_over_gloo() {
+  const ddp::Session session = ddp::init_process_group();
+  Buffers b;
+  LibddpContender libddp(session.world(), Calling::Blocking);
+  const auto gloo = ddp::bench::gloo_contender(session.store(), session.rank(), session.world_size());
+  for_each_collective([&](Collective collective) {
+    if (!gloo->has(collective)) return;
+    const auto count = [&](ddp::bench::Contender& contender) {
+      report(session.world(), collective, contender.name(), [&] {
+        for (int k = 0; k < kCalls; ++k) contender.run(collective, b.input.data(), b.output.data(), kCount);
+      });
+    };
+    for (int turn = 0; turn < kTurns; ++turn) {
+      count(libddp);
+      count(*gloo);
+    }
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // whole lines, beside the other ranks'
+  try {
+    if (argc == 2 && std::string(argv[1]) == "null") {
+      count_over_null_backend();
+    } else {
+      count_over_gloo();
+    }
+    return EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "allocation_worker: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
