@@ -13,7 +13,15 @@ cd "$repository" || exit 1
 rm -rf "$output"
 mkdir -p "$output"
 # The last value given counts.
-(cat docs/Doxyfile && echo "OUTPUT_DIRECTORY = $output") | doxygen - || exit 1
+(cat docs/Doxyfile && printf '%s\n' "OUTPUT_DIRECTORY = $output" "GENERATE_XML = YES") | doxygen - || exit 1
+
+# Doxygen says nothing about the values of an enumeration.
+undocumented=$(awk '/<enumvalue/ { said = 0 } /<para>/ { said = 1 }
+  /<name>/ { name = $0 } /<\/enumvalue>/ && !said { print name }' "$output"/xml/*.xml)
+if [ -n "$undocumented" ]; then
+  printf 'not documented: %s\n' "$undocumented"
+  exit 1
+fi
 
 # It may not have been asked about nothing.
-grep -q 'ddp_all_reduce' "$output"/html/*.html
+grep -q 'ddp_all_reduce' "$output"/html/*.html && grep -q '<enumvalue' "$output"/xml/*.xml

@@ -149,22 +149,21 @@ typedef struct ddp_init_options {
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
  *
- * | init_method          | where |
- * |----------------------|-------|
- * | `env://`             | as the environment says |
- * | `tcp://HOST:PORT`    | at a store that rank 0 hosts there, or the launcher if it is its address; of IPv6:
- * `[fd00::1]` | | `file:///PATH`       | in a file that all ranks can open, a new one for each run; it is removed when
- * all have left |
+ * | init_method       | where |
+ * |-------------------|-------|
+ * | `env://`          | as the environment says |
+ * | `tcp://HOST:PORT` | at a store that rank 0 hosts there, or the launcher if it is its address; of IPv6 `[fd00::1]` |
+ * | `file:///PATH`    | in a file that all ranks can open, a new one for each run; it is removed when all have left |
  *
  * Rank and world size are those of options, else of the URL (`tcp://HOST:PORT?rank=0&world_size=2`), else of the
  * environment, which may have been made by
  *
- * | starter             | what is read |
- * |---------------------|--------------|
- * | ddprun, torchrun    | RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; likewise set by
- * hand | | Slurm's srun        | SLURM_PROCID, SLURM_LOCALID and what else a step has; ranks meet on its first node |
- * | Open MPI's mpirun   | OMPI_COMM_WORLD_RANK, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
- * | MPICH's, Intel MPI's mpiexec | PMI_RANK, PMI_SIZE, ...; likewise |
+ * | starter | what is read |
+ * |---------|--------------|
+ * | ddprun, torchrun, a script | RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT |
+ * | Slurm's srun | SLURM_PROCID, SLURM_LOCALID and what else a step has; ranks meet on its first node |
+ * | Open MPI's mpirun | OMPI_COMM_WORLD_RANK, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
+ * | MPICH's and Intel MPI's mpiexec | PMI_RANK, PMI_SIZE, ...; likewise |
  *
  * The first of them that has set its variables counts. With none of these, the process is a world of its own.
  * Where the launcher hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 does.
@@ -173,7 +172,8 @@ typedef struct ddp_init_options {
  * names; else at one that the others can reach.
  *
  * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_install_failure_handlers for what
- * becomes of fatal signals. */
+ * becomes of fatal signals. DDP_INVALID_ARGUMENT names the variable or the part of the URL that is missing or wrong;
+ * DDP_TIMEOUT the ranks that did not come. Source: torch.distributed.init_process_group. */
 DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
 /** Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);

@@ -15,7 +15,7 @@ namespace ddp {
 /// plain value: copies are the same operation, and any thread may ask, any number of times. PyTorch's Work.
 class Work {
  public:
-  /// No operation; to be assigned one. Asked, it throws Error with DDP_INVALID_ARGUMENT.
+  /// No operation; to be assigned one. wait() throws Error with DDP_INVALID_ARGUMENT.
   Work() = default;
   /// From ddp.h.
   explicit Work(ddp_work work) : work_(work) {}
