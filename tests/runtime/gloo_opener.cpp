@@ -48,7 +48,8 @@ class Store {
 };
 
 float sum_of_two(const ddp_backend_table& table, Store& store, std::int32_t rank) {
-  const ddp_backend_group_config config = {rank, 2, "127.0.0.1", kTimeoutMs, store.c()};
+  const std::int32_t ranks[] = {0, 1};
+  const ddp_backend_group_config config = {rank, 2, ranks, "127.0.0.1", kTimeoutMs, store.c()};
   ddp_backend_error error = {};
   ddp_backend_group* group = nullptr;
   float value = 1 + static_cast<float>(rank);
