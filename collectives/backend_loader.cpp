@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <system_error>
 
 #include "rendezvous/error.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -14,6 +17,9 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+
+const std::string kFileBegins = "libddp_";
+const std::string kFileEnds = ".so";
 
 // The folder of the shared object (or program) that this code was linked into.
 std::string own_folder() {
@@ -51,6 +57,22 @@ const ddp_backend_table& open_module(const std::string& path) {
   return *table;
 }
 
+// Whose modules are in these folders, for messages.
+std::string names_in(const std::vector<std::string>& folders) {
+  std::set<std::string> names;
+  for (const std::string& folder : folders) {
+    std::error_code unreadable;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+      const std::string file = entry.path().filename();
+      if (!file.starts_with(kFileBegins) || !file.ends_with(kFileEnds)) continue;
+      names.insert(file.substr(kFileBegins.size(), file.size() - kFileBegins.size() - kFileEnds.size()));
+    }
+  }
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list.empty() ? "none" : list;
+}
+
 }  // namespace
 
 std::vector<std::string> backend_search_path() {
@@ -64,18 +86,17 @@ std::vector<std::string> backend_search_path() {
 }
 
 const ddp_backend_table& load_backend(const std::string& name) {
-  if (name.empty() || name.find('/') != std::string::npos) {
-    throw Error(ErrorCode::InvalidArgument, "\"" + name + "\" is not a backend's name; this version has \"gloo\"");
-  }
-  const std::string file = "libddp_" + name + ".so";
+  const std::string file = kFileBegins + name + kFileEnds;
+  const std::vector<std::string> folders = backend_search_path();
   std::string looked;
-  for (const std::string& folder : backend_search_path()) {
+  for (const std::string& folder : folders) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) == 0) return open_module(path);
     looked += (looked.empty() ? "" : ", ") + folder;
   }
-  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + looked + " (install ddprun's " +
-                                     name + " module, or set " + rendezvous::contract::kBackendPath +
+  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + looked + ", where there is " +
+                                     names_in(folders) + " (is the name right? Install ddprun's " + name +
+                                     " module, or set " + rendezvous::contract::kBackendPath +
                                      " to the folder that has it)");
 }
 

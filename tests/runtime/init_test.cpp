@@ -15,6 +15,7 @@
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/tcp_store.hpp"
+#include "tests/runtime/job.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/ports.hpp"
 #include "tests/support/process.hpp"
@@ -39,18 +40,16 @@ extern char** environ;
 
 namespace {
 
-// Whoever runs the tests may be part of a job: what describes it is not for ours.
+// What describes it is not for the processes that this one starts.
 void forget_own_job() {
   Words names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    const std::string name = text.substr(0, text.find('='));
-    for (const char* of_a_job : {"RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI",
-                                 "MPI_", "DDP_", "GLOO_"}) {
-      if (name.starts_with(of_a_job)) names.push_back(name);
-    }
+    names.push_back(text.substr(0, text.find('=')));
   }
-  for (const std::string& name : names) unsetenv(name.c_str());
+  for (const std::string& name : names) {
+    if (ddp::test::describes_a_job(name)) unsetenv(name.c_str());
+  }
 }
 
 // Processes of one job, each where and as the test says.

@@ -29,10 +29,7 @@ std::vector<std::string> make_environment(const Variables& variables) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    const bool of_a_job = name == "RANK" || name == "WORLD_SIZE" || name.starts_with("MASTER_") ||
-                          name.starts_with("LOCAL_") || name.starts_with("TORCHELASTIC_") ||
-                          name.starts_with("SLURM_") || name.starts_with("DDP_") || name.ends_with("SOCKET_IFNAME");
-    if (!of_a_job && variables.count(name) == 0) result.push_back(text);
+    if (!describes_a_job(name) && variables.count(name) == 0) result.push_back(text);
   }
   for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
   return result;
@@ -133,6 +130,13 @@ Ended Job::finish(std::size_t process) {
   }
   p.pid = -1;
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0, p.read};
+}
+
+bool describes_a_job(const std::string& name) {
+  for (const char* start : {"MASTER_", "LOCAL_", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MPI_", "DDP_"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return name == "RANK" || name == "WORLD_SIZE" || name.ends_with("SOCKET_IFNAME");
 }
 
 std::uint16_t free_port() {

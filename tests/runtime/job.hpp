@@ -48,6 +48,8 @@ class Job {
   std::vector<Process> processes_;
 };
 
+// Does this environment variable tell a process what job it is part of? Whoever runs the tests may be part of one.
+bool describes_a_job(const std::string& name);
 // A port nobody listens on now.
 std::uint16_t free_port();
 // Has every child of this process been reaped?
