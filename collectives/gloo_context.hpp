@@ -10,10 +10,12 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <list>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -55,7 +57,8 @@ class KnownBuffers {
   Links first_;
 };
 
-// Gloo's own, of which a wait that is ended from outside throws, as every other failure does.
+// Gloo's own, of which a wait that is ended from outside throws, as every other failure does. Each call of a collective
+// makes some: their memory is kept for the next ones.
 class KnownBuffer : public gloo::transport::UnboundBuffer {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -66,6 +69,9 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
     all_->add(links_);
   }
   ~KnownBuffer() override { all_->remove(links_); }
+
+  static void* operator new(std::size_t size) { return memory().allocate(size); }
+  static void operator delete(void* buffer, std::size_t size) { memory().deallocate(buffer, size); }
 
   bool waitRecv(int* rank, Milliseconds timeout) override {
     if (real_->waitRecv(rank, timeout)) return true;
@@ -88,6 +94,12 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
   }
 
  private:
+  // Not destroyed: Gloo's threads may outlive whoever would do it.
+  static std::pmr::memory_resource& memory() {
+    static std::pmr::memory_resource* const pool = new std::pmr::synchronized_pool_resource;
+    return *pool;
+  }
+
   const std::shared_ptr<KnownBuffers> all_;
   const std::unique_ptr<UnboundBuffer> real_;
   KnownBuffers::Links links_;

@@ -44,12 +44,9 @@ struct HostCollectives::Call {
 ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t tag, Deadline deadline,
                                             ddp_backend_error* error) {
   const Call call = {tag, deadline, error};
+  if (o.reduces()) return o.count > 0 ? reduce(o, call) : DDP_BACKEND_OK;
   const std::int64_t timeout = call.timeout_ms();
   switch (o.kind) {
-    case OperationKind::AllReduce:
-    case OperationKind::Reduce:
-    case OperationKind::ReduceScatter:
-      return o.count > 0 ? reduce(o, call) : DDP_BACKEND_OK;
     case OperationKind::Broadcast:
       return backend_.broadcast(group_, o.data, o.count, o.dtype, o.root, tag, timeout, error);
     case OperationKind::AllGather:
@@ -67,6 +64,10 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     }
     case OperationKind::Barrier:
       return backend_.barrier(group_, tag, timeout, error);
+    case OperationKind::AllReduce:
+    case OperationKind::Reduce:
+    case OperationKind::ReduceScatter:
+      break;  // above
     case OperationKind::Send:
     case OperationKind::Receive:
       break;  // no collectives

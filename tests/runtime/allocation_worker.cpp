@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that counts what collectives allocate once they have been called for a while. Each line is a collective, how
-// it was called, and the allocations of 1000 calls on any thread of this process:
+// A rank that counts what collectives cost once they have been called for a while. Each line is its number, a
+// collective, how it was called, the allocations of all calls on any thread of this process, and how often one of its
+// other threads was woken:
 //
-//   allocation_worker null    libddp over a backend that does nothing: "all_reduce asynchronous 0"
-//   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn: "all_reduce gloo 23799"
+//   allocation_worker null    libddp over a backend that does nothing, 1000 calls: "0 all_reduce blocking 0 0"
+//   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn, 100 calls: "0 reduce gloo 1601 305"
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,14 +82,29 @@ struct Buffers {
 
 using Calls = std::function<void()>;
 
+long wakes_of_other_threads() {
+  const std::string name = "voluntary_ctxt_switches:";
+  long wakes = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (thread.path().filename() == std::to_string(gettid())) continue;
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind(name, 0) == 0) wakes += std::stol(line.substr(name.size()));
+    }
+  }
+  return wakes;
+}
+
 void report(ddp::ProcessGroup group, Collective collective, const char* how, const Calls& all_calls) {
   group.barrier();
+  const long wakes_before = wakes_of_other_threads();
   allocations = 0;
   counting = true;
   all_calls();
   group.barrier();  // what other ranks still do, this one's threads take part in
   counting = false;
-  std::printf("%d %s %s %ld\n", group.rank(), name_of(collective), how, allocations.load());
+  const long wakes = wakes_of_other_threads() - wakes_before;
+  std::printf("%d %s %s %ld %ld\n", group.rank(), name_of(collective), how, allocations.load(), wakes);
 }
 
 void for_each_collective(const std::function<void(Collective)>& body) {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddp_bench as a rank of a job.
+#include <catch2/catch.hpp>
+
+#include "tests/integration/ddprun.hpp"
+
+using namespace ddp::testing;
+
+TEST_CASE("ddp_bench: libddp and plain Gloo are measured in each collective that they have", "[apps][integration]") {
+  Process job(ddprun_raw({"--nproc_per_node",
+                          "2",
+                          DDP_BENCH_BINARY,
+                          "collectives",
+                          "--seconds",
+                          "0",
+                          "--sizes",
+                          "4",
+                          "4096",
+                          "--collectives",
+                          "all_reduce",
+                          "broadcast",
+                          "reduce",
+                          "all_gather",
+                          "reduce_scatter",
+                          "all_to_all",
+                          "gather",
+                          "scatter",
+                          "barrier",
+                          "--contenders",
+                          "libddp",
+                          "libddp_async",
+                          "gloo"}));
+  const Result result = job.wait();
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, R"("contender":"libddp",)") == 8 * 2 + 1);  // barriers have no size
+  CHECK(count(result.out, R"("contender":"libddp_async",)") == 8 * 2 + 1);
+  CHECK(count(result.out, R"("contender":"gloo",)") == 7 * 2 + 1);  // and Gloo no reduce_scatter
+  CHECK(count(result.out, R"("median_us":0.0,)") == 0);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("ddp_bench: what a call costs in libddp is told for each collective and way of calling",
+          "[apps][integration]") {
+  Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "layer", "--calls", "1000"}));
+  const Result result = job.wait();
+  INFO(result.err);
+  CHECK(result.code == 0);
+  for (const char* calling : {"blocking", "async", "burst"}) {
+    CHECK(count(result.out, std::string(R"("calling":")") + calling) == 9);
+  }
+  CHECK(count(result.out, R"("median_ns":0.0})") == 0);
+  CHECK(job.all_gone());
+}
