@@ -214,8 +214,9 @@ typedef struct ddp_group_options {
 /** Makes a group of these ranks of the job; NULL: of all. Its ranks are in ascending order, however they are given.
  * Only its members have to call this, in the same order if they make several groups of the same members; others get
  * NULL at once. Returns when all members are connected, at the latest when the session's init_timeout_ms have passed:
- * then DDP_TIMEOUT names who did not come. With a name, members that list different ranks are DDP_MISMATCH. options may
- * be NULL. */
+ * then DDP_TIMEOUT names who did not come, or DDP_PEER_LOST who died meanwhile. With a name, members that list
+ * different ranks are DDP_MISMATCH. A rank that is none of the job's, or is given twice, is DDP_INVALID_ARGUMENT.
+ * options may be NULL. Any thread may call; the group is the session's. Source: torch.distributed.new_group. */
 DDP_API ddp_status ddp_new_group(ddp_session* session, const int32_t* ranks, size_t count,
                                  const ddp_group_options* options, ddp_group** out);
 
@@ -223,23 +224,28 @@ DDP_API ddp_status ddp_new_group(ddp_session* session, const int32_t* ranks, siz
 #define DDP_NO_COLOR (-1)
 
 /** Collective over the parent: the ranks that give the same color make a group, in the order of their keys, then of
- * their ranks in the parent. A negative color is DDP_NO_COLOR, and *out NULL. options may be NULL. */
+ * their ranks in the parent. A negative color is DDP_NO_COLOR, and *out NULL. options may be NULL. One thread at a time
+ * for the parent; fails as its collectives do, and as ddp_new_group(). Source: MPI_Comm_split. */
 DDP_API ddp_status ddp_group_split(ddp_group* parent, int32_t color, int32_t key, const ddp_group_options* options,
                                    ddp_group** out);
 
 /** Leaves a group: waits for this rank's operations in flight and closes its connections. The other members do the same
  * when they like; operations that need this rank fail there. Not for the world, which ends with its session, as do the
- * groups that are left then. Destroy models of the group first. NULL is allowed. */
+ * groups that are left then: DDP_INVALID_ARGUMENT. Destroy models of the group first. NULL is allowed. Source:
+ * torch.distributed.destroy_process_group. */
 DDP_API ddp_status ddp_group_destroy(ddp_group* group);
 
-/** Which backend carries the group, such as "gloo"; "" if group is NULL. Valid as long as the group. */
+/** Which backend carries the group, such as "gloo"; "" if group is NULL. Valid as long as the group. Source:
+ * torch.distributed.get_backend. */
 DDP_API const char* ddp_group_backend(const ddp_group* group);
-/** The rank in the job of the group's rank `rank`; -1 if there is none. */
+/** The rank in the job of the group's rank `rank`; -1 if there is none. Source: torch.distributed.get_global_rank. */
 DDP_API int32_t ddp_group_global_rank(const ddp_group* group, int32_t rank);
-/** The rank in the group of the job's rank `global_rank`; -1 if it is not a member. */
+/** The rank in the group of the job's rank `global_rank`; -1 if it is not a member. Source:
+ * torch.distributed.get_group_rank. */
 DDP_API int32_t ddp_group_rank_of(const ddp_group* group, int32_t global_rank);
 
-/** The world of this process's first session that has not ended; NULL if there is none. */
+/** The world of this process's first session that has not ended; NULL if there is none. Any thread may ask. Source:
+ * torch.distributed.group.WORLD. */
 DDP_API ddp_group* ddp_default_group(void);
 
 /** @} */
@@ -247,7 +253,7 @@ DDP_API ddp_group* ddp_default_group(void);
 /**
  * @defgroup group Process group and collectives
  *
- * timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
+ * timeout_ms: deadline from issue to end; 0 means the group's. When it passes, the group is aborted: it fails this
  * operation on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the caller's
  * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
  * failure is unspecified.
@@ -261,7 +267,8 @@ DDP_API ddp_group* ddp_default_group(void);
 /** This process's rank within the group, from 0 to size - 1 (torch.distributed.get_rank); -1 if group is NULL. Any
  * thread may ask. */
 DDP_API int32_t ddp_group_rank(const ddp_group* group);
-/** How many ranks the group has, at least 1 (torch.distributed.get_world_size); -1 if group is NULL. Any thread may ask.
+/** How many ranks the group has, at least 1 (torch.distributed.get_world_size); -1 if group is NULL. Any thread may
+ * ask.
  */
 DDP_API int32_t ddp_group_size(const ddp_group* group);
 /** What messages call the group, such as "world"; "" if group is NULL. Valid as long as the group. */

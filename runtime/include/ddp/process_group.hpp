@@ -27,7 +27,7 @@ struct GroupOptions {
 /// Empty where this process is no member: then it is false, and has neither rank nor size (both -1).
 ///
 /// Every rank calls the same operations in the same order, with the same counts, types, reductions and roots. timeout
-/// is from the call to the operation's end; kDefaultTimeout is the session's. Throws Error: DDP_INVALID_ARGUMENT before
+/// is from the call to the operation's end; kDefaultTimeout is the group's. Throws Error: DDP_INVALID_ARGUMENT before
 /// anything is sent, which leaves the group as it was; any other status ends the group, and what is in the buffers then
 /// is unspecified. One thread at a time. Named after torch.distributed's functions; each says what it is called there
 /// if that is another name.
@@ -44,19 +44,20 @@ class ProcessGroup {
   int size() const { return ddp_group_size(group_); }
   /// What messages call it, such as "world".
   std::string name() const { return ddp_group_name(group_); }
-  /// What carries it, such as "gloo".
+  /// What carries it, such as "gloo". PyTorch's get_backend.
   std::string backend() const { return ddp_group_backend(group_); }
-  /// The rank in the job of this group's rank `rank`. Source: torch.distributed.get_global_rank.
+  /// The rank in the job of this group's rank `rank`. Throws Error with DDP_INVALID_ARGUMENT if there is none.
+  /// PyTorch's get_global_rank.
   int global_rank(int rank) const {
     const int found = ddp_group_global_rank(group_, rank);
     if (found < 0) throw Error(DDP_INVALID_ARGUMENT, name() + ": has no rank " + std::to_string(rank));
     return found;
   }
-  /// The rank in this group of the job's rank `global_rank`; -1 if it is not a member.
+  /// The rank in this group of the job's rank `global_rank`; -1 if it is not a member. PyTorch's get_group_rank.
   int rank_of(int global_rank) const { return ddp_group_rank_of(group_, global_rank); }
 
   /// Collective: the ranks that give the same color make a group, in the order of their keys, then of their ranks here.
-  /// With DDP_NO_COLOR: an empty group.
+  /// With DDP_NO_COLOR: an empty group. MPI's MPI_Comm_split.
   ProcessGroup split(int color, int key = 0, const GroupOptions& options = {}) const {
     const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
     ddp_group* group = nullptr;
@@ -64,7 +65,8 @@ class ProcessGroup {
     return ProcessGroup(group);
   }
   /// Leaves the group: waits for operations in flight, closes its connections; no copy of this view may be used then.
-  /// Not for the world, which ends with its session, as do the groups that are left then.
+  /// Not for the world, which ends with its session, as do the groups that are left then. PyTorch's
+  /// destroy_process_group.
   void destroy() {
     detail::check(ddp_group_destroy(group_));
     group_ = nullptr;
