@@ -72,6 +72,16 @@ const char* operation_name(OperationKind kind) {
   return "unknown operation";
 }
 
+const char* reduce_op_name(std::int32_t reduce_op) {
+  const bool is_known = reduce_op >= 0 && static_cast<std::size_t>(reduce_op) < kReduceOps.size();
+  return is_known ? kReduceOps[static_cast<std::size_t>(reduce_op)] : "unknown reduction";
+}
+
+bool has_root(OperationKind kind) {
+  return kind == OperationKind::Reduce || kind == OperationKind::Broadcast || kind == OperationKind::Gather ||
+         kind == OperationKind::Scatter;
+}
+
 std::size_t Operation::bytes() const {
   const std::size_t given = std::accumulate(input_counts.begin(), input_counts.end(), count * parts);
   return given * dtype_size(dtype);

@@ -78,6 +78,8 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown
 const char* dtype_name(std::int32_t dtype);
 const char* operation_name(OperationKind kind);
+const char* reduce_op_name(std::int32_t reduce_op);
+bool has_root(OperationKind kind);
 
 std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
 std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
