@@ -20,6 +20,12 @@ constexpr std::array<const char*, 9> kReduceOps = {"sum", "average", "product", 
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
+// Of those that have one.
+bool root_gives(OperationKind kind) {
+  return kind == OperationKind::Broadcast || kind == OperationKind::Scatter || kind == OperationKind::BroadcastObject ||
+         kind == OperationKind::ScatterObject;
+}
+
 std::string rank_list(const std::vector<std::size_t>& ranks) {
   constexpr std::size_t kShown = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -68,6 +74,14 @@ const char* operation_name(OperationKind kind) {
       return "send";
     case OperationKind::Receive:
       return "recv";
+    case OperationKind::BroadcastObject:
+      return "broadcast_object";
+    case OperationKind::AllGatherObject:
+      return "all_gather_object";
+    case OperationKind::GatherObject:
+      return "gather_object";
+    case OperationKind::ScatterObject:
+      return "scatter_object";
   }
   return "unknown operation";
 }
@@ -78,8 +92,23 @@ const char* reduce_op_name(std::int32_t reduce_op) {
 }
 
 bool has_root(OperationKind kind) {
-  return kind == OperationKind::Reduce || kind == OperationKind::Broadcast || kind == OperationKind::Gather ||
-         kind == OperationKind::Scatter;
+  switch (kind) {
+    case OperationKind::Reduce:
+    case OperationKind::Broadcast:
+    case OperationKind::Gather:
+    case OperationKind::Scatter:
+    case OperationKind::BroadcastObject:
+    case OperationKind::GatherObject:
+    case OperationKind::ScatterObject:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_on_objects(OperationKind kind) {
+  return kind == OperationKind::BroadcastObject || kind == OperationKind::AllGatherObject ||
+         kind == OperationKind::GatherObject || kind == OperationKind::ScatterObject;
 }
 
 std::size_t Operation::bytes() const {
@@ -106,6 +135,12 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
   }
 }
 
+void check_root(const char* what, std::int32_t root, GroupPlace place) {
+  if (root >= 0 && root < place.size) return;
+  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
+          std::to_string(place.size));
+}
+
 namespace {
 
 void check(const char* what, const ddp_buffer& buffer) {
@@ -125,12 +160,6 @@ void check_reduction(const char* what, const ddp_reduction& reduction, std::int3
     invalid(std::string(what) + ": " + kReduceOps[static_cast<std::size_t>(reduction.op)] + " of " + dtype_name(dtype) +
             " means nothing; it takes integers only");
   }
-}
-
-void check_root(const char* what, std::int32_t root, GroupPlace place) {
-  if (root >= 0 && root < place.size) return;
-  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
-          std::to_string(place.size));
 }
 
 // `all` holds a part for each rank, of which each is as long as `one`.
@@ -331,7 +360,9 @@ std::string human_bytes(std::size_t bytes) {
 std::string describe(const Operation& operation, std::uint64_t sequence) {
   if (operation.is_message()) return describe_message(operation);
   std::string text = std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
-  if (operation.kind != OperationKind::Barrier) text += " (" + human_bytes(operation.bytes()) + ")";
+  // What comes of an object is not known before.
+  const bool has_size = is_on_objects(operation.kind) ? operation.count > 0 : operation.kind != OperationKind::Barrier;
+  if (has_size) text += " (" + human_bytes(operation.bytes()) + ")";
   return text;
 }
 
@@ -345,26 +376,24 @@ Fingerprint fingerprint(const Operation& operation) {
   const std::int64_t kind = static_cast<std::int64_t>(operation.kind);
   const std::int64_t what = kind | std::int64_t{operation.dtype} << 8 | std::int64_t{operation.reduce_op} << 16 |
                             std::int64_t{operation.root} << 32;
-  // Of all_to_all only the type: who gives how much to whom is compared apart.
-  const std::size_t count = operation.kind == OperationKind::AllToAll ? 0 : operation.count;
-  return {what, static_cast<std::int64_t>(count)};
+  // Of all_to_all only the type: who gives how much to whom is compared apart. Objects may be of any size.
+  const bool has_count = operation.kind != OperationKind::AllToAll && !is_on_objects(operation.kind);
+  return {what, has_count ? static_cast<std::int64_t>(operation.count) : 0};
 }
 
 std::string describe(const Fingerprint& fingerprint) {
   const std::int64_t what = fingerprint[0];
   const auto kind = static_cast<OperationKind>(what & 0xff);
   std::string text = operation_name(kind);
-  if (kind == OperationKind::Barrier) return text;
-  text += " of ";
-  if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
-  text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
-  const std::size_t reduce_op = static_cast<std::size_t>(what >> 16 & 0xff);
-  const std::string root = "rank " + std::to_string(what >> 32);
-  if (Operation{.kind = kind}.reduces() && reduce_op < kReduceOps.size()) {
-    text += std::string(" (") + kReduceOps[reduce_op] + ")";
+  if (kind != OperationKind::Barrier && !is_on_objects(kind)) {
+    text += " of ";
+    if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
+    text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
   }
-  if (kind == OperationKind::Broadcast || kind == OperationKind::Scatter) text += " from " + root;
-  if (kind == OperationKind::Reduce || kind == OperationKind::Gather) text += " to " + root;
+  if (Operation{.kind = kind}.reduces()) {
+    text += std::string(" (") + reduce_op_name(static_cast<std::int32_t>(what >> 16 & 0xff)) + ")";
+  }
+  if (has_root(kind)) text += (root_gives(kind) ? " from rank " : " to rank ") + std::to_string(what >> 32);
   return text;
 }
 

@@ -26,9 +26,15 @@ enum class OperationKind : std::int32_t {
   Barrier,
   Send,
   Receive,
+  BroadcastObject,
+  AllGatherObject,
+  GatherObject,
+  ScatterObject,
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
+
+class ObjectExchange;
 
 struct Operation {
   OperationKind kind = OperationKind::Barrier;
@@ -43,9 +49,11 @@ struct Operation {
   double factor = 1;      // DDP_PREMUL_SUM: this rank's
   std::int32_t root = 0;  // of a message: the rank it goes to or comes from
   std::uint32_t tag = 0;  // of a message
-  // all_to_all, if parts differ: elements for each rank, and from each. The caller's until the operation is issued.
+  // all_to_all, if parts differ: elements for each rank, and from each. Of all_gather the latter, if they differ.
+  // The caller's until the operation is issued.
   std::span<const std::size_t> input_counts{};
   std::span<const std::size_t> output_counts{};
+  ObjectExchange* objects = nullptr;  // of the collectives on objects; `count` is this rank's bytes
   // Compare what all ranks are about to do before doing it: DDP's buckets skip this, being checked at construction.
   bool checked = true;
 
@@ -59,6 +67,7 @@ struct GroupPlace {
   int rank = 0;
   int size = 1;
 };
+void check_root(const char* what, std::int32_t root, GroupPlace place);
 Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction);
 Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place);
 Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace place);
@@ -80,6 +89,7 @@ const char* dtype_name(std::int32_t dtype);
 const char* operation_name(OperationKind kind);
 const char* reduce_op_name(std::int32_t reduce_op);
 bool has_root(OperationKind kind);
+bool is_on_objects(OperationKind kind);
 
 std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
 std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
