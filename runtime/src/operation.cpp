@@ -26,15 +26,6 @@ bool root_gives(OperationKind kind) {
          kind == OperationKind::ScatterObject;
 }
 
-std::string rank_list(const std::vector<std::size_t>& ranks) {
-  constexpr std::size_t kShown = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return text;
-}
-
 template <typename T>
 void scale_elements(void* to, const void* from, std::size_t count, T factor) {
   T* out = static_cast<T*>(to);
@@ -341,6 +332,20 @@ Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint3
           .dtype = buffer.dtype,
           .root = source,
           .tag = tag};
+}
+
+std::string rank_list(const std::vector<std::size_t>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return text;
+}
+
+std::string human_seconds(std::chrono::milliseconds duration) {
+  if (duration.count() % 1000 == 0) return std::to_string(duration.count() / 1000) + " s";
+  return std::to_string(duration.count()) + " ms";
 }
 
 std::string human_bytes(std::size_t bytes) {

@@ -20,11 +20,6 @@ constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
 bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
 
-std::string human_seconds(std::chrono::milliseconds duration) {
-  if (duration.count() % 1000 == 0) return std::to_string(duration.count() / 1000) + " s";
-  return std::to_string(duration.count()) + " ms";
-}
-
 // Moves an element of `spare`, or a new one, to the end of `list`: nothing is allocated once there is enough.
 template <typename T>
 T& append(std::list<T>& list, std::list<T>& spare) {

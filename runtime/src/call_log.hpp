@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// With DDP_DEBUG=detail: what this process last called in each of its groups, kept in the store for the other ranks,
+// who read it when they have waited for this one in vain. Two messages to the store an operation, none of them
+// answered.
+//
+//     <rank in the job>   a line for each group: its id, what was called, and when it began or ended
+//
+// Ages are told by comparing two nodes' clocks: they are for people to read, nothing is decided by them.
+//
+// Threads: any. Never throws but in the constructor: a store that is gone costs the words, not the operation.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace ddp::rendezvous {
+class Store;
+}
+
+namespace ddp::runtime {
+
+// One group's last call. Sequence numbers count collectives; messages have none, and 0 is before the first.
+struct LastCall {
+  enum class State { Running, Ended, Left };
+  std::string group;  // its id
+  std::uint64_t sequence = 0;
+  State state = State::Running;
+  std::chrono::system_clock::time_point since;
+  std::string call;  // "all_reduce #412 (33.0 MB)"; empty: none yet
+};
+
+// As a rank's value in the store.
+std::string encode(const std::map<std::string, LastCall>& calls);
+std::vector<LastCall> decode(const std::string& text);
+
+// "its last call was barrier #4, ended 31 s ago", and what it does in other groups meanwhile.
+std::string describe(const std::vector<LastCall>& calls, const std::string& group,
+                     std::chrono::system_clock::time_point now);
+
+class CallLog {
+ public:
+  // store: with these keys and no others, and a connection of its own. rank: in the job.
+  CallLog(std::unique_ptr<rendezvous::Store> store, int rank);
+  ~CallLog();
+  CallLog(const CallLog&) = delete;
+  CallLog& operator=(const CallLog&) = delete;
+
+  void began(const std::string& group, std::uint64_t sequence, const std::string& call);
+  void ended(const std::string& group);
+  void left(const std::string& group);
+
+  // Which of these ranks of the job (in the order of their ranks in the group) have not called the group's operation,
+  // and what they did instead: "rank 2 did not call all_reduce #5; its last call ...". Empty: all have.
+  std::string who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
+                               const std::string& call);
+
+ private:
+  template <typename Change>
+  void change(const std::string& group, Change&& how);
+
+  std::mutex mutex_;
+  std::unique_ptr<rendezvous::Store> store_;
+  const std::string own_key_;
+  std::map<std::string, LastCall> calls_;  // by group
+};
+
+}  // namespace ddp::runtime

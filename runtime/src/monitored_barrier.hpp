@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A barrier through the store, which therefore knows who is missing. There is one verdict for all ranks: that all are
+// there, written by the last to come, or who is missing, written by the first that has waited long enough.
+//
+//     <sequence>/arrived/<rank>   this rank is there
+//     <sequence>/count            how many are
+//     <sequence>/verdict          "+", or "-" and why not
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/src/operation.hpp"
+
+namespace ddp::rendezvous {
+class Store;
+}
+
+namespace ddp::runtime {
+
+class MonitoredBarrier {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+
+  // store: this group's; wait() keeps a connection busy, so it is nobody else's.
+  MonitoredBarrier(rendezvous::Store& store, GroupPlace place) : store_(store), place_(place) {}
+
+  // Nothing if all ranks came; else why not, in the same words on all that did. all_missing: names every missing rank,
+  // not the first only. Throws rendezvous::Error if the store is gone.
+  std::optional<std::string> wait(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
+
+  // The verdict, unless there is one: whoever waits there is told. By another connection to the same store.
+  static void give_up(rendezvous::Store& store, std::uint64_t sequence, const std::string& why);
+
+ private:
+  std::string who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
+  void forget(std::uint64_t sequence);
+
+  rendezvous::Store& store_;
+  GroupPlace place_;
+  std::uint64_t passed_ = 0;  // the last one; 0: none
+};
+
+}  // namespace ddp::runtime
