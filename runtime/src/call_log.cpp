@@ -90,8 +90,7 @@ std::string describe(const std::vector<LastCall>& calls, const std::string& grou
   return text;
 }
 
-CallLog::CallLog(std::unique_ptr<rendezvous::Store> store, int rank)
-    : store_(std::move(store)), own_key_(key_of(rank)) {}
+CallLog::CallLog(std::unique_ptr<rendezvous::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
 
 CallLog::~CallLog() = default;
 
@@ -102,7 +101,7 @@ void CallLog::change(const std::string& group, Change&& how) {
     LastCall& call = calls_[one_line(group)];
     how(call);
     call.since = system_clock::now();
-    store_->set(own_key_, encode(calls_));
+    store_->set(key_of(rank_), encode(calls_));
   } catch (const std::exception&) {
     // The others will have to do without our words.
   }
@@ -128,6 +127,11 @@ void CallLog::left(const std::string& group) {
   });
 }
 
+std::vector<LastCall> CallLog::read(int rank) {
+  const std::string key = key_of(rank);
+  return store_->check({key}) ? decode(store_->get(key, kReadTimeout)) : std::vector<LastCall>();
+}
+
 std::string CallLog::who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
                                       const std::string& call) {
   const std::lock_guard lock(mutex_);
@@ -136,12 +140,12 @@ std::string CallLog::who_did_not_call(const std::string& group, const std::vecto
   std::string text;
   try {
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
-      const std::string key = key_of(members[rank]);
-      if (key == own_key_) continue;
-      std::vector<LastCall> calls;
-      if (store_->check({key})) calls = decode(store_->get(key, kReadTimeout));
-      const auto called = [&](const LastCall& last) { return last.group == id && last.sequence >= sequence; };
-      if (std::any_of(calls.begin(), calls.end(), called)) continue;
+      if (members[rank] == rank_) continue;
+      const std::vector<LastCall> calls = read(members[rank]);
+      const auto here = std::find_if(calls.begin(), calls.end(), [&](const LastCall& c) { return c.group == id; });
+      const bool came_so_far = here != calls.end() && here->sequence >= sequence;
+      const bool differs = came_so_far && here->sequence == sequence && !here->call.starts_with(call);
+      if (came_so_far && !differs) continue;
       silent.push_back(rank);
       if (silent.size() > kRanksDescribed) continue;
       text += (text.empty() ? "rank " : "; rank ") + std::to_string(rank) + " did not call " + call + "; " +
@@ -153,6 +157,16 @@ std::string CallLog::who_did_not_call(const std::string& group, const std::vecto
   if (silent.size() <= kRanksDescribed) return text;
   silent.erase(silent.begin(), silent.begin() + kRanksDescribed);
   return text + "; nor did " + rank_list(silent);
+}
+
+std::string CallLog::last_call_of(const std::string& group, const std::vector<int>& members, int rank) {
+  const std::lock_guard lock(mutex_);
+  try {
+    return "rank " + std::to_string(rank) + ": " +
+           describe(read(members.at(static_cast<std::size_t>(rank))), one_line(group), system_clock::now());
+  } catch (const std::exception&) {
+    return "";
+  }
 }
 
 }  // namespace ddp::runtime

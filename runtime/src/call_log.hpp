@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::rendezvous {
@@ -50,22 +51,49 @@ class CallLog {
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
-  void began(const std::string& group, std::uint64_t sequence, const std::string& call);
-  void ended(const std::string& group);
-  void left(const std::string& group);
+  // One group's part of it.
+  class Group {
+   public:
+    // id: equal on all members, no other group's. members: ranks of the job, in the order of the group's.
+    Group(CallLog& log, std::string id, std::vector<int> members)
+        : log_(&log), id_(std::move(id)), members_(std::move(members)) {}
 
-  // Which of these ranks of the job (in the order of their ranks in the group) have not called the group's operation,
-  // and what they did instead: "rank 2 did not call all_reduce #5; its last call ...". Empty: all have.
-  std::string who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
-                               const std::string& call);
+    void began(std::uint64_t sequence, const std::string& call) { log_->began(id_, sequence, call); }
+    void ended() { log_->ended(id_); }
+    void left() { log_->left(id_); }
+    // A message that this rank waits for, beside the collectives.
+    void message_began(const std::string& call) { log_->began(id_ + kMessages, 0, call); }
+    void message_ended() { log_->ended(id_ + kMessages); }
+
+    // Which ranks have not called an operation, and what they did instead: "rank 2 did not call all_reduce #5; its last
+    // call was barrier #4, ended 31 s ago". call: "all_reduce #5". Empty: all have, or the store is gone.
+    std::string who_did_not_call(std::uint64_t sequence, const std::string& call) {
+      return log_->who_did_not_call(id_, members_, sequence, call);
+    }
+    // Of one rank: "rank 2: its last call was ...".
+    std::string last_call_of(int rank) { return log_->last_call_of(id_, members_, rank); }
+
+   private:
+    static constexpr char kMessages[] = ", messages";
+    CallLog* log_;
+    std::string id_;
+    std::vector<int> members_;
+  };
 
  private:
   template <typename Change>
   void change(const std::string& group, Change&& how);
+  void began(const std::string& group, std::uint64_t sequence, const std::string& call);
+  void ended(const std::string& group);
+  void left(const std::string& group);
+  std::vector<LastCall> read(int rank);
+  std::string who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
+                               const std::string& call);
+  std::string last_call_of(const std::string& group, const std::vector<int>& members, int rank);
 
   std::mutex mutex_;
   std::unique_ptr<rendezvous::Store> store_;
-  const std::string own_key_;
+  const int rank_;
   std::map<std::string, LastCall> calls_;  // by group
 };
 

@@ -39,12 +39,14 @@ constexpr std::size_t kWhyBytes = 1024;
 
 }  // namespace
 
-// sequence is 0 while the rest is being written.
+// number is 0 while the rest is being written.
 struct FlightRecorder::Record {
-  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> number{0};  // of all that this group was ever asked
+  Relaxed<std::uint64_t> sequence{};
   Relaxed<OperationKind> kind{};
   Relaxed<State> state{};
   Relaxed<std::int32_t> dtype{}, reduce_op{}, root{};
+  Relaxed<std::uint32_t> tag{};
   Relaxed<std::size_t> count{}, bytes{};
   Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // of the steady clock; 0: not yet
 };
@@ -132,8 +134,8 @@ struct Writer {
     write(out);
     const std::uint64_t last = ring.last;
     bool is_first_operation = true;
-    for (std::uint64_t sequence = last >= ring.capacity ? last - ring.capacity + 1 : 1; sequence <= last; ++sequence) {
-      if (write_operation(ring.records[sequence % ring.capacity], sequence, is_first_operation)) {
+    for (std::uint64_t number = last >= ring.capacity ? last - ring.capacity + 1 : 1; number <= last; ++number) {
+      if (write_operation(ring.records[number % ring.capacity], number, is_first_operation)) {
         is_first_operation = false;
       }
     }
@@ -142,30 +144,38 @@ struct Writer {
   }
 
   // False: it is being overwritten.
-  bool write_operation(const FlightRecorder::Record& record, std::uint64_t sequence, bool is_first) {
-    if (record.sequence != sequence) return false;
+  bool write_operation(const FlightRecorder::Record& record, std::uint64_t number, bool is_first) {
+    if (record.number != number) return false;
     char memory[640];
     FixedText out(memory, sizeof memory);
     const OperationKind kind = record.kind;
-    out.add(is_first ? "\n" : ",\n").add("   {\"sequence\": ").add_number(sequence);
+    out.add(is_first ? "\n" : ",\n").add("   {\"sequence\": ").add_number(record.sequence);
     out.add(", \"operation\": \"").add(operation_name(kind));
     out.add("\", \"count\": ").add_number(record.count).add(", \"dtype\": \"").add(dtype_name(record.dtype));
     out.add("\", \"bytes\": ").add_number(record.bytes);
     add_name_or_null(out, "reduction", Operation{.kind = kind}.reduces() ? reduce_op_name(record.reduce_op) : nullptr);
-    out.add(", \"root\": ");
-    if (has_root(kind)) {
-      out.add_number(static_cast<std::uint64_t>(record.root.load()));
-    } else {
-      out.add("null");
-    }
+    const bool is_message = Operation{.kind = kind}.is_message();
+    add_number_or_null(out, "root", has_root(kind), record.root);
+    add_number_or_null(out, "peer", is_message, record.root);
+    add_number_or_null(out, "tag", is_message, record.tag);
     add_name_or_null(out, "state", kStates[static_cast<std::size_t>(record.state.load())]);
     add_time(out, "issued_us", record.issued_ns);
     add_time(out, "started_us", record.started_ns);
     add_time(out, "ended_us", record.ended_ns);
     out.add("}");
-    if (record.sequence != sequence) return false;
+    if (record.number != number) return false;
     write(out);
     return true;
+  }
+
+  static void add_number_or_null(FixedText& out, const char* name, bool has_one, std::int64_t value) {
+    out.add(", \"").add(name).add("\": ");
+    if (!has_one) {
+      out.add("null");
+    } else {
+      if (value < 0) out.add("-");
+      out.add_number(static_cast<std::uint64_t>(value < 0 ? -value : value));
+    }
   }
 
   static void add_name_or_null(FixedText& out, const char* name, const char* value) {
@@ -215,7 +225,7 @@ FlightRecorder::FlightRecorder(std::string_view group, GroupPlace place, std::si
   if (capacity == 0) return;
   const std::lock_guard lock(process.mutex);
   ring_ = take_ring(capacity);
-  for (std::size_t i = 0; i < capacity; ++i) ring_->records[i].sequence = 0;
+  for (std::size_t i = 0; i < capacity; ++i) ring_->records[i].number = 0;
   ring_->last = 0;
   const std::size_t length = std::min(group.size(), kNameBytes);
   memcpy(ring_->group, group.data(), length);
@@ -230,49 +240,53 @@ FlightRecorder::~FlightRecorder() {
   ring_->in_use = false;
 }
 
-void FlightRecorder::issued(std::uint64_t sequence, const Operation& operation, Time now) {
-  if (ring_ == nullptr) return;
-  Record& record = ring_->records[sequence % ring_->capacity];
-  record.sequence.exchange(0, memory_order_acquire);  // what follows stays behind it
+std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& operation, Time now) {
+  if (ring_ == nullptr) return 0;
+  const std::uint64_t number = ring_->last.load(memory_order_relaxed) + 1;
+  Record& record = ring_->records[number % ring_->capacity];
+  record.number.exchange(0, memory_order_acquire);  // what follows stays behind it
+  record.sequence.store(sequence, memory_order_relaxed);
   record.kind.store(operation.kind, memory_order_relaxed);
   record.state.store(State::Issued, memory_order_relaxed);
   record.dtype.store(operation.dtype, memory_order_relaxed);
   record.reduce_op.store(operation.reduce_op, memory_order_relaxed);
   record.root.store(operation.root, memory_order_relaxed);
+  record.tag.store(operation.tag, memory_order_relaxed);
   record.count.store(operation.count, memory_order_relaxed);
   record.bytes.store(operation.bytes(), memory_order_relaxed);
   record.issued_ns.store(nanoseconds(now), memory_order_relaxed);
   record.started_ns.store(0, memory_order_relaxed);
   record.ended_ns.store(0, memory_order_relaxed);
-  record.sequence.store(sequence, memory_order_release);
-  ring_->last.store(sequence, memory_order_release);
+  record.number.store(number, memory_order_release);
+  ring_->last.store(number, memory_order_release);
+  return number;
 }
 
-FlightRecorder::Record* FlightRecorder::find(std::uint64_t sequence) const {
-  if (ring_ == nullptr) return nullptr;
-  Record& record = ring_->records[sequence % ring_->capacity];
-  return record.sequence.load(memory_order_relaxed) == sequence ? &record : nullptr;
+FlightRecorder::Record* FlightRecorder::find(std::uint64_t number) const {
+  if (ring_ == nullptr || number == 0) return nullptr;
+  Record& record = ring_->records[number % ring_->capacity];
+  return record.number.load(memory_order_relaxed) == number ? &record : nullptr;
 }
 
-void FlightRecorder::started(std::uint64_t sequence, Time now) {
-  Record* const record = find(sequence);
-  if (record == nullptr) return;
-  record->started_ns.store(nanoseconds(now), memory_order_relaxed);
-  record->state.store(State::Started, memory_order_relaxed);
+void FlightRecorder::started(std::uint64_t record, Time now) {
+  Record* const found = find(record);
+  if (found == nullptr) return;
+  found->started_ns.store(nanoseconds(now), memory_order_relaxed);
+  found->state.store(State::Started, memory_order_relaxed);
 }
 
-void FlightRecorder::ended(std::uint64_t sequence, Time now) {
-  Record* const record = find(sequence);
-  if (record == nullptr) return;
-  record->ended_ns.store(nanoseconds(now), memory_order_relaxed);
-  record->state.store(State::Ended, memory_order_relaxed);
+void FlightRecorder::ended(std::uint64_t record, Time now) {
+  Record* const found = find(record);
+  if (found == nullptr) return;
+  found->ended_ns.store(nanoseconds(now), memory_order_relaxed);
+  found->state.store(State::Ended, memory_order_relaxed);
 }
 
-void FlightRecorder::failed(std::uint64_t sequence, Time now) {
-  Record* const record = find(sequence);
-  if (record == nullptr) return;
-  record->ended_ns.store(nanoseconds(now), memory_order_relaxed);
-  record->state.store(State::Failed, memory_order_relaxed);
+void FlightRecorder::failed(std::uint64_t record, Time now) {
+  Record* const found = find(record);
+  if (found == nullptr) return;
+  found->ended_ns.store(nanoseconds(now), memory_order_relaxed);
+  found->state.store(State::Failed, memory_order_relaxed);
 }
 
 void place_flight_recorder(const std::string& path, int rank, int world_size) {

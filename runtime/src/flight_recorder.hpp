@@ -6,11 +6,12 @@
 //      "groups": [
 //       {"name": "world", "rank": 2, "size": 4, "operations": [
 //        {"sequence": 412, "operation": "all_reduce", "count": 1000, "dtype": "float32", "bytes": 4000,
-//         "reduction": "sum", "root": null, "state": "started",
+//         "reduction": "sum", "root": null, "peer": null, "tag": null, "state": "started",
 //         "issued_us": 1700000030999000, "started_us": 1700000030999004, "ended_us": null}]}]}
 //
 // oldest operation first; times in microseconds since 1970 by this node's clock. state: issued (waits for its turn),
-// started, ended, failed (the one that ended the group).
+// started, ended, failed (the one that ended the group). Messages have a peer (-1: any rank) and a tag, and are
+// numbered apart from collectives.
 //
 // The memory is there from the start and never given back, only used again: a signal handler may read it at any time.
 #pragma once
@@ -36,17 +37,18 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  void issued(std::uint64_t sequence, const Operation& operation, Time now);
+  // Returns what the others know the operation by. sequence: of its kind, collective or message, in the group.
+  std::uint64_t issued(std::uint64_t sequence, const Operation& operation, Time now);
   // Of one that is forgotten by now: nothing.
-  void started(std::uint64_t sequence, Time now);
-  void ended(std::uint64_t sequence, Time now);
-  void failed(std::uint64_t sequence, Time now);
+  void started(std::uint64_t record, Time now);
+  void ended(std::uint64_t record, Time now);
+  void failed(std::uint64_t record, Time now);
 
   struct Record;
   struct Ring;
 
  private:
-  Record* find(std::uint64_t sequence) const;
+  Record* find(std::uint64_t number) const;
 
   Ring* ring_ = nullptr;
 };

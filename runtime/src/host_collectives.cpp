@@ -77,9 +77,10 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::ScatterObject:
       return perform_object(
           o, place_, [&](const Operation& part) { return perform(part, tag, deadline, error); }, error);
+    case OperationKind::MonitoredBarrier:
     case OperationKind::Send:
     case OperationKind::Receive:
-      break;  // no collectives
+      break;  // the group's own business
   }
   return DDP_BACKEND_UNSUPPORTED;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/monitored_barrier.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "rendezvous/error.hpp"
@@ -12,7 +13,7 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr char kAllHere = '+', kNotAll = '-';
+constexpr char kAllHere = '+', kMissing = '-', kGaveUp = '!';
 
 std::string key(std::uint64_t sequence, const char* what) { return std::to_string(sequence) + "/" + what; }
 std::string arrival(std::uint64_t sequence, int rank) { return key(sequence, "arrived/") + std::to_string(rank); }
@@ -24,32 +25,39 @@ std::string settle(rendezvous::Store& store, std::uint64_t sequence, const std::
 
 }  // namespace
 
-std::optional<std::string> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
-  store_.set(arrival(sequence, place_.rank), "");
+MonitoredBarrier::MonitoredBarrier(std::unique_ptr<rendezvous::Store> store, GroupPlace place)
+    : store_(std::move(store)), place_(place) {}
+
+MonitoredBarrier::~MonitoredBarrier() = default;
+
+std::optional<Error> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds left, Milliseconds timeout,
+                                            bool all_missing) {
+  store_->set(arrival(sequence, place_.rank), "");
   std::string verdict;
-  if (store_.add(key(sequence, "count"), 1) == place_.size) {
-    verdict = settle(store_, sequence, {kAllHere});
+  if (store_->add(key(sequence, "count"), 1) == place_.size) {
+    verdict = settle(*store_, sequence, {kAllHere});
   } else {
     try {
-      verdict = store_.get(key(sequence, "verdict"), timeout);
+      verdict = store_->get(key(sequence, "verdict"), left);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::Timeout) throw;
-      verdict = settle(store_, sequence, kNotAll + who_is_missing(sequence, timeout, all_missing));
+      verdict = settle(*store_, sequence, kMissing + who_is_missing(sequence, timeout, all_missing));
     }
   }
-  if (verdict.front() != kAllHere) return verdict.substr(1);
+  if (verdict.starts_with(kMissing)) return Error(ErrorCode::Timeout, verdict.substr(1));
+  if (verdict.starts_with(kGaveUp)) return Error(ErrorCode::PeerLost, verdict.substr(1));
   forget(sequence);
   return std::nullopt;
 }
 
 void MonitoredBarrier::give_up(rendezvous::Store& store, std::uint64_t sequence, const std::string& why) {
-  settle(store, sequence, kNotAll + why);
+  settle(store, sequence, kGaveUp + why);
 }
 
 std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
   std::vector<std::size_t> missing;
   for (int rank = 0; rank < place_.size && (all_missing || missing.empty()); ++rank) {
-    if (!store_.check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));
+    if (!store_->check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));
   }
   // The last one may have come just now: then the verdict is settled, and this is not heard.
   return rank_list(missing) + " did not call it within " + human_seconds(timeout) +
@@ -58,10 +66,10 @@ std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Millisecond
 
 // Everybody has come to this one, so nobody looks at the one before any more.
 void MonitoredBarrier::forget(std::uint64_t sequence) {
-  store_.delete_key(arrival(sequence, place_.rank));
+  store_->delete_key(arrival(sequence, place_.rank));
   if (place_.rank == 0 && passed_ > 0) {
-    store_.delete_key(key(passed_, "count"));
-    store_.delete_key(key(passed_, "verdict"));
+    store_->delete_key(key(passed_, "count"));
+    store_->delete_key(key(passed_, "verdict"));
   }
   passed_ = sequence;
 }

@@ -4,14 +4,16 @@
 //
 //     <sequence>/arrived/<rank>   this rank is there
 //     <sequence>/count            how many are
-//     <sequence>/verdict          "+", or "-" and why not
+//     <sequence>/verdict          "+"; or why not: "-" and who is missing, "!" and who gave up
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "rendezvous/error.hpp"
 #include "runtime/src/operation.hpp"
 
 namespace ddp::rendezvous {
@@ -24,12 +26,15 @@ class MonitoredBarrier {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  // store: this group's; wait() keeps a connection busy, so it is nobody else's.
-  MonitoredBarrier(rendezvous::Store& store, GroupPlace place) : store_(store), place_(place) {}
+  // store: for this group's barriers, with a connection of its own, which wait() keeps busy.
+  MonitoredBarrier(std::unique_ptr<rendezvous::Store> store, GroupPlace place);
+  ~MonitoredBarrier();
 
-  // Nothing if all ranks came; else why not, in the same words on all that did. all_missing: names every missing rank,
-  // not the first only. Throws rendezvous::Error if the store is gone.
-  std::optional<std::string> wait(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
+  // Nothing if all ranks came; else why not, in the same words on all that did: Timeout if some are missing, PeerLost
+  // if one gave up. all_missing: names every missing rank, not the first only. Throws rendezvous::Error if the store
+  // fails.
+  std::optional<rendezvous::Error> wait(std::uint64_t sequence, Milliseconds left, Milliseconds timeout,
+                                        bool all_missing);
 
   // The verdict, unless there is one: whoever waits there is told. By another connection to the same store.
   static void give_up(rendezvous::Store& store, std::uint64_t sequence, const std::string& why);
@@ -38,7 +43,7 @@ class MonitoredBarrier {
   std::string who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
   void forget(std::uint64_t sequence);
 
-  rendezvous::Store& store_;
+  std::unique_ptr<rendezvous::Store> store_;
   GroupPlace place_;
   std::uint64_t passed_ = 0;  // the last one; 0: none
 };

@@ -20,6 +20,10 @@ constexpr std::array<const char*, 9> kReduceOps = {"sum", "average", "product", 
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
+bool is_barrier(OperationKind kind) {
+  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier;
+}
+
 // Of those that have one.
 bool root_gives(OperationKind kind) {
   return kind == OperationKind::Broadcast || kind == OperationKind::Scatter || kind == OperationKind::BroadcastObject ||
@@ -61,6 +65,8 @@ const char* operation_name(OperationKind kind) {
       return "all_to_all";
     case OperationKind::Barrier:
       return "barrier";
+    case OperationKind::MonitoredBarrier:
+      return "monitored_barrier";
     case OperationKind::Send:
       return "send";
     case OperationKind::Receive:
@@ -362,11 +368,15 @@ std::string human_bytes(std::size_t bytes) {
   return text;
 }
 
+std::string name(const Operation& operation, std::uint64_t sequence) {
+  return std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
+}
+
 std::string describe(const Operation& operation, std::uint64_t sequence) {
   if (operation.is_message()) return describe_message(operation);
-  std::string text = std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
+  std::string text = name(operation, sequence);
   // What comes of an object is not known before.
-  const bool has_size = is_on_objects(operation.kind) ? operation.count > 0 : operation.kind != OperationKind::Barrier;
+  const bool has_size = !is_barrier(operation.kind) && (!is_on_objects(operation.kind) || operation.count > 0);
   if (has_size) text += " (" + human_bytes(operation.bytes()) + ")";
   return text;
 }
@@ -390,7 +400,7 @@ std::string describe(const Fingerprint& fingerprint) {
   const std::int64_t what = fingerprint[0];
   const auto kind = static_cast<OperationKind>(what & 0xff);
   std::string text = operation_name(kind);
-  if (kind != OperationKind::Barrier && !is_on_objects(kind)) {
+  if (!is_barrier(kind) && !is_on_objects(kind)) {
     text += " of ";
     if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
     text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));

@@ -25,6 +25,7 @@ enum class OperationKind : std::int32_t {
   ReduceScatter,
   AllToAll,
   Barrier,
+  MonitoredBarrier,
   Send,
   Receive,
   BroadcastObject,
@@ -55,8 +56,7 @@ struct Operation {
   std::span<const std::size_t> input_counts{};
   std::span<const std::size_t> output_counts{};
   ObjectExchange* objects = nullptr;  // of the collectives on objects; `count` is this rank's bytes
-  // Compare what all ranks are about to do before doing it: DDP's buckets skip this, being checked at construction.
-  bool checked = true;
+  bool all_missing = false;           // of monitored_barrier: name every rank that is missing, not the first only
 
   std::size_t bytes() const;  // of one rank's contribution
   bool reduces() const;
@@ -95,6 +95,7 @@ bool is_on_objects(OperationKind kind);
 std::string rank_list(const std::vector<std::size_t>& ranks);              // "ranks 0, 2": eight at most by number
 std::string human_seconds(std::chrono::milliseconds duration);             // "30 s", "300 ms"
 std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
+std::string name(const Operation& operation, std::uint64_t sequence);      // "all_reduce #412"
 std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
 std::string describe_message(const Operation& operation);                  // "send to rank 2 (4.0 kB, tag 7)"
 

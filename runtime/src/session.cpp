@@ -71,7 +71,6 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   config.rank = info_.rank;
   config.size = info_.world_size;
   config.timeout = options.timeout;
-  config.compare_calls = read_debug_level(environment) == DebugLevel::Detail;
   const std::string& backend = options.backends.cpu.empty() ? options.backends.cuda : options.backends.cpu;
   if (info_.world_size > 1) {
     config.backend = &collectives::load_backend(backend);  // if it is not there, nobody need wait for us

@@ -33,8 +33,9 @@ LastCall call(const std::string& group, std::uint64_t sequence, State state, mil
 // What the ranks of one job keep.
 struct Logs {
   HashStore store{seconds(5)};
-  std::unique_ptr<CallLog> of(int rank) {
-    return std::make_unique<CallLog>(std::make_unique<PrefixStore>("calls", store), rank);
+  std::vector<std::unique_ptr<CallLog>> logs;
+  CallLog& of(int rank) {
+    return *logs.emplace_back(std::make_unique<CallLog>(std::make_unique<PrefixStore>("calls", store), rank));
   }
 };
 
@@ -76,39 +77,57 @@ TEST_CASE("call log: its lines survive the store, whatever else is there does no
 
 TEST_CASE("call log: those who did not call an operation are named, with what they did", "[runtime][unit]") {
   Logs logs;
-  const auto a = logs.of(0), b = logs.of(10), c = logs.of(20), d = logs.of(30);
-  const auto missing = [&] { return a->who_did_not_call("g", {0, 10, 20, 30}, 5, "all_reduce #5"); };
-  for (CallLog* log : {a.get(), b.get(), c.get()}) {
-    log->began("g", 4, "barrier #4");
-    log->ended("g");
+  const std::vector<int> members = {0, 10, 20, 30};
+  CallLog& third = logs.of(20);
+  CallLog::Group a(logs.of(0), "g", members), b(logs.of(10), "g", members), c(third, "g", members),
+      d(logs.of(30), "g", members), other(third, "h", {20});
+  const auto missing = [&] { return a.who_did_not_call(5, "all_reduce #5"); };
+  for (CallLog::Group* group : {&a, &b, &c}) {
+    group->began(4, "barrier #4");
+    group->ended();
   }
-  a->began("g", 5, "all_reduce #5 (4 B)");
-  b->began("g", 5, "all_reduce #5 (4 B)");
-  c->began("h", 8, "barrier #8");
+  a.began(5, "all_reduce #5 (4 B)");
+  b.began(5, "all_reduce #5 (4 B)");
+  other.began(8, "barrier #8");
   CHECK_THAT(missing(),
              Matches("rank 2 did not call all_reduce #5; its last call was barrier #4, ended [0-9]+ m?s ago; "
                      "in the group h it has been in barrier #8 for [0-9]+ m?s; "
                      "rank 3 did not call all_reduce #5; it has called nothing in this group yet"));
-  c->began("g", 6, "barrier #6");
-  d->began("g", 5, "all_reduce #5 (4 B)");
-  d->left("g");
+  c.began(6, "barrier #6");
+  d.began(5, "all_reduce #5 (4 B)");
+  d.left();
   CHECK(missing().empty());
+  b.began(5, "monitored_barrier #5");
+  CHECK_THAT(missing(),
+             Matches("rank 1 did not call all_reduce #5; it has been in monitored_barrier #5 for [0-9]+ m?s"));
+}
+
+TEST_CASE("call log: a message that a rank waits for is told of beside its collectives", "[runtime][unit]") {
+  Logs logs;
+  CallLog::Group a(logs.of(0), "g", {0, 1}), b(logs.of(1), "g", {0, 1});
+  b.message_began("recv from rank 0 (4 B)");
+  CHECK_THAT(a.last_call_of(1),
+             Matches("rank 1: it has called nothing in this group yet; in the group g, messages it has "
+                     "been in recv from rank 0 \\(4 B\\) for [0-9]+ m?s"));
+  b.message_ended();
+  CHECK(a.last_call_of(1) == "rank 1: it has called nothing in this group yet");
 }
 
 TEST_CASE("call log: of many that are missing the first few are described", "[runtime][unit]") {
   Logs logs;
-  const std::string text = logs.of(0)->who_did_not_call("g", {0, 1, 2, 3, 4, 5, 6}, 1, "barrier #1");
-  CHECK_THAT(text,
+  CallLog::Group group(logs.of(0), "g", {0, 1, 2, 3, 4, 5, 6});
+  CHECK_THAT(group.who_did_not_call(1, "barrier #1"),
              Contains("rank 4 did not call barrier #1; it has called nothing in this group yet; nor did ranks 5, 6"));
 }
 
 TEST_CASE("call log: groups of the past are forgotten but for the latest", "[runtime][unit]") {
   Logs logs;
-  const auto log = logs.of(0);
-  log->began("stays", 1, "barrier #1");
+  CallLog& log = logs.of(0);
+  CallLog::Group(log, "stays", {0}).began(1, "barrier #1");
   for (int i = 0; i < 100; ++i) {
-    log->began("g" + std::to_string(i), 1, "barrier #1");
-    log->left("g" + std::to_string(i));
+    CallLog::Group group(log, "g" + std::to_string(i), {0});
+    group.began(1, "barrier #1");
+    group.left();
   }
   const std::vector<LastCall> calls = decode(logs.store.get("calls/0"));
   CHECK(calls.size() == 17);

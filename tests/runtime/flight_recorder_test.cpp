@@ -53,7 +53,9 @@ TEST_CASE("flight recorder: each operation has what it is, how far it came and w
   recorder.failed(2, now);
   recorder.issued(3, Operation(), now);
   recorder.started(3, now);
-  recorder.issued(4, Operation(), now);
+  const auto message = recorder.issued(
+      1, {.kind = OperationKind::Receive, .count = 2, .dtype = DDP_UINT8, .root = DDP_ANY_RANK, .tag = 7}, now);
+  CHECK(message == 4);
   const json file = saved("all_reduce #1\nsaid \"no\"");
   CHECK(file["why"] == "all_reduce #1\nsaid \"no\"");
   CHECK(file["pid"] == getpid());
@@ -84,8 +86,15 @@ TEST_CASE("flight recorder: each operation has what it is, how far it came and w
   CHECK(second["state"] == "failed");
   CHECK(group["operations"][2]["state"] == "started");
   CHECK(group["operations"][2]["ended_us"].is_null());
-  CHECK(group["operations"][3]["state"] == "issued");
-  CHECK(group["operations"][3]["started_us"].is_null());
+  const json& received = group["operations"][3];
+  CHECK(received["operation"] == "recv");
+  CHECK(received["sequence"] == 1);
+  CHECK(received["peer"] == -1);
+  CHECK(received["tag"] == 7);
+  CHECK(received["root"].is_null());
+  CHECK(received["state"] == "issued");
+  CHECK(received["started_us"].is_null());
+  CHECK(first["peer"].is_null());
 }
 
 TEST_CASE("flight recorder: it keeps the last operations only, and forgets quietly", "[runtime][unit]") {
