@@ -47,8 +47,6 @@ std::optional<LastCall> decode_line(const std::string& line) {
   return call;
 }
 
-std::string key_of(int rank) { return std::to_string(rank); }
-
 }  // namespace
 
 std::string encode(const std::map<std::string, LastCall>& calls) {
@@ -90,7 +88,8 @@ std::string describe(const std::vector<LastCall>& calls, const std::string& grou
   return text;
 }
 
-CallLog::CallLog(std::unique_ptr<rendezvous::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
+CallLog::CallLog(std::unique_ptr<rendezvous::Store> store, std::string prefix, int rank)
+    : store_(std::move(store)), prefix_(std::move(prefix)), rank_(rank) {}
 
 CallLog::~CallLog() = default;
 
@@ -101,7 +100,7 @@ void CallLog::change(const std::string& group, Change&& how) {
     LastCall& call = calls_[one_line(group)];
     how(call);
     call.since = system_clock::now();
-    store_->set(key_of(rank_), encode(calls_));
+    store_->set(prefix_ + std::to_string(rank_), encode(calls_));
   } catch (const std::exception&) {
     // The others will have to do without our words.
   }
@@ -128,7 +127,7 @@ void CallLog::left(const std::string& group) {
 }
 
 std::vector<LastCall> CallLog::read(int rank) {
-  const std::string key = key_of(rank);
+  const std::string key = prefix_ + std::to_string(rank);
   return store_->check({key}) ? decode(store_->get(key, kReadTimeout)) : std::vector<LastCall>();
 }
 

@@ -3,7 +3,7 @@
 // who read it when they have waited for this one in vain. Two messages to the store an operation, none of them
 // answered.
 //
-//     <rank in the job>   a line for each group: its id, what was called, and when it began or ended
+//     <prefix><rank in the job>   a line for each group: its id, what was called, and when it began or ended
 //
 // Ages are told by comparing two nodes' clocks: they are for people to read, nothing is decided by them.
 //
@@ -45,8 +45,8 @@ std::string describe(const std::vector<LastCall>& calls, const std::string& grou
 
 class CallLog {
  public:
-  // store: with these keys and no others, and a connection of its own. rank: in the job.
-  CallLog(std::unique_ptr<rendezvous::Store> store, int rank);
+  // store: a connection of its own. prefix: of the keys, equal on all ranks of the job. rank: in it.
+  CallLog(std::unique_ptr<rendezvous::Store> store, std::string prefix, int rank);
   ~CallLog();
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
@@ -93,6 +93,7 @@ class CallLog {
 
   std::mutex mutex_;
   std::unique_ptr<rendezvous::Store> store_;
+  const std::string prefix_;
   const int rank_;
   std::map<std::string, LastCall> calls_;  // by group
 };

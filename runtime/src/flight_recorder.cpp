@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "rendezvous/error.hpp"
+#include "rendezvous/worker_contract.hpp"
 #include "runtime/src/signal_safe_text.hpp"
 
 namespace ddp::runtime {
@@ -34,6 +35,8 @@ constexpr const char* kStates[] = {"issued", "started", "ended", "failed"};
 template <typename T>
 using Relaxed = std::atomic<T>;  // written by one thread, read by any that wants to know
 
+constexpr std::size_t kUsuallyKept = 256;
+constexpr int kMostKept = 1'000'000;
 constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kWhyBytes = 1024;
 
@@ -287,6 +290,11 @@ void FlightRecorder::failed(std::uint64_t record, Time now) {
   if (found == nullptr) return;
   found->ended_ns.store(nanoseconds(now), memory_order_relaxed);
   found->state.store(State::Failed, memory_order_relaxed);
+}
+
+std::size_t flight_recorder_size(const Environment& environment) {
+  const std::optional<Setting> size = setting(environment, rendezvous::contract::kFlightRecorderSize);
+  return size ? static_cast<std::size_t>(number(*size, 0, kMostKept)) : kUsuallyKept;
 }
 
 void place_flight_recorder(const std::string& path, int rank, int world_size) {

@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/src/environment.hpp"
 #include "runtime/src/operation.hpp"
 
 namespace ddp::runtime {
@@ -53,6 +54,8 @@ class FlightRecorder {
   Ring* ring_ = nullptr;
 };
 
+// How many operations a group's keeps, by DDP_FLIGHT_RECORDER_SIZE. Throws rendezvous::Error if that is no number.
+std::size_t flight_recorder_size(const Environment& environment);
 // Who this process is, and where write_flight_recorder() writes; an empty path: nowhere.
 void place_flight_recorder(const std::string& path, int rank, int world_size);
 // All groups of this process, in one go into place. Also from a signal handler. False if it cannot, or has no place.

@@ -15,18 +15,20 @@ using rendezvous::ErrorCode;
 
 constexpr char kAllHere = '+', kMissing = '-', kGaveUp = '!';
 
-std::string key(std::uint64_t sequence, const char* what) { return std::to_string(sequence) + "/" + what; }
-std::string arrival(std::uint64_t sequence, int rank) { return key(sequence, "arrived/") + std::to_string(rank); }
+std::string key(const std::string& prefix, std::uint64_t sequence, const char* what) {
+  return prefix + std::to_string(sequence) + "/" + what;
+}
 
 // What all ranks go by: the first to say it wins.
-std::string settle(rendezvous::Store& store, std::uint64_t sequence, const std::string& verdict) {
-  return store.compare_set(key(sequence, "verdict"), "", verdict);
+std::string settle(rendezvous::Store& store, const std::string& prefix, std::uint64_t sequence,
+                   const std::string& verdict) {
+  return store.compare_set(key(prefix, sequence, "verdict"), "", verdict);
 }
 
 }  // namespace
 
-MonitoredBarrier::MonitoredBarrier(std::unique_ptr<rendezvous::Store> store, GroupPlace place)
-    : store_(std::move(store)), place_(place) {}
+MonitoredBarrier::MonitoredBarrier(std::unique_ptr<rendezvous::Store> store, std::string prefix, GroupPlace place)
+    : store_(std::move(store)), prefix_(std::move(prefix)), place_(place) {}
 
 MonitoredBarrier::~MonitoredBarrier() = default;
 
@@ -34,14 +36,14 @@ std::optional<Error> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds
                                             bool all_missing) {
   store_->set(arrival(sequence, place_.rank), "");
   std::string verdict;
-  if (store_->add(key(sequence, "count"), 1) == place_.size) {
-    verdict = settle(*store_, sequence, {kAllHere});
+  if (store_->add(key(prefix_, sequence, "count"), 1) == place_.size) {
+    verdict = settle(*store_, prefix_, sequence, {kAllHere});
   } else {
     try {
-      verdict = store_->get(key(sequence, "verdict"), left);
+      verdict = store_->get(key(prefix_, sequence, "verdict"), left);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::Timeout) throw;
-      verdict = settle(*store_, sequence, kMissing + who_is_missing(sequence, timeout, all_missing));
+      verdict = settle(*store_, prefix_, sequence, kMissing + who_is_missing(sequence, timeout, all_missing));
     }
   }
   if (verdict.starts_with(kMissing)) return Error(ErrorCode::Timeout, verdict.substr(1));
@@ -50,8 +52,13 @@ std::optional<Error> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds
   return std::nullopt;
 }
 
-void MonitoredBarrier::give_up(rendezvous::Store& store, std::uint64_t sequence, const std::string& why) {
-  settle(store, sequence, kGaveUp + why);
+void MonitoredBarrier::give_up(rendezvous::Store& store, const std::string& prefix, std::uint64_t sequence,
+                               const std::string& why) {
+  settle(store, prefix, sequence, kGaveUp + why);
+}
+
+std::string MonitoredBarrier::arrival(std::uint64_t sequence, int rank) const {
+  return key(prefix_, sequence, "arrived/") + std::to_string(rank);
 }
 
 std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
@@ -68,8 +75,8 @@ std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Millisecond
 void MonitoredBarrier::forget(std::uint64_t sequence) {
   store_->delete_key(arrival(sequence, place_.rank));
   if (place_.rank == 0 && passed_ > 0) {
-    store_->delete_key(key(passed_, "count"));
-    store_->delete_key(key(passed_, "verdict"));
+    store_->delete_key(key(prefix_, passed_, "count"));
+    store_->delete_key(key(prefix_, passed_, "verdict"));
   }
   passed_ = sequence;
 }

@@ -368,13 +368,13 @@ std::string human_bytes(std::size_t bytes) {
   return text;
 }
 
-std::string name(const Operation& operation, std::uint64_t sequence) {
+std::string numbered_name(const Operation& operation, std::uint64_t sequence) {
   return std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
 }
 
 std::string describe(const Operation& operation, std::uint64_t sequence) {
   if (operation.is_message()) return describe_message(operation);
-  std::string text = name(operation, sequence);
+  std::string text = numbered_name(operation, sequence);
   // What comes of an object is not known before.
   const bool has_size = !is_barrier(operation.kind) && (!is_on_objects(operation.kind) || operation.count > 0);
   if (has_size) text += " (" + human_bytes(operation.bytes()) + ")";

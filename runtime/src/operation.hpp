@@ -92,12 +92,12 @@ const char* reduce_op_name(std::int32_t reduce_op);
 bool has_root(OperationKind kind);
 bool is_on_objects(OperationKind kind);
 
-std::string rank_list(const std::vector<std::size_t>& ranks);              // "ranks 0, 2": eight at most by number
-std::string human_seconds(std::chrono::milliseconds duration);             // "30 s", "300 ms"
-std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
-std::string name(const Operation& operation, std::uint64_t sequence);      // "all_reduce #412"
-std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
-std::string describe_message(const Operation& operation);                  // "send to rank 2 (4.0 kB, tag 7)"
+std::string rank_list(const std::vector<std::size_t>& ranks);                   // "ranks 0, 2": eight at most by number
+std::string human_seconds(std::chrono::milliseconds duration);                  // "30 s", "300 ms"
+std::string human_bytes(std::size_t bytes);                                     // "33.0 MB"
+std::string numbered_name(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412"
+std::string describe(const Operation& operation, std::uint64_t sequence);       // "all_reduce #412 (33.0 MB)"
+std::string describe_message(const Operation& operation);                       // "send to rank 2 (4.0 kB, tag 7)"
 
 // What must be equal on all ranks, in a form they can exchange.
 using Fingerprint = std::array<std::int64_t, 2>;

@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
 // After a timeout either the cause has long been known or nobody died.
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
+constexpr char kBarriers[] = "monitored_barrier/";  // keys in the store
+
 constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
 bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
 
@@ -189,7 +191,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::wait_for_all(const Issued& is
   in_barrier_ = issued.sequence;
   std::optional<Failure> failure;
   try {
-    if (!barrier_) barrier_.emplace(config_.open_store(), place());
+    if (!barrier_) barrier_.emplace(config_.open_store(), config_.key_prefix + kBarriers, place());
     const Milliseconds left(backend_timeout_ms(issued.deadline));
     if (const auto why = barrier_->wait(issued.sequence, left, issued.timeout, issued.operation.all_missing)) {
       failure = Failure{why->code(), why->what(), true};
@@ -206,7 +208,7 @@ void ProcessGroup::give_up_barrier(const std::string& why) {
   const std::uint64_t sequence = in_barrier_;
   if (sequence == 0) return;
   try {
-    MonitoredBarrier::give_up(*config_.open_store(), sequence,
+    MonitoredBarrier::give_up(*config_.open_store(), config_.key_prefix + kBarriers, sequence,
                               "rank " + std::to_string(config_.rank) + " gave up: " + why);
   } catch (const std::exception&) {
     // Without a store it ends by itself.
@@ -405,7 +407,8 @@ void ProcessGroup::ask_for_cause(const Blamed& blamed, Failure& failure) {
     const Operation& o = blamed.operation;
     const bool is_from_any = o.is_message() && o.root == kAnyRank;
     std::string others;
-    if (!o.is_message()) others = config_.call_log->who_did_not_call(blamed.sequence, name(o, blamed.sequence));
+    if (!o.is_message())
+      others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
     if (o.is_message() && !is_from_any) others = config_.call_log->last_call_of(o.root);
     if (!others.empty()) failure.why += "; " + others;
   } else if (is_timeout) {

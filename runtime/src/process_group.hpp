@@ -52,8 +52,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::size_t flight_recorder_size = 0;        // operations it keeps
     // DDP_DEBUG=detail: calls are compared before each collective, and told to ranks that wait in vain.
     std::optional<CallLog::Group> call_log;
-    // Opens a connection to the job's store, for this group's monitored barriers. Throws rendezvous::Error.
+    // Opens a connection to the job's store, where this group's keys begin with key_prefix. Throws rendezvous::Error.
     std::function<std::unique_ptr<rendezvous::Store>()> open_store;
+    std::string key_prefix;
     // Who failed, as the launcher knows it; waits at most so long; empty if it does not know. Must not throw.
     std::function<std::string(Milliseconds)> ask_for_cause;
     // Leaves this rank's reason for the others, who only see a broken connection. Must not throw.

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -83,7 +84,24 @@ Session::Session(const SessionOptions& options, const Environment& environment)
     config.ask_for_cause = [this](milliseconds timeout) { return store_->ask_for_cause(timeout); };
     config.tell_cause = [this](const std::string& why) { store_->tell_cause(why); };
   }
+  observe(config, environment);
   world_ = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
+}
+
+// What helps to find out afterwards what happened.
+void Session::observe(ProcessGroup::Config& config, const Environment& environment) {
+  const std::string error_file = environment(contract::kErrorFile).value_or("");
+  place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
+                        info_.world_size);
+  config.flight_recorder_size = flight_recorder_size(environment);
+  if (info_.world_size == 1) return;
+  config.open_store = [this] { return store_->connect_again(); };
+  config.key_prefix = store_->key("");
+  if (read_debug_level(environment) != DebugLevel::Detail) return;
+  call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
+  std::vector<int> members(static_cast<std::size_t>(info_.world_size));
+  std::iota(members.begin(), members.end(), 0);
+  config.call_log.emplace(*call_log_, kWorld, std::move(members));
 }
 
 Session::~Session() {

@@ -10,6 +10,7 @@
 
 #include "collectives/backend.h"
 #include "collectives/backend_names.hpp"
+#include "runtime/src/call_log.hpp"
 #include "runtime/src/deadline_watch.hpp"
 #include "runtime/src/job_store.hpp"
 #include "runtime/src/process_group.hpp"
@@ -37,6 +38,7 @@ class Session {
   rendezvous::Store& store() { return store_->for_user(); }
 
  private:
+  void observe(ProcessGroup::Config& config, const Environment& environment);
   ddp_backend_group* connect(const std::string& name, const ddp_backend_table& backend);
 
   WorkerInfo info_;
@@ -44,6 +46,7 @@ class Session {
   std::unique_ptr<JobStore> store_;
   std::string address_;  // at which the others reach this rank; empty in a world of one
   DeadlineWatch deadlines_;
+  std::unique_ptr<CallLog> call_log_;  // with DDP_DEBUG=detail
   std::unique_ptr<ProcessGroup> world_;
 };
 

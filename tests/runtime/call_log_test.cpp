@@ -35,7 +35,7 @@ struct Logs {
   HashStore store{seconds(5)};
   std::vector<std::unique_ptr<CallLog>> logs;
   CallLog& of(int rank) {
-    return *logs.emplace_back(std::make_unique<CallLog>(std::make_unique<PrefixStore>("calls", store), rank));
+    return *logs.emplace_back(std::make_unique<CallLog>(std::make_unique<PrefixStore>("s", store), "calls/", rank));
   }
 };
 
@@ -129,7 +129,7 @@ TEST_CASE("call log: groups of the past are forgotten but for the latest", "[run
     group.began(1, "barrier #1");
     group.left();
   }
-  const std::vector<LastCall> calls = decode(logs.store.get("calls/0"));
+  const std::vector<LastCall> calls = decode(logs.store.get("s/calls/0"));
   CHECK(calls.size() == 17);
   CHECK(std::any_of(calls.begin(), calls.end(), [](const LastCall& c) { return c.group == "stays"; }));
   CHECK(std::any_of(calls.begin(), calls.end(), [](const LastCall& c) { return c.group == "g99"; }));

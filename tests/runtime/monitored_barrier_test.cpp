@@ -40,7 +40,7 @@ std::future<Verdict> wait(MonitoredBarrier& barrier, std::uint64_t sequence, mil
 
 TEST_CASE("monitored barrier: all pass once all are there, again and again", "[runtime][unit]") {
   HashStore store(seconds(60));
-  MonitoredBarrier a(one_more(store), {0, 3}), b(one_more(store), {1, 3}), c(one_more(store), {2, 3});
+  MonitoredBarrier a(one_more(store), "b/", {0, 3}), b(one_more(store), "b/", {1, 3}), c(one_more(store), "b/", {2, 3});
   std::int64_t keys = 0;
   for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) {
     auto first = wait(a, sequence, kPatient), second = wait(b, sequence, kPatient);
@@ -56,7 +56,8 @@ TEST_CASE("monitored barrier: all pass once all are there, again and again", "[r
 TEST_CASE("monitored barrier: every rank that waits learns who is missing, at the first one's deadline",
           "[runtime][unit]") {
   HashStore store(seconds(60));
-  MonitoredBarrier a(one_more(store), {0, 4}), b(one_more(store), {2, 4}), late(one_more(store), {1, 4});
+  MonitoredBarrier a(one_more(store), "b/", {0, 4}), b(one_more(store), "b/", {2, 4}),
+      late(one_more(store), "b/", {1, 4});
   auto patient = wait(a, 1, kPatient);
   const Verdict settled = verdict(b, 1, kShort, true);
   CHECK(settled == "timeout: ranks 1, 3 did not call it within 50 ms");
@@ -66,14 +67,14 @@ TEST_CASE("monitored barrier: every rank that waits learns who is missing, at th
 
 TEST_CASE("monitored barrier: one that need not name all names the first", "[runtime][unit]") {
   HashStore store(seconds(60));
-  MonitoredBarrier a(one_more(store), {1, 4});
+  MonitoredBarrier a(one_more(store), "b/", {1, 4});
   CHECK_THAT(*verdict(a, 1, kShort, false), Contains("rank 0 did not call it within 50 ms (there may be more"));
 }
 
 TEST_CASE("monitored barrier: who waits is told when somebody gives up", "[runtime][unit]") {
   HashStore store(seconds(60));
-  MonitoredBarrier a(one_more(store), {0, 2});
+  MonitoredBarrier a(one_more(store), "b/", {0, 2});
   auto waiting = wait(a, 7, kPatient);
-  MonitoredBarrier::give_up(*one_more(store), 7, "rank 1 was killed");
+  MonitoredBarrier::give_up(*one_more(store), "b/", 7, "rank 1 was killed");
   CHECK(waiting.get() == "lost: rank 1 was killed");
 }

@@ -82,6 +82,12 @@ class ProcessGroup {
   }
   /// Returns once every rank has called it.
   void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
+  /// A barrier that knows who is missing: if some rank has not come in time, every rank gets DDP_TIMEOUT and its
+  /// number; those of all that are missing with wait_all_ranks. See ddp_monitored_barrier(). Source:
+  /// torch.distributed.monitored_barrier.
+  void monitored_barrier(Milliseconds timeout = kDefaultTimeout, bool wait_all_ranks = false) const {
+    detail::check(ddp_monitored_barrier(group_, wait_all_ranks ? 1 : 0, timeout.count()));
+  }
 
   /// @name Asynchronous collectives
   /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended. PyTorch's
