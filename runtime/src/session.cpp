@@ -94,10 +94,11 @@ void Session::observe(ProcessGroup::Config& config, const Environment& environme
   place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
                         info_.world_size);
   config.flight_recorder_size = flight_recorder_size(environment);
+  const DebugLevel debug = read_debug_level(environment);
   if (info_.world_size == 1) return;
   config.open_store = [this] { return store_->connect_again(); };
   config.key_prefix = store_->key("");
-  if (read_debug_level(environment) != DebugLevel::Detail) return;
+  if (debug != DebugLevel::Detail) return;
   call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
   std::vector<int> members(static_cast<std::size_t>(info_.world_size));
   std::iota(members.begin(), members.end(), 0);

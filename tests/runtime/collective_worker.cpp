@@ -410,6 +410,7 @@ int main(int argc, char** argv) {
       {"store", share_a_store},
       {"who", say_who},
   };
+  scenarios.merge(ddp::test::diagnosis_scenarios());
   scenarios.merge(ddp::test::message_scenarios());
   const auto chosen = scenarios.find(scenario);
   if (chosen == scenarios.end()) {
