@@ -55,6 +55,9 @@ class TcpStore : public Store {
   // This side's numeric address on the connection to the store: one that the store's host can reach.
   std::string local_address() const;
 
+  // From any thread: the call that waits now, and every later one, fails at once with Error{System}. Idempotent.
+  void interrupt();
+
  private:
   class Connection;
   void require_queues(std::string_view key);
