@@ -89,6 +89,11 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
                 config_.name + ": a timeout of " + std::to_string(timeout.count()) + " ms makes no sense");
   }
   changed_.wait(lock, [&] { return state_ != State::Failing; });
+  if (!unheard_.empty()) {
+    failure_->why = config_.name + ": " + describe(operation, next_) + ": " + std::exchange(unheard_, "");
+    blamed_ = operation.is_message() ? kMessage : next_++;
+    throw Error(failure_->code, failure_->why);
+  }
   if (state_ == State::Dead) {
     throw Error(ErrorCode::Aborted, config_.name + ": " + describe(operation, next_) +
                                         ": the group was aborted by an earlier error: " + failure_->why);
@@ -318,6 +323,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
   std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
   if (!queue_.empty()) oldest = queue_.front().sequence;
+  if (oldest == 0) unheard_ = cause;
   fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
 }
 
@@ -326,27 +332,29 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   state_ = State::Failing;
   blamed_ = sequence;
   changed_.notify_all();
+  const std::string here = config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "");
   lock.unlock();
-  // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
-  if (config_.connection != nullptr && failure.code != ErrorCode::Mismatch) {
-    config_.backend->group_abort(config_.connection);
-  }
-  std::string cause;
-  if (config_.ask_for_cause && !failure.is_cause) {
-    if (failure.code == ErrorCode::PeerLost) cause = config_.ask_for_cause(kCauseAfterLostPeer);
-    if (failure.code == ErrorCode::Timeout) cause = config_.ask_for_cause(kCauseAfterTimeout);
-  }
+  const std::string cause = end_connections(failure, here);
   lock.lock();
-  if (!cause.empty()) failure.why = cause;
-  failure.why = config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "") + failure.why;
+  failure.why = here + (cause.empty() ? failure.why : cause);
   failure_ = failure;
   state_ = State::Dead;
   changed_.notify_all();
-  // A lost peer or a mismatch is no news to the others.
-  if (!config_.tell_cause || failure.code == ErrorCode::PeerLost || failure.code == ErrorCode::Mismatch) return;
-  lock.unlock();
-  config_.tell_cause(failure.why);
-  lock.lock();
+}
+
+// Returns the cause, if somebody knows it better than this rank does.
+std::string ProcessGroup::end_connections(const Failure& failure, const std::string& here) {
+  // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
+  if (config_.connection == nullptr || failure.code == ErrorCode::Mismatch) return "";
+  const bool is_loss = failure.code == ErrorCode::PeerLost;
+  // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
+  // that gave up for it.
+  std::string told;
+  if (!failure.is_cause) told = config_.tell_cause(is_loss ? failure.why : here + failure.why);
+  config_.backend->group_abort(config_.connection);
+  if (failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
+  const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
+  return known.empty() ? told : known;
 }
 
 int ProcessGroup::wait(std::uint64_t sequence) {

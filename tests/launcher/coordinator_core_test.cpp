@@ -139,6 +139,7 @@ TEST_CASE("coordinator: workers that died together are told together, in order",
   Fixture job;
   job.start();
   job.agent.failures = {failure_of(1, {.code = 1}, 5), failure_of(0, {.signal = SIGSEGV}, 6)};
+  job.agent.failures[0].local_rank = 1;
   job.report();
   REQUIRE(std::holds_alternative<PublishFailure>(job.actions.at(0)));
   CHECK(std::get<PublishFailure>(job.actions.at(0)).text == "rank 0 on node a was killed by SIGSEGV");
