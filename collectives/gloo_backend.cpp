@@ -3,8 +3,8 @@
 //
 // What this file covers up (measured on the 2022-05-18 snapshot):
 //  * Gloo reports failure by exceptions of unrelated families; none of them leaves this file.
-//  * Gloo has no abort. closeConnections() does not wake a blocked collective, but a receive that times out closes
-//    every connection of its context, and that does: see group_abort.
+//  * Gloo has no abort. A receive that times out closes every connection of its context, which closeConnections() would
+//    not do cleanly (close_connections); who waits is woken by gloo_context.hpp.
 //  * Timeouts are per internal wait, not end to end: libddp aborts the group when a deadline passes.
 //  * An allreduce of 0 elements or with the wrong size trips an assertion: libddp does not let those through.
 //  * There is no reduce_scatter: see there.
@@ -17,7 +17,6 @@
 #include <gloo/common/error.h>
 #include <gloo/gather.h>
 #include <gloo/reduce.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
@@ -28,10 +27,8 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <numeric>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -40,20 +37,19 @@
 
 #include "collectives/asynchronous_signals.hpp"
 #include "collectives/backend.h"
+#include "collectives/gloo_context.hpp"
 #include "collectives/reduce_kernels.hpp"
 
 struct ddp_backend_group {
-  std::shared_ptr<gloo::rendezvous::Context> context;
+  std::shared_ptr<ddp::collectives::GlooContext> context;
   int rank = 0;
   int size = 1;
+  std::vector<std::int32_t> job_ranks;
   std::atomic<bool> aborted{false};
   std::vector<std::uint8_t> scratch;  // the running collective's; grows to what the largest needs and stays
-  std::mutex mutex;
-  std::set<gloo::transport::UnboundBuffer*> from_anyone;  // receives that no broken connection wakes
 };
 
 struct ddp_backend_message {
-  ddp_backend_group* group = nullptr;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
   bool sends = false;
   char nothing = 0;  // what goes over the wire instead of 0 bytes
@@ -67,6 +63,7 @@ using Clock = std::chrono::steady_clock;
 // Messages go by slots: 8 bits for the kind of operation, 32 for the tag, 8 within the operation. Gloo's own kinds are
 // small numbers. Nobody ever sends to the first of these.
 constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
+constexpr std::uint64_t kProbeSlot = kPoisonSlot + 1;
 constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0x41} << 56;
 constexpr std::uint64_t kMessageSlot = std::uint64_t{0x42} << 56;
 
@@ -133,6 +130,35 @@ ddp_backend_status classify(const std::string& text) {
   return DDP_BACKEND_PEER_LOST;
 }
 
+// A connection that has broken refuses a receive at once; on others it waits for what never comes.
+bool has_broken(const ddp_backend_group& group, int peer) {
+  char byte = 0;
+  try {
+    group.context->createUnboundBuffer(&byte, 1)->recv(peer, kProbeSlot);
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+// "its connections to ranks 1, 3 broke: ", since Gloo tells addresses only. The connection to who died is among them;
+// those to who gave up for it may be too.
+std::string what_broke(const ddp_backend_group& group) noexcept {
+  try {
+    std::string ranks;
+    bool several = false;
+    for (int peer = 0; peer < group.size; ++peer) {
+      if (peer == group.rank || !has_broken(group, peer)) continue;
+      several = !ranks.empty();
+      ranks += (several ? ", " : "") + std::to_string(group.job_ranks[static_cast<std::size_t>(peer)]);
+    }
+    if (ranks.empty()) return "";
+    return (several ? "its connections to ranks " : "its connection to rank ") + ranks + " broke: ";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 // Runs body; whatever it throws becomes a status and a text.
 template <typename Body>
 ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* error, Body&& body) noexcept {
@@ -140,8 +166,11 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
     body();
     return DDP_BACKEND_OK;
   } catch (const gloo::IoException& e) {
-    set_text(error, without_source_position(e.what()));
-    return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : classify(e.what());
+    const bool is_ours = group != nullptr && group->aborted;
+    const ddp_backend_status status = is_ours ? DDP_BACKEND_ABORTED : classify(e.what());
+    const bool is_loss = group != nullptr && status == DDP_BACKEND_PEER_LOST;
+    set_text(error, (is_loss ? what_broke(*group) : "") + without_source_position(e.what()));
+    return status;
   } catch (const StoreFailure& e) {
     set_text(error, e.what());
     return classify(e.what()) == DDP_BACKEND_TIMEOUT ? DDP_BACKEND_TIMEOUT : DDP_BACKEND_ERROR;
@@ -165,13 +194,14 @@ ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_back
     auto group = std::make_unique<ddp_backend_group>();
     group->rank = config->rank;
     group->size = config->size;
+    group->job_ranks.assign(config->job_ranks, config->job_ranks + config->size);
     if (config->size > 1) {
       std::shared_ptr<gloo::transport::Device> device = create_device(config->local_address);
-      group->context = std::make_shared<gloo::rendezvous::Context>(config->rank, config->size);
+      group->context = std::make_shared<ddp::collectives::GlooContext>(config->rank, config->size);
       const milliseconds timeout(config->init_timeout_ms);
       group->context->setTimeout(timeout);
       CallbackStore store(config->store, Clock::now() + timeout);
-      group->context->connectFullMesh(store, device);
+      group->context->connect(store, device);
     }
     *out = group.release();
   });
@@ -181,26 +211,27 @@ void group_destroy(ddp_backend_group* group) {
   guarded(group, nullptr, [&] { delete group; });
 }
 
-// A receive that nobody answers, given up after 1 ms: the timeout closes every connection of the context, and whoever
-// is blocked in a collective of it fails within milliseconds. A peer whose connection is closed already throws at
-// once instead and closes nothing, so the next one is tried.
-void group_abort(ddp_backend_group* group) {
-  if (group->aborted.exchange(true) || group->size == 1) return;
-  {
-    const std::lock_guard lock(group->mutex);
-    for (gloo::transport::UnboundBuffer* buffer : group->from_anyone) buffer->abortWaitRecv();
-  }
-  for (int step = 1; step < group->size; ++step) {
-    const int peer = (group->rank + step) % group->size;
+// A receive that nobody answers, given up after 1 ms: the timeout closes every connection of the context, which the
+// other ranks see. A peer whose connection is closed already throws at once instead and closes nothing, so the next one
+// is tried.
+void close_connections(ddp_backend_group& group) {
+  for (int step = 1; step < group.size; ++step) {
+    const int peer = (group.rank + step) % group.size;
     ddp_backend_error error = {};
     guarded(nullptr, &error, [&] {
       char byte = 0;
-      const auto buffer = group->context->createUnboundBuffer(&byte, 1);
+      const auto buffer = group.context->createUnboundBuffer(&byte, 1);
       buffer->recv(peer, kPoisonSlot);
       buffer->waitRecv(milliseconds(1));
     });
     if (std::strstr(error.text, "Timed out") != nullptr) return;
   }
+}
+
+void group_abort(ddp_backend_group* group) {
+  if (group->aborted.exchange(true) || group->size == 1) return;
+  close_connections(*group);
+  group->context->end_all_waits();
 }
 
 using ddp::collectives::element_size;
@@ -447,9 +478,6 @@ ddp_backend_status receive(ddp_backend_group* group, void* data, std::size_t byt
         if (rank != group->rank) sources.push_back(rank);
       }
       message->buffer->recv(sources, slot);
-      message->group = group;
-      const std::lock_guard lock(group->mutex);
-      group->from_anyone.insert(message->buffer.get());
     } else {
       message->buffer->recv(peer, slot);
     }
@@ -461,21 +489,17 @@ ddp_backend_status message_wait(ddp_backend_group* group, ddp_backend_message* m
                                 std::int32_t* peer, ddp_backend_error* error) {
   return guarded(group, error, [&] {
     int rank = -1;
-    const bool ended = message->sends ? message->buffer->waitSend(&rank, milliseconds(timeout_ms))
-                                      : message->buffer->waitRecv(&rank, milliseconds(timeout_ms));
-    if (!ended) throw std::runtime_error("the group was aborted");
+    if (message->sends) {
+      message->buffer->waitSend(&rank, milliseconds(timeout_ms));
+    } else {
+      message->buffer->waitRecv(&rank, milliseconds(timeout_ms));
+    }
     *peer = rank;
   });
 }
 
 void message_free(ddp_backend_message* message) {
-  guarded(nullptr, nullptr, [&] {
-    if (message->group != nullptr) {
-      const std::lock_guard lock(message->group->mutex);
-      message->group->from_anyone.erase(message->buffer.get());
-    }
-    delete message;
-  });
+  guarded(nullptr, nullptr, [&] { delete message; });
 }
 
 constexpr ddp_backend_table kTable = {

@@ -139,6 +139,9 @@ void Coordinator::open_store(const OpenStore& action) {
 }
 
 void Coordinator::carry_out(const PublishFailure& action) {
+  std::string ranks;
+  for (const int rank : action.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+  store().set(std::string("/") + contract::kFailedRanksKey, ranks);
   store().set(std::string("/") + contract::kFailureKey, action.text);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -271,7 +272,7 @@ void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, co
   const bool is_needed = node.seat >= 0 && !node.done && !node.leaving;
   if (is_needed) losses_.push_back({noticed, text});
   if (is_needed && round_is_on) {
-    stop_round(SIGTERM, {Trigger::Loss, text});
+    stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = text, .dead = ranks_of(node)});
   } else {
     actions_->push_back(CoordinatorSays{text});
   }
@@ -391,11 +392,11 @@ void CoordinatorCore::on_round_report(const Node& node) {
   const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
                                          [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
   if (!by_themselves && !state.stopped_because.empty()) {
-    stop_round(SIGTERM, {Trigger::Loss, losses_.back().text});
+    stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = losses_.back().text, .dead = ranks_of(node)});
   } else if (!state.failures.empty()) {
     std::vector<WorkerFailure> known;
     for (const KnownFailure& f : failures_) known.push_back(f.failure);
-    stop_round(SIGTERM, {Trigger::Failure, in_words(*cause_of(known))});
+    stop_round(SIGTERM, {.trigger = Trigger::Failure, .reason = in_words(*cause_of(known)), .dead = failed_ranks()});
   }
 }
 
@@ -418,6 +419,22 @@ void CoordinatorCore::note_own_stop(const Node& node) {
   const std::string text = "node " + named(node) + " stopped its workers: " + node.state.stopped_because;
   const bool is_known = std::any_of(losses_.begin(), losses_.end(), [&](const Loss& l) { return l.text == text; });
   if (!is_known) losses_.push_back({node.unheard_since, text});
+}
+
+std::vector<int> CoordinatorCore::ranks_of(const Node& node) const {
+  std::vector<int> ranks(static_cast<std::size_t>(node.state.slots));
+  std::iota(ranks.begin(), ranks.end(), node.base_rank);
+  return ranks;
+}
+
+// Those that ddprun stopped were not dead before it did.
+std::vector<int> CoordinatorCore::failed_ranks() const {
+  std::vector<int> ranks;
+  for (const KnownFailure& known : failures_) {
+    if (!known.failure.stopped_by_ddprun) ranks.push_back(known.failure.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 // Looks at where everybody is and takes the next step, if there is one.
@@ -582,6 +599,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   for (const Incarnation& seat : job_.seats) {
     Node& node = nodes_.at(seat);
     int& role_rank = ranks_of_role[node.state.role];
+    node.base_rank = run.assignment.base_rank;
     run.assignment.base_role_rank = role_rank;
     run.assignment.role_world_size = workers_of_role[node.state.role];
     send(node, run);
@@ -605,7 +623,7 @@ void CoordinatorCore::on(const StoreFailed& event) {
 void CoordinatorCore::stop_round(int signal, Stop stop) {
   stop_ = std::move(stop);
   if (stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss) {
-    actions_->push_back(PublishFailure{stop_.reason});
+    actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
   }
   const bool nothing_runs = job_.phase == Phase::Gathering;
   if (nothing_runs) stop_gathering();

@@ -94,6 +94,7 @@ struct OpenStore {  // a fresh, empty store for this round; whatever held on to 
 };
 struct PublishFailure {  // tell the workers that are still running who died
   std::string text;
+  std::vector<int> ranks;  // in order; of a lost node: all of its
 };
 struct CoordinatorSays {  // to the user, on the coordinator's node
   std::string text;
@@ -129,6 +130,7 @@ class CoordinatorCore {
     int arrival = 0;          // 1 for the first to come
     Directive directive;      // the current one; sent again when a link comes back
     int seat = -1;            // node rank in the newest round; -1: not in it
+    int base_rank = 0;        // of its workers there
     bool leaving = false;     // on a signal; the others go on
     Incarnation holder;       // of its --node-rank, if that is not free yet
     // Counted in ready_, spares_, idle_ and succeeded_; see count().
@@ -140,8 +142,9 @@ class CoordinatorCore {
   struct Stop {
     Trigger trigger = Trigger::Final;
     std::string reason;
-    int exit_code = 1;     // Final
-    bool at_once = false;  // no grace
+    int exit_code = 1;           // Final
+    bool at_once = false;        // no grace
+    std::vector<int> dead = {};  // Failure, Loss: ranks
   };
   struct KnownFailure {
     Incarnation node;
@@ -190,6 +193,8 @@ class CoordinatorCore {
   void on_round_report(const Node& node);
   void note_failures(const Node& node);
   void note_own_stop(const Node& node);
+  std::vector<int> ranks_of(const Node& node) const;
+  std::vector<int> failed_ranks() const;
   void advance();
   bool has_newcomer() const;
 

@@ -57,6 +57,10 @@ class Store {
   virtual std::optional<std::string> try_queue_pop(std::string_view key) = 0;
   virtual std::int64_t queue_len(std::string_view key) = 0;
 
+  // From any thread: the call that waits now, and every later one, fails at once with Error{System}. For a TcpStore,
+  // whose server may be gone for good; the others go on to their deadlines.
+  virtual void interrupt() {}
+
   // Returns once world_size calls with this key were made, by anyone. For one use: a key whose barrier has opened stays
   // open, and one that ran out of time has counted all the same.
   virtual void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout);

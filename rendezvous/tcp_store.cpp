@@ -202,6 +202,7 @@ class TcpStore::Connection {
   bool wait(const Request& request, Milliseconds timeout);  // false: not released, and cancelled
   std::string local_address() const;
   std::string name() const;
+  void interrupt();
 
  private:
   struct Address {
@@ -247,10 +248,12 @@ class TcpStore::Connection {
   Error lost(const Request& request) const;
   [[noreturn]] void fail(int error, const Request& request, Milliseconds timeout);
   void close();
+  bool was_interrupted();
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of what interrupt() and those that wait for their turn share with the call that has it
   std::condition_variable idle_;
   bool busy_ = false;
+  bool interrupted_ = false;
   const std::string host_;
   const std::uint16_t port_;
   std::string cause_;  // of the latest failure to resolve or connect; later: of this connection's death
@@ -454,15 +457,30 @@ void TcpStore::Connection::fail(int error, const Request& request, Milliseconds 
                 name() + ": no answer in " + in_words(timeout) + " to " + what_for(request) + kWhoToBlame);
   }
   close();
-  cause_ = reason_of(error) + why_closed(request.op);
+  cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
   throw lost(request);
 }
 
 std::string TcpStore::Connection::name() const { return "store " + endpoint(host_, port_); }
 
+// Whoever polls the socket sees its end; closing it is left to them, lest somebody else's get its number.
+void TcpStore::Connection::interrupt() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+}
+
+bool TcpStore::Connection::was_interrupted() {
+  const std::lock_guard lock(mutex_);
+  return interrupted_;
+}
+
 void TcpStore::Connection::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
   out_.clear();
   in_.clear();
   owed_.clear();
@@ -605,5 +623,7 @@ void TcpStore::barrier(std::string_view key, std::int64_t world_size, Millisecon
 }
 
 std::string TcpStore::local_address() const { return connection_->local_address(); }
+
+void TcpStore::interrupt() { connection_->interrupt(); }
 
 }  // namespace ddp::rendezvous

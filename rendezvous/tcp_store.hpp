@@ -51,6 +51,7 @@ class TcpStore : public Store {
   std::int64_t queue_len(std::string_view key) override;
   // The protocol's own operation, as torch's TCPStore; that of a PrefixStore over this one goes without.
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) override;
+  void interrupt() override;
 
   // This side's numeric address on the connection to the store: one that the store's host can reach.
   std::string local_address() const;

@@ -62,6 +62,9 @@ inline std::string flight_recorder_file(const std::string& error_file, int rank)
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".
 // libddp quotes it when a collective fails, so that the error names the culprit and not the messenger.
 inline constexpr char kFailureKey[] = "ddprun/failure";
+// Written just before it: the ranks that died, in order, separated by commas; of a lost node all of its. libddp fails
+// the groups that have one of them.
+inline constexpr char kFailedRanksKey[] = "ddprun/failed_ranks";
 // Everything libddp writes lies under this: "ddp/<restart count>/<group name>/...".
 inline constexpr char kLibraryPrefix[] = "ddp/";
 

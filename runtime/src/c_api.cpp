@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions, but for those on stores (store_api.cpp).
+// libddp's exported functions, but for those that make groups (group_api.cpp) and those on stores (store_api.cpp).
 #include <chrono>
 #include <memory>
 #include <string>
@@ -10,6 +10,7 @@
 #include "runtime/src/error_file.hpp"
 #include "runtime/src/failure_handlers.hpp"
 #include "runtime/src/flight_recorder.hpp"
+#include "runtime/src/live_sessions.hpp"
 #include "runtime/src/model.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/process_group.hpp"
@@ -86,12 +87,16 @@ ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session**
     *out = nullptr;
     ddp::runtime::install_failure_handlers();
     auto session = std::make_unique<Session>(session_options(options), ddp::runtime::process_environment);
+    ddp::runtime::enlist(*session);
     *out = reinterpret_cast<ddp_session*>(session.release());
   });
 }
 
 void ddp_session_destroy(ddp_session* session) {
-  guard([&] { delete of(session); });
+  guard([&] {
+    if (session != nullptr) ddp::runtime::strike(*of(session));
+    delete of(session);
+  });
 }
 
 ddp_group* ddp_session_world(ddp_session* session) { return reinterpret_cast<ddp_group*>(&of(session)->world()); }
@@ -106,9 +111,9 @@ int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)-
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
 int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }
 
-int32_t ddp_group_rank(const ddp_group* group) { return of(group)->rank(); }
-int32_t ddp_group_size(const ddp_group* group) { return of(group)->size(); }
-const char* ddp_group_name(const ddp_group* group) { return of(group)->name().c_str(); }
+int32_t ddp_group_rank(const ddp_group* group) { return group != nullptr ? of(group)->rank() : -1; }
+int32_t ddp_group_size(const ddp_group* group) { return group != nullptr ? of(group)->size() : -1; }
+const char* ddp_group_name(const ddp_group* group) { return group != nullptr ? of(group)->name().c_str() : ""; }
 
 ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms) {
   return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, reduction); });

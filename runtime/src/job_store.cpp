@@ -35,6 +35,8 @@ constexpr char kUser[] = "user";
 // How long rank 0 keeps the store it hosts for ranks that have not left yet.
 constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
 constexpr milliseconds kLeaveAfterFailure{500};
+// Of a store that is asked when something has failed already.
+constexpr milliseconds kPromptAnswer{300};
 
 // The second session of a process must not meet the first one's keys. All ranks count alike.
 int count_sessions() {
@@ -194,9 +196,11 @@ std::vector<std::string> JobStore::hear_all(const std::string& name) {
     return connection_->multi_get(keys, time_left());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
-    throw Error(ErrorCode::Timeout, std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
-                                        std::to_string(info_.world_size) + " to the others: not done in " +
-                                        std::to_string(timeouts_.init.count()) + " ms, " + who_is_missing());
+    throw Error(ErrorCode::Timeout,
+                std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
+                    std::to_string(info_.world_size) + " to the others: not done in " +
+                    std::to_string(timeouts_.init.count()) + " ms, " +
+                    who_is_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));
   }
 }
 
@@ -215,39 +219,27 @@ void JobStore::open_for_user() {
   for_user_ = std::make_unique<rendezvous::PrefixStore>(key(kUser), *for_user_base_);
 }
 
-std::string JobStore::who_is_missing() {
+std::string who_is_missing(Store& store, const std::string& prefix, const Members& ranks, const char* hint) {
   try {
-    std::string missing;
-    for (int rank = 0; rank < info_.world_size; ++rank) {
-      if (connection_->check({key("joined/" + std::to_string(rank))})) continue;
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    Members missing;
+    for (const int rank : ranks) {
+      if (!store.check({prefix + "joined/" + std::to_string(rank)})) missing.push_back(rank);
     }
     if (missing.empty()) return "though all ranks have joined (can they reach this address?)";
-    return "rank " + missing + " never joined (was every worker started?)";
+    return in_words(missing) + " never joined (" + hint + ")";
   } catch (const std::exception& e) {
     return std::string("and the store is gone: ") + e.what();
   }
 }
 
-// The launcher's word first; without it, that of the first rank that gave up and closed its connections.
-std::string JobStore::ask_for_cause(milliseconds timeout) {
+std::string JobStore::tell_cause(const std::string& prefix, const std::string& why) {
+  const std::string mine = "rank " + std::to_string(info_.rank) + " gave up: " + why;
   try {
-    return connection_->get(contract::kFailureKey, timeout);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::Timeout) return "";  // the store is gone
-  }
-  try {
-    return connection_->check({key("cause")}) ? connection_->get(key("cause"), timeout) : "";
-  } catch (const std::exception&) {
-    return "";
-  }
-}
-
-void JobStore::tell_cause(const std::string& why) {
-  try {
-    connection_->compare_set(key("cause"), "", "rank " + std::to_string(info_.rank) + " gave up: " + why);
-  } catch (const std::exception&) {
-    // Then the others have only the broken connection to go by.
+    connection_->set_timeout(kPromptAnswer);
+    const std::string first = connection_->compare_set(prefix + "cause", "", mine);
+    return first == mine ? "" : first;
+  } catch (const Error&) {
+    return "";  // the others have only the broken connection to go by
   }
 }
 

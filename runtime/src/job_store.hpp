@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/src/group_members.hpp"
 #include "runtime/src/worker_info.hpp"
 
 namespace ddp::rendezvous {
@@ -31,7 +32,8 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // libddp's own connection; only where there is more than one rank. Its keys are to be made by key().
+  // libddp's own connection, for what waits for nobody; only where there is more than one rank. Its keys are to be made
+  // by key().
   rendezvous::Store& connection();
   // One more, for a thread that waits.
   std::unique_ptr<rendezvous::Store> connect_again() const;
@@ -49,10 +51,9 @@ class JobStore {
   rendezvous::Store& for_user();
 
   std::chrono::milliseconds time_left() const;  // until Timeouts::init has passed; at least 1 ms
-  std::string who_is_missing();                 // in words, for whoever has waited long enough
-  // Why the others are gone, as far as anybody said so; else empty. Never throws.
-  std::string ask_for_cause(std::chrono::milliseconds timeout);
-  void tell_cause(const std::string& why);  // never throws
+  // Leaves this rank's reason for giving up, for the other members of the group whose keys have this prefix. If one of
+  // them was first, its reason is returned, else nothing. Never throws; does not wait long for the store.
+  std::string tell_cause(const std::string& prefix, const std::string& why);
   // To be called before the destructor. A store that rank 0 hosts stays until all have left, but not for long.
   void leave(bool in_good_order);
 
@@ -78,5 +79,10 @@ class JobStore {
   std::unique_ptr<rendezvous::Store> for_user_base_;
   std::unique_ptr<rendezvous::Store> for_user_;
 };
+
+// Which of these ranks has not said below this prefix that it joined, in words, for whoever has waited long enough.
+// hint: what to look at then. Never throws.
+inline constexpr char kWasItStarted[] = "was every worker started?";
+std::string who_is_missing(rendezvous::Store& store, const std::string& prefix, const Members& ranks, const char* hint);
 
 }  // namespace ddp::runtime

@@ -88,6 +88,11 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
                 config_.name + ": a timeout of " + std::to_string(timeout.count()) + " ms makes no sense");
   }
   changed_.wait(lock, [&] { return state_ != State::Failing; });
+  if (!unheard_.empty()) {
+    failure_->why = config_.name + ": " + describe(operation, next_) + ": " + std::exchange(unheard_, "");
+    blamed_ = operation.is_message() ? kMessage : next_++;
+    throw Error(failure_->code, failure_->why);
+  }
   if (state_ == State::Dead) {
     throw Error(ErrorCode::Aborted, config_.name + ": " + describe(operation, next_) +
                                         ": the group was aborted by an earlier error: " + failure_->why);
@@ -362,6 +367,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
   std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
   if (!queue_.empty()) oldest = queue_.front().sequence;
+  if (oldest == 0) unheard_ = cause;
   fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
 }
 
@@ -369,51 +375,54 @@ void ProcessGroup::lose_peer(const std::string& cause) {
 void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   state_ = State::Failing;
   blamed_ = sequence;
-  Blamed blamed = {sequence, {}, ""};
+  Blamed blamed = {sequence, {}, config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "")};
   if (const Issued* issued = find(sequence)) {
-    blamed = {sequence, issued->operation, describe(issued->operation, sequence) + ": "};
+    blamed.operation = issued->operation;
     recorder_.failed(issued->record, Clock::now());
   }
   changed_.notify_all();
   lock.unlock();
-  // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
-  if (config_.connection != nullptr && failure.code != ErrorCode::Mismatch) {
-    config_.backend->group_abort(config_.connection);
+  // Those who are told first hear of it from here: so whatever is known of the others goes with it.
+  if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
+    failure.why += config_.call_log ? what_others_do(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
   }
-  if (!failure.is_cause) ask_for_cause(blamed, failure);
-  failure.why = config_.name + ": " + blamed.words + failure.why;
+  const std::string cause = end_connections(failure, blamed);
+  failure.why = blamed.words + (cause.empty() ? failure.why : cause);
   give_up_barrier(failure.why);
   write_flight_recorder(failure.why);
   lock.lock();
   failure_ = failure;
   state_ = State::Dead;
   changed_.notify_all();
-  // A lost peer or a mismatch is no news to the others.
-  if (!config_.tell_cause || failure.code == ErrorCode::PeerLost || failure.code == ErrorCode::Mismatch) return;
-  lock.unlock();
-  config_.tell_cause(failure.why);
-  lock.lock();
 }
 
-// Of a deadline that has passed and of a lost peer somebody may know more: the launcher, or the others' logs of calls.
-void ProcessGroup::ask_for_cause(const Blamed& blamed, Failure& failure) {
-  const bool is_timeout = failure.code == ErrorCode::Timeout;
-  if (!is_timeout && failure.code != ErrorCode::PeerLost) return;
-  std::string cause;
-  if (config_.ask_for_cause) cause = config_.ask_for_cause(is_timeout ? kCauseAfterTimeout : kCauseAfterLostPeer);
-  if (!cause.empty()) {
-    failure.why = cause;
-  } else if (config_.call_log && blamed.sequence != 0) {
-    const Operation& o = blamed.operation;
-    const bool is_from_any = o.is_message() && o.root == kAnyRank;
-    std::string others;
-    if (!o.is_message())
-      others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
-    if (o.is_message() && !is_from_any) others = config_.call_log->last_call_of(o.root);
-    if (!others.empty()) failure.why += "; " + others;
-  } else if (is_timeout) {
-    failure.why += " (DDP_DEBUG=detail names it)";
+// Returns the cause, if somebody knows it better than this rank does.
+std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
+  // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
+  if (config_.connection == nullptr || failure.code == ErrorCode::Mismatch) return "";
+  const bool is_loss = failure.code == ErrorCode::PeerLost;
+  // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
+  // that gave up for it.
+  std::string told;
+  if (!failure.is_cause) told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
+  config_.backend->group_abort(config_.connection);
+  if (failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
+  const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
+  if (!known.empty()) return known;
+  return is_loss ? told + what_others_do(blamed) : told;
+}
+
+// For the end of an error's text: what the log of calls knows of the ranks that were waited for.
+std::string ProcessGroup::what_others_do(const Blamed& blamed) {
+  const Operation& o = blamed.operation;
+  if (!config_.call_log || blamed.sequence == 0) return "";
+  std::string others;
+  if (!o.is_message()) {
+    others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
+  } else if (o.root != kAnyRank) {
+    others = config_.call_log->last_call_of(o.root);
   }
+  return others.empty() ? "" : "; " + others;
 }
 
 int ProcessGroup::wait(std::uint64_t sequence) {

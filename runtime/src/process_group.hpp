@@ -57,8 +57,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::string key_prefix;
     // Who failed, as the launcher knows it; waits at most so long; empty if it does not know. Must not throw.
     std::function<std::string(Milliseconds)> ask_for_cause;
-    // Leaves this rank's reason for the others, who only see a broken connection. Must not throw.
-    std::function<void(const std::string&)> tell_cause;
+    // Leaves this rank's reason for the others, who only see a broken connection, unless one of them was first: then
+    // that one's is returned. Must not throw.
+    std::function<std::string(const std::string&)> tell_cause;
   };
 
   ProcessGroup(Config config, DeadlineWatch& watch);
@@ -140,7 +141,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
   void fail(Lock& lock, std::uint64_t sequence, Failure failure);
-  void ask_for_cause(const Blamed& blamed, Failure& failure);
+  std::string end_connections(const Failure& failure, const Blamed& blamed);
+  std::string what_others_do(const Blamed& blamed);
   bool ended(std::uint64_t sequence);
   void check_issued(std::uint64_t sequence);
   void throw_if_failed(std::uint64_t sequence);
@@ -168,6 +170,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::uint64_t next_message_ = 1;
   std::uint64_t blamed_ = 0;  // the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
+  std::string unheard_;  // the loss of a peer, of which no operation has told the caller yet
 
   std::condition_variable asynchronous_front_;
   bool ending_ = false;

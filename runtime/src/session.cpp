@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/session.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <numeric>
-#include <string_view>
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
 #include "rendezvous/error.hpp"
-#include "rendezvous/prefix_store.hpp"
+#include "rendezvous/store.hpp"
 #include "rendezvous/worker_contract.hpp"
+#include "runtime/src/flight_recorder.hpp"
+#include "runtime/src/operation.hpp"
 #include "runtime/src/reachable_address.hpp"
-#include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
 namespace {
 
+using collectives::BackendNames;
+using collectives::parse_backend_names;
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
-using rendezvous::Store;
 using std::chrono::milliseconds;
 
 constexpr char kWorld[] = "world";
-constexpr milliseconds kAskAfterFailure{500};
+constexpr std::size_t kLongestList = 1000;  // of members, in a key of the store
 
 // A peer that dies while we write to it must be an error, not the end of this process; Gloo leaves that to us.
 void ignore_sigpipe() {
@@ -35,111 +36,258 @@ void ignore_sigpipe() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-int report(ddp_backend_error* error, const char* what) {
-  std::snprintf(error->text, sizeof(error->text), "%s", what);
-  return 1;
+// The members as a part of a key. Two long lists that look alike are told apart when their members meet.
+std::string key_of(const Members& members) {
+  const std::string list = exact(members);
+  if (list.size() <= kLongestList) return list;
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : list) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return list.substr(0, 100) + "..." + std::to_string(hash);
 }
 
-int backend_set(void* context, const char* key, const void* value, std::size_t size, ddp_backend_error* error) {
-  try {
-    static_cast<Store*>(context)->set(key, std::string_view(static_cast<const char*>(value), size));
-    return 0;
-  } catch (const std::exception& e) {
-    return report(error, e.what());
-  }
-}
+std::string backend_in(const BackendNames& names) { return names.cpu.empty() ? names.cuda : names.cpu; }
 
-int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
-                void (*deliver)(void* sink, const void* value, std::size_t size), ddp_backend_error* error) {
-  try {
-    const std::string value = static_cast<Store*>(context)->get(key, milliseconds(timeout_ms));
-    deliver(sink, value.data(), value.size());
-    return 0;
-  } catch (const Error& e) {
-    // "timed out" is how the backend tells a deadline from a broken store.
-    return report(error, e.code() == ErrorCode::Timeout ? (std::string("timed out: ") + e.what()).c_str() : e.what());
-  } catch (const std::exception& e) {
-    return report(error, e.what());
-  }
-}
+[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
 }  // namespace
 
+// A group that is being formed, as long as this lives: news of a failure reaches it.
+class Session::Underway {
+ public:
+  Underway(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
+    {
+      const std::lock_guard lock(session_.mutex_);
+      session_.formings_.push_back(&forming_);
+    }
+    // What was heard before.
+    const auto news = session_.failures_ != nullptr ? session_.failures_->news(milliseconds(0)) : std::nullopt;
+    if (news && news->concern(forming_.plan().members)) forming_.end(news->text);
+  }
+  ~Underway() {
+    const std::lock_guard lock(session_.mutex_);
+    std::erase(session_.formings_, &forming_);
+  }
+  Underway(const Underway&) = delete;
+  Underway& operator=(const Underway&) = delete;
+
+ private:
+  Session& session_;
+  GroupForming& forming_;
+};
+
 Session::Session(const SessionOptions& options, const Environment& environment)
-    : info_(read_worker_info(options.arguments, environment)), options_(options) {
-  ProcessGroup::Config config;
-  config.name = kWorld;
-  config.rank = info_.rank;
-  config.size = info_.world_size;
-  config.timeout = options.timeout;
-  const std::string& backend = options.backends.cpu.empty() ? options.backends.cuda : options.backends.cpu;
+    : info_(read_worker_info(options.arguments, environment)),
+      options_(options),
+      debug_(read_debug_level(environment)),
+      flight_recorder_size_(flight_recorder_size(environment)) {
   if (info_.world_size > 1) {
-    config.backend = &collectives::load_backend(backend);  // if it is not there, nobody need wait for us
+    collectives::load_backend(backend_in(options.backends));  // if it is not there, nobody need wait for us
     ignore_sigpipe();
   }
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
-  if (info_.world_size > 1) {
-    address_ = reachable_address(*store_, environment);
-    config.connection = connect(backend, *config.backend);
-    config.ask_for_cause = [this](milliseconds timeout) { return store_->ask_for_cause(timeout); };
-    config.tell_cause = [this](const std::string& why) { store_->tell_cause(why); };
+  if (info_.world_size > 1 && info_.place.launcher_hosts) {
+    failures_ =
+        std::make_unique<FailureWatch>(store_->connect_again(), [this](const FailureNews& news) { on_failure(news); });
   }
-  observe(config, environment);
-  world_ = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
-}
-
-// What helps to find out afterwards what happened.
-void Session::observe(ProcessGroup::Config& config, const Environment& environment) {
+  if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
+    call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
+  }
   const std::string error_file = environment(contract::kErrorFile).value_or("");
   place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
                         info_.world_size);
-  config.flight_recorder_size = flight_recorder_size(environment);
-  const DebugLevel debug = read_debug_level(environment);
-  if (info_.world_size == 1) return;
-  config.open_store = [this] { return store_->connect_again(); };
-  config.key_prefix = store_->key("");
-  if (debug != DebugLevel::Detail) return;
-  call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
-  std::vector<int> members(static_cast<std::size_t>(info_.world_size));
-  std::iota(members.begin(), members.end(), 0);
-  config.call_log.emplace(*call_log_, kWorld, std::move(members));
+  names_.insert(kWorld);
+  form_world(environment);
 }
 
 Session::~Session() {
-  world_->drain();
-  const bool in_good_order = world_->alive();
-  world_.reset();  // closes the connections: a rank that still waits for us fails now, not at its deadline
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
+  const bool in_good_order = world().alive();
+  failures_.reset();
+  while (!groups_.empty()) groups_.pop_back();  // closes connections: who still waits for us fails now
   store_->leave(in_good_order);
 }
 
-ddp_backend_group* Session::connect(const std::string& name, const ddp_backend_table& backend) {
-  rendezvous::PrefixStore store(store_->key(name), store_->connection());
-  ddp_backend_group_config config = {};
-  config.rank = info_.rank;
-  config.size = info_.world_size;
-  config.local_address = address_.c_str();
-  config.init_timeout_ms = store_->time_left().count();
-  config.store = {static_cast<Store*>(&store), &backend_set, &backend_get};
-  ddp_backend_group* connection = nullptr;
-  ddp_backend_error error = {};
-  ddp_backend_status status = backend.group_create(&config, &connection, &error);
-  if (status == DDP_BACKEND_OK) {
-    // A rank that leaves at once must not cut off one that is still connecting.
-    status = backend.barrier(connection, 0, store_->time_left().count(), &error);
-    if (status == DDP_BACKEND_OK) return connection;
-    backend.group_destroy(connection);
+// ---- Groups come and go ----
+
+GroupPlan Session::plan(const Group& group) {
+  GroupPlan plan;
+  plan.name = group.name;
+  plan.key_prefix = store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
+  plan.members = group.members;
+  plan.rank = rank_in(group.members, info_.rank);
+  plan.init_timeout = options_.init_timeout;
+  plan.hint = group.id == kWorld ? kWasItStarted : "does every member make this group?";
+  plan.ask_for_cause = [this](milliseconds timeout) { return ask_for_cause(timeout); };
+  if (group.members.size() > 1) plan.backend = &collectives::load_backend(group.backend);
+  return plan;
+}
+
+void Session::form_world(const Environment& environment) {
+  auto group = std::make_unique<Group>();
+  group->id = kWorld;
+  group->name = kWorld;
+  group->members = all_members(info_.world_size);
+  group->backend = backend_in(options_.backends);
+  group->timeout = options_.timeout;
+  world_ = group.get();
+  if (info_.world_size == 1) {
+    add(std::move(group), nullptr);
+    return;
   }
-  const std::string attempt = std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
-                              std::to_string(info_.world_size) + " (" + address_ + ") to the others: ";
-  if (status == DDP_BACKEND_PEER_LOST) {
-    const std::string cause = store_->ask_for_cause(kAskAfterFailure);
-    throw Error(ErrorCode::PeerLost, attempt + (cause.empty() ? error.text : cause));
+  GroupForming forming(plan(*group), store_->connection());
+  const Underway underway(*this, forming);
+  try {
+    address_ = reachable_address(*store_, environment);
+  } catch (const Error&) {
+    forming.throw_if_ended();
+    throw;
   }
-  if (status == DDP_BACKEND_TIMEOUT) {
-    throw Error(ErrorCode::Timeout, attempt + "not done in " + std::to_string(options_.init_timeout.count()) + " ms, " +
-                                        store_->who_is_missing());
+  add(std::move(group), forming.connect(address_));
+}
+
+ProcessGroup* Session::form(GroupPointer group) {
+  if (group->members.size() == 1) return add(std::move(group), nullptr).operations.get();
+  const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
+  GroupForming forming(plan(*group), *store);
+  const Underway underway(*this, forming);
+  forming.meet();
+  return add(std::move(group), forming.connect(address_)).operations.get();
+}
+
+void Session::say_formed(const Group& group) const {
+  const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
+  const std::string line = "libddp: the group " + group.name + " is formed: " + in_words(group.members) + over + "\n";
+  std::fputs(line.c_str(), stderr);
+}
+
+Session::Group& Session::add(GroupPointer group, ddp_backend_group* connection) {
+  const GroupPlan made = plan(*group);
+  ProcessGroup::Config config;
+  config.name = made.name;
+  config.rank = made.rank;
+  config.size = static_cast<int>(made.members.size());
+  config.timeout = group->timeout;
+  config.backend = made.backend;
+  config.connection = connection;
+  config.flight_recorder_size = flight_recorder_size_;
+  if (connection != nullptr) {
+    config.open_store = [this] { return store_->connect_again(); };
+    config.key_prefix = made.key_prefix;
+    if (call_log_ != nullptr) config.call_log.emplace(*call_log_, group->id, group->members);
+    config.ask_for_cause = made.ask_for_cause;
+    config.tell_cause = [this, prefix = made.key_prefix](const std::string& why) {
+      return store_->tell_cause(prefix, why);
+    };
   }
-  throw Error(ErrorCode::System, attempt + error.text);
+  group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
+  if (debug_ != DebugLevel::Off && made.rank == 0) say_formed(*group);
+  Group& added = *group;
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(std::move(group));
+  }
+  // What was heard after the last look of those who formed it.
+  const auto news = failures_ != nullptr ? failures_->news(milliseconds(0)) : std::nullopt;
+  if (news && news->concern(added.members)) added.operations->lose_peer(news->text);
+  return added;
+}
+
+ProcessGroup* Session::new_group(const Members& members, const GroupOptions& options) {
+  if (rank_in(members, info_.rank) < 0) return nullptr;
+  auto group = std::make_unique<Group>();
+  group->members = members;
+  group->backend = options.backend.empty() ? world_->backend : backend_in(parse_backend_names(options.backend));
+  group->timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  name_new(*group, options.name);
+  return form(std::move(group));
+}
+
+// Every member counts its groups of these members alike, also those that failed to form.
+void Session::name_new(Group& group, const std::string& given) {
+  const std::lock_guard lock(mutex_);
+  if (given.empty()) {
+    const std::string list = key_of(group.members);
+    const int before = made_of_[list]++;
+    group.id = "of/" + list + "/" + std::to_string(before);
+    group.name = in_words(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
+    return;
+  }
+  if (given.find('/') != std::string::npos) invalid("new_group: a group's name, \"" + given + "\", has no slash in it");
+  if (!names_.insert(given).second) {
+    invalid("new_group: the name \"" + given +
+            "\" has been given to a group already (a name is for one; without one "
+            "libddp makes it from the members)");
+  }
+  group.id = "named/" + given;
+  group.name = given;
+}
+
+ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options) {
+  Group& from = find(parent);
+  SplitChoice mine{color, key};
+  std::vector<SplitChoice> choices(from.members.size());
+  constexpr std::size_t kWords = sizeof(SplitChoice) / sizeof(std::int64_t);
+  const ddp_buffer input = {&mine, kWords, DDP_INT64, {DDP_CPU, 0}};
+  const ddp_buffer output = {choices.data(), kWords * choices.size(), DDP_INT64, {DDP_CPU, 0}};
+  const int split = from.splits++;
+  parent.run(make_all_gather(input, output, parent.place()), milliseconds(0));
+  if (color < 0) return nullptr;
+  const std::string part = std::to_string(split) + "/" + std::to_string(color);
+  auto group = std::make_unique<Group>();
+  group->id = from.id + "/split/" + part;
+  group->name = options.name.empty() ? from.name + " split " + part : options.name;
+  group->members = members_of_color(choices, color, from.members);
+  group->backend = options.backend.empty() ? from.backend : backend_in(parse_backend_names(options.backend));
+  group->timeout = options.timeout.count() > 0 ? options.timeout : from.timeout;
+  return form(std::move(group));
+}
+
+void Session::destroy(ProcessGroup& group) {
+  if (&group == &world()) invalid("the world is no group to destroy: it ends with its session");
+  find(group).operations->drain();
+  GroupPointer leaving;  // what its end waits for may need the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::find_if(groups_.begin(), groups_.end(),
+                                 [&](const GroupPointer& each) { return each->operations.get() == &group; });
+    leaving = std::move(*at);
+    groups_.erase(at);
+  }
+}
+
+bool Session::owns(const ProcessGroup& group) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [&](const GroupPointer& each) { return each->operations.get() == &group; });
+}
+
+Session::Group& Session::find(const ProcessGroup& group) {
+  const std::lock_guard lock(mutex_);
+  for (const GroupPointer& each : groups_) {
+    if (each->operations.get() == &group) return *each;
+  }
+  invalid("this group is none of the session's (was it destroyed?)");
+}
+
+const Members& Session::members_of(const ProcessGroup& group) { return find(group).members; }
+const std::string& Session::backend_of(const ProcessGroup& group) { return find(group).backend; }
+
+// ---- Failures ----
+
+void Session::on_failure(const FailureNews& news) {
+  const std::lock_guard lock(mutex_);
+  for (GroupForming* forming : formings_) {
+    if (news.concern(forming->plan().members)) forming->end(news.text);
+  }
+  for (const GroupPointer& group : groups_) {
+    if (news.concern(group->members)) group->operations->lose_peer(news.text);
+  }
+}
+
+// As the launcher knows it: without one, what the members tell each other is all there is.
+std::string Session::ask_for_cause(milliseconds timeout) {
+  const auto news = failures_ != nullptr ? failures_->news(timeout) : std::nullopt;
+  return news ? news->text : "";
 }
 
 }  // namespace ddp::runtime

@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This process's membership in a job: finds the other ranks through the job's store, owns the groups and the
-// thread that watches their deadlines. Joining and leaving are the user thread's; in between the store is asked one
-// question only.
+// This process's membership in a job: finds the other ranks through the job's store, forms groups and owns them, with
+// the threads they need. Joining and leaving are the user thread's.
+//
+// Threads of a session: one that watches the deadlines of all groups, one that hears of failures. A group has one of
+// its own for asynchronous operations, so that what one waits for holds up no other.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "collectives/backend.h"
 #include "collectives/backend_names.hpp"
 #include "runtime/src/call_log.hpp"
 #include "runtime/src/deadline_watch.hpp"
+#include "runtime/src/failure_watch.hpp"
+#include "runtime/src/group_forming.hpp"
+#include "runtime/src/group_members.hpp"
 #include "runtime/src/job_store.hpp"
 #include "runtime/src/process_group.hpp"
 #include "runtime/src/worker_info.hpp"
@@ -25,6 +36,12 @@ struct SessionOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
+struct GroupOptions {
+  std::string name = {};                 // empty: made from the members
+  std::string backend = {};              // empty: the session's (of a split: the parent's)
+  std::chrono::milliseconds timeout{0};  // of its operations; 0: the session's (of a split: the parent's)
+};
+
 class Session {
  public:
   // Joins; throws rendezvous::Error.
@@ -34,20 +51,61 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const WorkerInfo& info() const { return info_; }
-  ProcessGroup& world() { return *world_; }
+  ProcessGroup& world() { return *world_->operations; }
   rendezvous::Store& store() { return store_->for_user(); }
 
+  // A group of these ranks of the job, in ascending order. To be called by all of them, and by others if they like:
+  // they get nullptr. Throw rendezvous::Error.
+  ProcessGroup* new_group(const Members& members, const GroupOptions& options);
+  // Collective over the parent: those who give the same color make a group, in the order of key, then of their ranks in
+  // the parent. color -1: none, and nullptr.
+  ProcessGroup* split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options);
+  // Waits for its operations in flight, and closes its connections. Not for the world.
+  void destroy(ProcessGroup& group);
+
+  bool owns(const ProcessGroup& group);
+  // Ranks of the job, in the order of the group's.
+  const Members& members_of(const ProcessGroup& group);
+  const std::string& backend_of(const ProcessGroup& group);
+
  private:
-  void observe(ProcessGroup::Config& config, const Environment& environment);
-  ddp_backend_group* connect(const std::string& name, const ddp_backend_table& backend);
+  struct Group {
+    std::string id;  // names its keys in the store
+    std::string name;
+    Members members;
+    std::string backend;
+    std::chrono::milliseconds timeout{0};
+    int splits = 0;  // so far
+    std::unique_ptr<ProcessGroup> operations;
+  };
+  using GroupPointer = std::unique_ptr<Group>;
+
+  class Underway;
+  void form_world(const Environment& environment);
+  ProcessGroup* form(GroupPointer group);
+  Group& add(GroupPointer group, ddp_backend_group* connection);
+  void say_formed(const Group& group) const;
+  GroupPlan plan(const Group& group);
+  void name_new(Group& group, const std::string& given);
+  std::string ask_for_cause(std::chrono::milliseconds timeout);
+  void on_failure(const FailureNews& news);
+  Group& find(const ProcessGroup& group);
 
   WorkerInfo info_;
   SessionOptions options_;
+  const DebugLevel debug_;
+  const std::size_t flight_recorder_size_;
   std::unique_ptr<JobStore> store_;
   std::string address_;  // at which the others reach this rank; empty in a world of one
   DeadlineWatch deadlines_;
-  std::unique_ptr<CallLog> call_log_;  // with DDP_DEBUG=detail
-  std::unique_ptr<ProcessGroup> world_;
+  std::unique_ptr<CallLog> call_log_;    // with DDP_DEBUG=detail
+  std::mutex mutex_;                     // of all below
+  std::vector<GroupPointer> groups_;     // in the order they were made, the world first
+  std::vector<GroupForming*> formings_;  // those under way
+  std::set<std::string> names_;          // given to groups, those of the past too
+  std::map<std::string, int> made_of_;   // groups without a given name, by their members
+  Group* world_ = nullptr;
+  std::unique_ptr<FailureWatch> failures_;  // where the launcher has the store
 };
 
 }  // namespace ddp::runtime

@@ -132,6 +132,18 @@ TEST_CASE("coordinator: the workers still running are told who died", "[rendezvo
   job.report();
   REQUIRE(std::holds_alternative<PublishFailure>(job.actions.at(0)));
   CHECK(std::get<PublishFailure>(job.actions.at(0)).text == "rank 1 on node a was killed by SIGKILL");
+  CHECK(std::get<PublishFailure>(job.actions.at(0)).ranks == std::vector<int>{1});
+}
+
+TEST_CASE("coordinator: workers that died together are told together, in order", "[rendezvous][unit]") {
+  Fixture job;
+  job.start();
+  job.agent.failures = {failure_of(1, {.code = 1}, 5), failure_of(0, {.signal = SIGSEGV}, 6)};
+  job.agent.failures[0].local_rank = 1;
+  job.report();
+  REQUIRE(std::holds_alternative<PublishFailure>(job.actions.at(0)));
+  CHECK(std::get<PublishFailure>(job.actions.at(0)).text == "rank 0 on node a was killed by SIGSEGV");
+  CHECK(std::get<PublishFailure>(job.actions.at(0)).ranks == std::vector<int>{0, 1});
 }
 
 TEST_CASE("coordinator: a restart waits for the old round to be gone, then counts for the whole job",

@@ -48,6 +48,8 @@ struct Job {
         }
       } else if (const auto* store = std::get_if<OpenStore>(&action)) {
         opened = *store;
+      } else if (const auto* published = std::get_if<PublishFailure>(&action)) {
+        dead = published->ranks;
       } else if (const auto* says = std::get_if<CoordinatorSays>(&action)) {
         said += says->text + "\n";
       }
@@ -138,6 +140,7 @@ struct Job {
   std::map<std::string, Node> nodes;
   AgentId links = 0;
   OpenStore opened{};
+  std::vector<int> dead;  // as the workers were told
   std::string said;
 };
 
@@ -300,6 +303,16 @@ TEST_CASE("coordinator: an elastic job goes on without a lost node and spends no
   CHECK(job.runs("c", 1));
   CHECK(job.told("c").assignment.restart_count == 0);
   CHECK(job.told("c").assignment.world_size == 2);
+}
+
+TEST_CASE("coordinator: of a lost node all ranks are told to be dead", "[rendezvous][unit]") {
+  Job job(elastic(2, 3));
+  job.join("a", 0, 3);
+  job.join("b", 0, 2);
+  job.join("c", 0, 4);
+  job.start();
+  job.gone("b");
+  CHECK(job.dead == std::vector<int>{3, 4});
 }
 
 TEST_CASE("coordinator: below min nodes a job with restarts waits for a replacement, one without ends",

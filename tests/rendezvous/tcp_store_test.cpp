@@ -5,8 +5,10 @@
 #include <catch2/catch.hpp>
 #include <future>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "rendezvous/c10d_protocol.hpp"
 #include "rendezvous/store_server.hpp"
 #include "tests/rendezvous/failure_of.hpp"
 #include "tests/rendezvous/hex.hpp"
@@ -256,6 +258,23 @@ TEST_CASE("tcp store: a barrier that not all reach names itself and how long it 
   CHECK(failure.code == ErrorCode::Timeout);
   CHECK(failure.message ==
         at(server.port()) + "barrier \"b\" of 2 not complete within 20 ms (are all workers running?)");
+}
+
+TEST_CASE("tcp store: an interrupted wait ends at once, and so does all that comes after",
+          "[rendezvous][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  TcpStore store("127.0.0.1", server.port(), kPatience);
+  auto waiting = std::async(std::launch::async, [&] { return failure_of([&] { store.get("never", 1h); }); });
+  while (server.statistics().requests[static_cast<std::size_t>(Op::Wait)] == 0) std::this_thread::yield();
+  const auto before = std::chrono::steady_clock::now();
+  store.interrupt();
+  const Failure failure = waiting.get();
+  CHECK(std::chrono::steady_clock::now() - before < kPatience);
+  CHECK(failure.code == ErrorCode::System);
+  CHECK(failure.message == at(server.port()) + "reading key \"never\": interrupted by this process");
+  store.interrupt();
+  CHECK(failure_of([&] { store.set("k", "v"); }).message ==
+        at(server.port()) + "setting key \"k\": interrupted by this process");
 }
 
 TEST_CASE("tcp store: is counted in where PyTorch's servers wait for their workers", "[rendezvous][integration]") {

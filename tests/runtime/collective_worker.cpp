@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -412,6 +413,11 @@ int main(int argc, char** argv) {
   };
   scenarios.merge(ddp::test::diagnosis_scenarios());
   scenarios.merge(ddp::test::message_scenarios());
+  scenarios.merge(ddp::test::group_scenarios());
+  const std::string fault = "fault ";
+  if (scenario.rfind(fault, 0) == 0) {
+    scenarios[scenario] = [&](ddp::Session& s) { ddp::test::fault(s, scenario.substr(fault.size())); };
+  }
   const auto chosen = scenarios.find(scenario);
   if (chosen == scenarios.end()) {
     say("no scenario \"" + scenario + "\"");
@@ -420,6 +426,8 @@ int main(int argc, char** argv) {
   try {
     ddp::InitOptions options;
     if (argc > 2) options.init_timeout = ddp::Milliseconds(std::stoi(argv[2]));
+    const char* const init_timeout = std::getenv("TEST_INIT_TIMEOUT");
+    if (init_timeout != nullptr) options.init_timeout = ddp::Milliseconds(std::stoi(init_timeout));
     if (argc > 3) options.backend = argv[3];
     ddp::Session session = ddp::init_process_group(options);
     chosen->second(session);

@@ -10,6 +10,7 @@
 
 #include "rendezvous/store_server.hpp"
 #include "tests/runtime/job.hpp"
+#include "tests/runtime/run_job.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::rendezvous::StoreServer;
@@ -17,28 +18,12 @@ using ddp::test::Ended;
 using ddp::test::free_port;
 using ddp::test::Job;
 using ddp::test::no_child_left;
+using ddp::test::run;
+using ddp::test::tell_failure;
 
 namespace {
 
 const ddp::test::Variables kCompared = {{"DDP_DEBUG", "detail"}};
-
-// Runs `scenario` on `size` ranks against a store of the test's; every rank must exit 0. Returns their outputs.
-std::vector<std::string> run(int size, const std::string& scenario, const ddp::test::Variables& more = {}) {
-  StoreServer store({"127.0.0.1"}, 0);
-  std::vector<std::string> outputs;
-  {
-    Job job(size, scenario, store.port(), true, more);
-    for (int rank = 0; rank < size; ++rank) {
-      const Ended ended = job.finish(static_cast<std::size_t>(rank));
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.signal == 0);
-      CHECK(ended.code == 0);
-      outputs.push_back(ended.output);
-    }
-  }
-  CHECK(no_child_left());
-  return outputs;
-}
 
 }  // namespace
 
@@ -100,7 +85,7 @@ TEST_CASE("collectives: a killed rank fails the others at once, quoting what the
     for (int rank = 0; rank < size; ++rank) job.wait_for_line(static_cast<std::size_t>(rank), "ready");
     const auto before = std::chrono::steady_clock::now();
     job.kill(1, SIGKILL);
-    store.set("/ddprun/failure", "rank 1 on node b was killed by SIGKILL");
+    tell_failure(store, "1", "rank 1 on node b was killed by SIGKILL");
     CHECK(job.finish(1).signal == SIGKILL);
     for (int rank = 0; rank < size; ++rank) {
       if (rank == 1) continue;
@@ -191,7 +176,7 @@ TEST_CASE("messages: a killed sender fails who waits for it", "[runtime][integra
     Job job(2, "lose sender", store.port(), true);
     for (std::size_t rank = 0; rank < 2; ++rank) job.wait_for_line(rank, "ready");
     job.kill(1, SIGKILL);
-    store.set("/ddprun/failure", "rank 1 on node b was killed by SIGKILL");
+    tell_failure(store, "1", "rank 1 on node b was killed by SIGKILL");
     const Ended ended = job.finish(0);
     INFO("rank 0 said: " << ended.output);
     CHECK(ended.code == 0);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <stdexcept>
 
 extern char** environ;
@@ -106,6 +108,17 @@ void Job::wait_for_line(std::size_t process, const std::string& line) {
   Process& p = processes_.at(process);
   while (("\n" + p.read).find("\n" + line + "\n") == std::string::npos) {
     if (!read_more(p)) throw std::runtime_error("a worker ended before it said \"" + line + "\"; it said: " + p.read);
+  }
+}
+
+void Job::wait_until_asleep(std::size_t process) {
+  const std::string pid = std::to_string(processes_.at(process).pid);
+  for (;;) {
+    std::ifstream file("/proc/" + pid + "/task/" + pid + "/stat");
+    std::string stat;
+    if (!std::getline(file, stat)) throw std::runtime_error("a worker that should sleep is gone");
+    if (stat.compare(stat.rfind(')'), 3, ") S") == 0) return;
+    sched_yield();
   }
 }
 

@@ -32,6 +32,8 @@ class Job {
   // Also for one process without the environment of a job (size 0 above).
   pid_t start(const std::vector<std::string>& arguments, const Variables& variables);
   void wait_for_line(std::size_t process, const std::string& line);
+  // Until its first thread waits for something: inside an operation, if that comes next after what it said last.
+  void wait_until_asleep(std::size_t process);
   void kill(std::size_t process, int signal);
   Ended finish(std::size_t process);
 

@@ -206,6 +206,58 @@ DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
 /** @} */
 
 /**
+ * @defgroup groups Groups of some of the ranks
+ *
+ * The session's world has all ranks; more groups have some of them, each with connections of its own. What one group
+ * waits for holds up no other. A group that has failed stays so, but a new one of the ranks that are left can be made
+ * as long as the store lives. Where the launcher tells which ranks died, every group that has one of them fails at
+ * once, also on ranks that wait for others; groups without them go on. Source: torch.distributed.new_group with
+ * use_local_synchronization=True, and MPI_Comm_split.
+ *
+ * @{
+ */
+
+/** What a group is to be like. All zeros: as the session, for a split as the parent. */
+typedef struct ddp_group_options {
+  const char* name;    /**< for one group of the job, without a slash; NULL: made from the members. Of a split: any */
+  const char* backend; /**< NULL: as its session or parent */
+  int64_t timeout_ms;  /**< for each collective; 0: as its session or parent */
+} ddp_group_options;
+
+/** Makes a group of these ranks of the job; NULL: of all. Its ranks are in ascending order, however they are given.
+ * Only its members have to call this, in the same order if they make several groups of the same members; others get
+ * NULL at once. Returns when all members are connected, at the latest when the session's init_timeout_ms have passed:
+ * then DDP_TIMEOUT names who did not come. With a name, members that list different ranks are DDP_MISMATCH. options may
+ * be NULL. */
+DDP_API ddp_status ddp_new_group(ddp_session* session, const int32_t* ranks, size_t count,
+                                 const ddp_group_options* options, ddp_group** out);
+
+/** As ddp_group_split()'s color: this rank joins none of the groups. */
+#define DDP_NO_COLOR (-1)
+
+/** Collective over the parent: the ranks that give the same color make a group, in the order of their keys, then of
+ * their ranks in the parent. A negative color is DDP_NO_COLOR, and *out NULL. options may be NULL. */
+DDP_API ddp_status ddp_group_split(ddp_group* parent, int32_t color, int32_t key, const ddp_group_options* options,
+                                   ddp_group** out);
+
+/** Leaves a group: waits for this rank's operations in flight and closes its connections. The other members do the same
+ * when they like; operations that need this rank fail there. Not for the world, which ends with its session, as do the
+ * groups that are left then. Destroy models of the group first. NULL is allowed. */
+DDP_API ddp_status ddp_group_destroy(ddp_group* group);
+
+/** Which backend carries the group, such as "gloo"; "" if group is NULL. Valid as long as the group. */
+DDP_API const char* ddp_group_backend(const ddp_group* group);
+/** The rank in the job of the group's rank `rank`; -1 if there is none. */
+DDP_API int32_t ddp_group_global_rank(const ddp_group* group, int32_t rank);
+/** The rank in the group of the job's rank `global_rank`; -1 if it is not a member. */
+DDP_API int32_t ddp_group_rank_of(const ddp_group* group, int32_t global_rank);
+
+/** The world of this process's first session that has not ended; NULL if there is none. */
+DDP_API ddp_group* ddp_default_group(void);
+
+/** @} */
+
+/**
  * @defgroup group Process group and collectives
  *
  * timeout_ms: deadline from issue to end; 0 means the session's. When it passes, the group is aborted: it fails this
@@ -219,11 +271,13 @@ DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
  * @{
  */
 
-/** This process's rank within the group, from 0 to size - 1 (torch.distributed.get_rank). Any thread may ask. */
+/** This process's rank within the group, from 0 to size - 1 (torch.distributed.get_rank); -1 if group is NULL. Any
+ * thread may ask. */
 DDP_API int32_t ddp_group_rank(const ddp_group* group);
-/** How many ranks the group has, at least 1 (torch.distributed.get_world_size). Any thread may ask. */
+/** How many ranks the group has, at least 1 (torch.distributed.get_world_size); -1 if group is NULL. Any thread may ask.
+ */
 DDP_API int32_t ddp_group_size(const ddp_group* group);
-/** What messages call the group, such as "world". Valid as long as the group. */
+/** What messages call the group, such as "world"; "" if group is NULL. Valid as long as the group. */
 DDP_API const char* ddp_group_name(const ddp_group* group);
 
 /** In place: every rank's buffer becomes the reduction over all ranks; bitwise equal on all of them. Count, type and

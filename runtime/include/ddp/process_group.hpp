@@ -17,7 +17,15 @@
 
 namespace ddp {
 
+/// What a group is to be like.
+struct GroupOptions {
+  std::string name;                        ///< for one group of the job, without a slash; empty: made from the members
+  std::string backend;                     ///< empty: as its session or parent
+  Milliseconds timeout = kDefaultTimeout;  ///< for each collective; by default as its session or parent
+};
+
 /// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
+/// Empty where this process is no member: then it is false, and has neither rank nor size (both -1).
 ///
 /// Every rank calls the same operations in the same order, with the same counts, types, reductions and roots. timeout
 /// is from the call to the operation's end; kDefaultTimeout is the session's. Throws Error: DDP_INVALID_ARGUMENT before
@@ -26,14 +34,42 @@ namespace ddp {
 /// if that is another name.
 class ProcessGroup {
  public:
+  ProcessGroup() = default;
   /// From ddp.h.
   explicit ProcessGroup(ddp_group* group) : group_(group) {}
+  /// Is this process a member?
+  explicit operator bool() const { return group_ != nullptr; }
   /// This process's rank within the group, from 0 to size() - 1. Any thread may ask.
   int rank() const { return ddp_group_rank(group_); }
   /// How many ranks the group has, at least 1. Any thread may ask.
   int size() const { return ddp_group_size(group_); }
   /// What messages call it, such as "world".
   std::string name() const { return ddp_group_name(group_); }
+  /// What carries it, such as "gloo".
+  std::string backend() const { return ddp_group_backend(group_); }
+  /// The rank in the job of this group's rank `rank`. Source: torch.distributed.get_global_rank.
+  int global_rank(int rank) const {
+    const int found = ddp_group_global_rank(group_, rank);
+    if (found < 0) throw Error(DDP_INVALID_ARGUMENT, name() + ": has no rank " + std::to_string(rank));
+    return found;
+  }
+  /// The rank in this group of the job's rank `global_rank`; -1 if it is not a member.
+  int rank_of(int global_rank) const { return ddp_group_rank_of(group_, global_rank); }
+
+  /// Collective: the ranks that give the same color make a group, in the order of their keys, then of their ranks here.
+  /// With DDP_NO_COLOR: an empty group.
+  ProcessGroup split(int color, int key = 0, const GroupOptions& options = {}) const {
+    const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
+    ddp_group* group = nullptr;
+    detail::check(ddp_group_split(group_, color, key, &c, &group));
+    return ProcessGroup(group);
+  }
+  /// Leaves the group: waits for operations in flight, closes its connections; no copy of this view may be used then.
+  /// Not for the world, which ends with its session, as do the groups that are left then.
+  void destroy() {
+    detail::check(ddp_group_destroy(group_));
+    group_ = nullptr;
+  }
 
   /// In place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
   void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
@@ -245,7 +281,7 @@ class ProcessGroup {
                                           " ranks, of the input and of the output");
   }
 
-  ddp_group* group_;
+  ddp_group* group_ = nullptr;
 };
 
 }  // namespace ddp

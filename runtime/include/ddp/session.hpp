@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
@@ -27,6 +29,17 @@ class Session {
   explicit Session(ddp_session* session) : session_(session) {}
   /// The group of all ranks.
   ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
+  /// A group of these ranks of the job, in ascending order. Only its members have to call this; others get an empty
+  /// group at once. Throws Error that names who did not come within the session's init_timeout, or was lost meanwhile.
+  ProcessGroup new_group(const std::vector<int>& ranks, const GroupOptions& options = {}) const {
+    static const std::int32_t none = 0;
+    const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
+    ddp_group* group = nullptr;
+    detail::check(ddp_new_group(session_.get(), ranks.empty() ? &none : ranks.data(), ranks.size(), &c, &group));
+    return ProcessGroup(group);
+  }
+  /// Ends the session now: waits for operations in flight, leaves all groups. So does the destructor.
+  void destroy() { session_.reset(); }
   /// A store that all ranks of the job share, for keys of your own: they collide with nobody's, nor with those of an
   /// earlier restart. Connects when first asked for. A view; the session's timeout is its timeout.
   Store store() const {
@@ -81,5 +94,32 @@ inline Session init_process_group(const InitOptions& options = {}) {
   detail::check(ddp_init_process_group(&c, &session));
   return Session(session);
 }
+
+/// @name The default group
+/// The world of this process's first session that has not ended. Source: torch.distributed's functions of these names.
+/// @{
+
+/// Is there one?
+inline bool is_initialized() { return ddp_default_group() != nullptr; }
+/// Throws Error if there is none.
+inline ProcessGroup default_group() {
+  ddp_group* group = ddp_default_group();
+  if (group != nullptr) return ProcessGroup(group);
+  throw Error(DDP_INVALID_ARGUMENT, "there is no default process group: call ddp::init_process_group first");
+}
+/// This process's rank in the default group.
+inline int get_rank() { return default_group().rank(); }
+/// In another; -1 if this process is no member.
+inline int get_rank(const ProcessGroup& group) { return group.rank(); }
+/// How many ranks the default group has.
+inline int get_world_size() { return default_group().size(); }
+/// Another; -1 if this process is no member.
+inline int get_world_size(const ProcessGroup& group) { return group.size(); }
+/// What carries the default group, such as "gloo".
+inline std::string get_backend() { return default_group().backend(); }
+/// Another.
+inline std::string get_backend(const ProcessGroup& group) { return group.backend(); }
+
+/// @}
 
 }  // namespace ddp
