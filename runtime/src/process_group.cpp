@@ -197,7 +197,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::wait_for_all(const Issued& is
   std::optional<Failure> failure;
   try {
     if (!barrier_) barrier_.emplace(config_.open_store(), config_.key_prefix + kBarriers, place());
-    const Milliseconds left(backend_timeout_ms(issued.deadline));
+    const auto left = std::max(std::chrono::ceil<Milliseconds>(issued.deadline - Clock::now()), Milliseconds(1));
     if (const auto why = barrier_->wait(issued.sequence, left, issued.timeout, issued.operation.all_missing)) {
       failure = Failure{why->code(), why->what(), true};
     }

@@ -120,7 +120,7 @@ void monitored_missing(ddp::Session& session, bool all) {
   if (session.rank() % 2 == 1) return stay_until_done(session, ranks_before(session.world_size(), 2));
   const auto before = std::chrono::steady_clock::now();
   report_failure("call", [&] { session.world().monitored_barrier(session.rank() == 0 ? kLong : kShort, all); });
-  expect(std::chrono::steady_clock::now() - before < kLong / 2, "the first deadline counts for all");
+  expect(std::chrono::steady_clock::now() - before < kShort + std::chrono::seconds(4), "soon after the first deadline");
   report_failure("next", [&] { session.world().barrier(); });
   done(session);
 }
