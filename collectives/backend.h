@@ -101,6 +101,9 @@ typedef struct ddp_backend_table {
                                    const size_t* output_counts, ddp_backend_dtype, uint32_t tag, int64_t timeout_ms,
                                    ddp_backend_error*);
   ddp_backend_status (*barrier)(ddp_backend_group*, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
+  /* As all_gather, but rank r contributes counts[r] elements; they lie in output one after the other. */
+  ddp_backend_status (*all_gatherv)(ddp_backend_group*, const void* input, void* output, const size_t* counts,
+                                    ddp_backend_dtype, uint32_t tag, int64_t timeout_ms, ddp_backend_error*);
 
   /* Messages of `bytes` bytes, which sender and receiver must agree on; host memory that stays until message_wait has
    * returned. tag: below 2^40; messages of one pair with one tag arrive in the order sent. Both start at once and do

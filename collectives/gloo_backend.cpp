@@ -9,6 +9,7 @@
 //  * An allreduce of 0 elements or with the wrong size trips an assertion: libddp does not let those through.
 //  * There is no reduce_scatter: see there.
 #include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
@@ -27,6 +28,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -427,6 +429,20 @@ ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const
   });
 }
 
+ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void* output, const std::size_t* counts,
+                               ddp_backend_dtype dtype, std::uint32_t tag, std::int64_t timeout_ms,
+                               ddp_backend_error* error) {
+  std::vector<std::size_t> bytes;
+  for (int rank = 0; rank < group->size; ++rank) bytes.push_back(counts[rank] * element_size(dtype));
+  const std::size_t mine = bytes[static_cast<std::size_t>(group->rank)];
+  const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+  if (all == 0 || copied_alone(group, input, output, all)) return DDP_BACKEND_OK;
+  return perform(&gloo::allgatherv, group, tag, timeout_ms, error, [&](gloo::AllgathervOptions& options) {
+    options.setInput(bytes_of(input), mine);
+    options.setOutput(static_cast<std::uint8_t*>(output), bytes);
+  });
+}
+
 ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t tag, std::int64_t timeout_ms,
                            ddp_backend_error* error) {
   if (group->size == 1) return DDP_BACKEND_OK;
@@ -502,6 +518,7 @@ constexpr ddp_backend_table kTable = {
     .reduce_scatter = &reduce_scatter,
     .all_to_all = &all_to_all,
     .barrier = &barrier,
+    .all_gatherv = &all_gatherv,
     .send = &send,
     .receive = &receive,
     .message_wait = &message_wait,

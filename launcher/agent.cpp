@@ -332,7 +332,7 @@ class Agent {
       for (const int fd : cgroups) close(fd);
     };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
-    stderr_logs_.clear();
+    files_.clear();
     error_files_.clear();
     const int attempt = core_.state().round - 1;
     try {
@@ -448,7 +448,9 @@ class Agent {
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       ErrorFile error = read_error_file(workers_[i].error_file);
       event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record)};
-      stderr_logs_.push_back(last_words[i].log);
+      const std::string recorder = contract::flight_recorder_file(workers_[i].error_file, workers_[i].rank);
+      const bool has_recorder = !workers_[i].error_file.empty() && access(recorder.c_str(), R_OK) == 0;
+      files_.push_back({last_words[i].log, has_recorder ? recorder : ""});
       if (!event.words[i].message.empty()) error_files_[workers_[i].rank] = workers_[i].error_file;
       cgroup_.remove_worker(workers_[i].round, static_cast<int>(i));
     }
@@ -477,7 +479,10 @@ class Agent {
     rendezvous::AgentState state = action.state;
     for (rendezvous::WorkerFailure& failure : state.failures) {
       const auto index = static_cast<std::size_t>(failure.local_rank);
-      if (index < stderr_logs_.size()) failure.stderr_log = stderr_logs_[index];
+      if (index >= files_.size()) continue;
+      failure.stderr_log = files_[index].stderr_log;
+      failure.flight_recorder = files_[index].flight_recorder;
+      if (!failure.flight_recorder.empty()) attempts_.keep();  // the report names it
     }
     link_->send(state);
   }
@@ -570,9 +575,13 @@ class Agent {
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
-  std::vector<Worker> workers_;             // of the current round, by local rank
-  std::vector<std::string> stderr_logs_;    // theirs once they are gone; files that have all of it, or empty
-  std::map<int, std::string> error_files_;  // likewise; by rank, of those that wrote one
+  std::vector<Worker> workers_;  // of the current round, by local rank
+  struct Files {                 // of a worker that is gone; empty: none
+    std::string stderr_log;
+    std::string flight_recorder;
+  };
+  std::vector<Files> files_;                // likewise
+  std::map<int, std::string> error_files_;  // by rank, of those that wrote one
   std::optional<Spawned> spawned_;
   OomWatch oom_;
   bool clearing_ = false;

@@ -2,6 +2,8 @@
 #include "launcher/failure_report.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <sstream>
 #include <string_view>
 
@@ -96,6 +98,23 @@ void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   add_repeated();
 }
 
+// Each worker's is in a folder of its own; what finds them all goes into a shell as it is.
+void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& cause,
+                          const std::vector<WorkerFailure>& all) {
+  std::map<std::string, std::vector<const WorkerFailure*>> by_host;
+  if (!cause.flight_recorder.empty()) by_host[cause.host].push_back(&cause);
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && !failure.flight_recorder.empty()) by_host[failure.host].push_back(&failure);
+  }
+  for (const auto& [host, failures] : by_host) {
+    std::vector<int> ranks;
+    for (const WorkerFailure* failure : failures) ranks.push_back(failure->rank);
+    std::filesystem::path file = failures.front()->flight_recorder;
+    if (ranks.size() > 1) file = file.parent_path().parent_path() / "*" / "flight_recorder_rank*.json";
+    lines.push_back("  last operations of " + named(ranks) + " on " + host + ": " + file.string());
+  }
+}
+
 std::string json_list(const std::vector<std::string>& texts) {
   std::string list;
   for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + quoted_json(text);
@@ -117,7 +136,9 @@ JsonObject details_of(const WorkerFailure& failure) {
   object.number("rank", failure.rank).number("local_rank", failure.local_rank).text("node", failure.host);
   object.number("pid", failure.pid).number("exit_code", failure.status.shell_code());
   object.number("signal", if_any(failure.status.signal)).number("time_ms", failure.time.time_since_epoch().count());
-  return object.text("what", in_words(failure)).text("error", failure.message);
+  return object.text("what", in_words(failure))
+      .text("error", failure.message)
+      .text("flight_recorder", failure.flight_recorder);
 }
 
 }  // namespace
@@ -144,6 +165,7 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
     for (const std::string& line : cause.stderr_tail) lines.push_back(kQuote + line);
   }
   if (!cause.stderr_log.empty()) lines.push_back("  all of its stderr: " + cause.stderr_log);
+  add_flight_recorders(lines, cause, all);
   return lines;
 }
 

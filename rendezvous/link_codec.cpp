@@ -31,6 +31,7 @@ static void to_json(json& j, const WorkerFailure& f) {
        {"message", f.message},
        {"stderr_tail", f.stderr_tail},
        {"stderr_log", f.stderr_log},
+       {"flight_recorder", f.flight_recorder},
        {"out_of_memory", f.out_of_memory},
        {"hint", f.hint},
        {"error_record", f.error_record}};
@@ -47,6 +48,7 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("message").get_to(f.message);
   j.at("stderr_tail").get_to(f.stderr_tail);
   j.at("stderr_log").get_to(f.stderr_log);
+  j.at("flight_recorder").get_to(f.flight_recorder);
   j.at("out_of_memory").get_to(f.out_of_memory);
   j.at("hint").get_to(f.hint);
   j.at("error_record").get_to(f.error_record);

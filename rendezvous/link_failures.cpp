@@ -13,6 +13,7 @@ constexpr std::size_t kFailuresTold = 4096, kFailuresToldEach = 32;
 // Text of them told to each node, and to all nodes together.
 constexpr std::size_t kTextToldEach = 16 << 10, kTextTold = 64 << 20;
 constexpr std::size_t kLineBytes = 200;
+constexpr std::size_t kRecordersTold = 16;  // names of files
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
@@ -82,7 +83,9 @@ std::vector<WorkerFailure> worth_telling(std::vector<WorkerFailure> failures, st
   if (failures.size() > limit) failures.resize(limit);
   const std::size_t text = std::clamp(kTextTold / nodes, kTextToldEach, kMaxFailuresBytes);
   const std::size_t each = std::min(kMaxMessageBytes, text / std::max<std::size_t>(failures.size(), 1));
+  std::size_t recorders = 0;
   for (WorkerFailure& failure : failures) {
+    if (!failure.flight_recorder.empty() && ++recorders > kRecordersTold) failure.flight_recorder.clear();
     failure.stderr_tail.clear();
     failure.error_record.clear();
     failure.hint.clear();

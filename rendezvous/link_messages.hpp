@@ -50,6 +50,7 @@ struct WorkerFailure {
   std::string message;                   // what the error file says, or why it could not be started
   std::vector<std::string> stderr_tail;  // the last lines it wrote to stderr
   std::string stderr_log;                // the file on `host` that has all of it; empty: none
+  std::string flight_recorder;           // libddp's, a file on `host`; empty: none
   std::string out_of_memory;             // what says that it died for lack of memory, in words; empty: nothing does
   std::string hint;                      // what to do about it, if it is one of the common cases
   std::string error_record;              // its error file as it is, if that is one that launchers can pass on

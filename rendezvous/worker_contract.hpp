@@ -3,6 +3,8 @@
 // any program) reads, and the other way round. launcher/ and runtime/ never include each other; they meet here.
 #pragma once
 
+#include <string>
+
 namespace ddp::rendezvous::contract {
 
 // ---- Environment, written by ddprun for every worker (torchrun's names and meanings) ----
@@ -45,6 +47,16 @@ inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, 
 
 inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";    // "0": crashes leave no error file
 inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info" or "detail": then ranks' calls are compared first
+
+inline constexpr char kFlightRecorderSize[] = "DDP_FLIGHT_RECORDER_SIZE";  // operations kept a group; "0": none
+
+// ---- Files ----
+// Where libddp writes what each group did last when something fails: beside the error file, under a name of its own, so
+// that those of all ranks can be put into one folder.
+inline std::string flight_recorder_file(const std::string& error_file, int rank) {
+  const auto folder = error_file.rfind('/') + 1;  // 0 if there is none
+  return error_file.substr(0, folder) + "flight_recorder_rank" + std::to_string(rank) + ".json";
+}
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".

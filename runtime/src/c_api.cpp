@@ -9,6 +9,7 @@
 #include "runtime/src/c_guard.hpp"
 #include "runtime/src/error_file.hpp"
 #include "runtime/src/failure_handlers.hpp"
+#include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/live_sessions.hpp"
 #include "runtime/src/model.hpp"
 #include "runtime/src/operation.hpp"
@@ -157,6 +158,13 @@ ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* inpu
 
 ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms) {
   return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
+}
+
+ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms) {
+  return run(group, timeout_ms, [&](ProcessGroup&) {
+    return ddp::runtime::Operation{.kind = ddp::runtime::OperationKind::MonitoredBarrier,
+                                   .all_missing = wait_all_ranks != 0};
+  });
 }
 
 ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms,
@@ -332,4 +340,8 @@ int ddp_install_failure_handlers(void) { return ddp::runtime::install_failure_ha
 
 int ddp_record_error(const char* message) {
   return ddp::runtime::record_error(message != nullptr ? message : "") ? 1 : 0;
+}
+
+ddp_status ddp_dump_flight_recorder(const char* path) {
+  return guard([&] { ddp::runtime::save_flight_recorder(&not_null(path, "the flight recorder's path"), "asked for"); });
 }

@@ -27,6 +27,8 @@
 #include "rendezvous/check.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/src/error_file.hpp"
+#include "runtime/src/flight_recorder.hpp"
+#include "runtime/src/signal_safe_text.hpp"
 
 namespace ddp::runtime {
 
@@ -39,6 +41,10 @@ constexpr int kMaxFrames = 64;
 constexpr std::size_t kTraceBytes = 16 << 10;
 constexpr std::size_t kAlternateStackBytes = 64 << 10;
 constexpr int kWaitForOther = 500;  // times 10 ms, for another thread's record
+// What Gloo throws on a thread of its own when it is sent more than it expects.
+constexpr char kGlooAssertion[] = "gloo::EnforceNotMet";
+constexpr char kGlooAssertionHint[] =
+    " (most often ranks that disagree about an operation or its size: DDP_DEBUG=detail names them)";
 
 // Of this process, made by the first call of install_failure_handlers; a signal handler has no other way to it.
 struct Prepared {
@@ -54,59 +60,6 @@ volatile std::sig_atomic_t recorded_signal = 0;
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
 // ---- What a signal handler may use: no allocation, no locks, only system calls and memory that is there ----
-
-// Text in a buffer of its own; what does not fit is left out.
-class FixedText {
- public:
-  FixedText(char* memory, std::size_t size) : memory_(memory), size_(size) {}
-
-  FixedText& add(std::string_view text) {
-    const std::size_t length = std::min(text.size(), size_ - used_);
-    memcpy(memory_ + used_, text.data(), length);
-    used_ += length;
-    return *this;
-  }
-  FixedText& add_number(std::uint64_t number, unsigned base = 10) {
-    char digits[24];
-    char* first = digits + sizeof digits;
-    do {
-      *--first = "0123456789abcdef"[number % base];
-      number /= base;
-    } while (number != 0);
-    return add({first, static_cast<std::size_t>(digits + sizeof digits - first)});
-  }
-  // As part of a JSON string.
-  FixedText& add_escaped(std::string_view text) {
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (size_ - used_ < 2) break;
-      if (c == '\n') {
-        add("\\n");
-      } else if (c == '"' || c == '\\') {
-        add("\\").add({&c, 1});
-      } else {
-        add(byte < 0x20 || byte > 0x7e ? "?" : std::string_view(&c, 1));  // file names may have any bytes
-      }
-    }
-    return *this;
-  }
-  void make_room(std::size_t more) { size_ += more; }
-  std::string_view text() const { return {memory_, used_}; }
-
- private:
-  char* memory_;
-  std::size_t size_;
-  std::size_t used_ = 0;
-};
-
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 void put_in_place(std::string_view record) {
   const int fd = open(prepared.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -187,6 +140,7 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   if (thread != prepared.pid) text.add(", in thread ").add_number(static_cast<std::uint64_t>(thread));
   const std::string_view message = text.text();
   put_record(message, message);  // in case that the stack is too broken to be walked
+  write_flight_recorder(message);
   add_backtrace(text, reinterpret_cast<const void*>(registers.program_counter));
   put_record(message, text.text());
 }
@@ -243,7 +197,8 @@ std::string demangled(const char* name) {
 std::string words_of_exception() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
   if (!type) return "std::terminate was called, with no exception";
-  std::string text = "uncaught exception " + demangled(type->name());
+  const std::string name = demangled(type->name());
+  std::string text = "uncaught exception " + name;
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& e) {
@@ -255,6 +210,7 @@ std::string words_of_exception() {
   } catch (...) {
     // Its type has to do.
   }
+  if (name == kGlooAssertion) text += kGlooAssertionHint;
   return text;
 }
 
@@ -262,6 +218,7 @@ std::string words_of_exception() {
 // adds nothing.
 void record_with_backtrace(const std::string& message, const void* first) noexcept {
   if (!is_ours_to_record()) return;
+  write_flight_recorder(message);
   try {
     std::string memory(kTraceBytes, '\0');
     FixedText trace(memory.data(), memory.size());

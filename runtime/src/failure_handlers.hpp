@@ -6,6 +6,8 @@
 //     fatal signal   the kernel's way of death is put back, the file written, the signal sent again
 //     terminate      the file is written, then whoever handled it before has the word
 //
+// With it the flight recorder (flight_recorder.hpp) is written beside it.
+//
 // What is there stays: a signal that is handled or ignored already (Python's faulthandler, a sanitizer, the program
 // itself), an error file that somebody has written, and a forked child is not the worker.
 #pragma once

@@ -7,6 +7,7 @@
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "runtime/src/deadline_watch.hpp"
+#include "runtime/src/object_collectives.hpp"
 
 namespace ddp::runtime {
 
@@ -50,6 +51,9 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::Broadcast:
       return backend_.broadcast(group_, o.data, o.count, o.dtype, o.root, tag, timeout, error);
     case OperationKind::AllGather:
+      if (!o.output_counts.empty()) {
+        return backend_.all_gatherv(group_, o.input, o.data, o.output_counts.data(), o.dtype, tag, timeout, error);
+      }
       return backend_.all_gather(group_, o.input, o.data, o.count, o.dtype, tag, timeout, error);
     case OperationKind::Gather:
       return backend_.gather(group_, o.input, o.data, o.count, o.dtype, o.root, tag, timeout, error);
@@ -64,18 +68,26 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     }
     case OperationKind::Barrier:
       return backend_.barrier(group_, tag, timeout, error);
+    case OperationKind::BroadcastObject:
+    case OperationKind::AllGatherObject:
+    case OperationKind::GatherObject:
+    case OperationKind::ScatterObject:
+      return perform_object(
+          o, place_, [&](const Operation& part) { return perform(part, tag, deadline, error); }, error);
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:
       break;  // above
+    case OperationKind::MonitoredBarrier:
     case OperationKind::Send:
     case OperationKind::Receive:
-      break;  // no collectives
+      break;  // the group's own business
   }
   return DDP_BACKEND_UNSUPPORTED;
 }
 
 void HostCollectives::perform_alone(const Operation& o) {
+  if (is_on_objects(o.kind)) return perform_object_alone(o);
   const bool is_float32_or_64 = o.dtype == DDP_FLOAT32 || o.dtype == DDP_FLOAT64;
   if (o.input != nullptr && o.bytes() > 0) std::memmove(o.data, o.input, o.bytes());
   if (!o.reduces() || o.reduce_op != DDP_PREMUL_SUM) return;

@@ -208,9 +208,7 @@ void Model::mark_ready(std::size_t i) {
 void Model::launch(std::size_t b) {
   Bucket& bucket = buckets_[b];
   const ddp_buffer buffer = {bucket.memory.data(), bucket.count, bucket.dtype, {DDP_CPU, 0}};
-  Operation operation = make_all_reduce(buffer, {DDP_SUM, 1});
-  operation.checked = false;  // all ranks have the same plan: compare_across_ranks()
-  in_flight_.push_back(group_.issue(operation, kGroupsOwnTimeout));
+  in_flight_.push_back(group_.issue(make_all_reduce(buffer, {DDP_SUM, 1}), kGroupsOwnTimeout));
 }
 
 void Model::synchronize() {

@@ -20,13 +20,14 @@ constexpr std::array<const char*, 9> kReduceOps = {"sum", "average", "product", 
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
-std::string rank_list(const std::vector<std::size_t>& ranks) {
-  constexpr std::size_t kShown = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return text;
+bool is_barrier(OperationKind kind) {
+  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier;
+}
+
+// Of those that have one.
+bool root_gives(OperationKind kind) {
+  return kind == OperationKind::Broadcast || kind == OperationKind::Scatter || kind == OperationKind::BroadcastObject ||
+         kind == OperationKind::ScatterObject;
 }
 
 template <typename T>
@@ -64,12 +65,47 @@ const char* operation_name(OperationKind kind) {
       return "all_to_all";
     case OperationKind::Barrier:
       return "barrier";
+    case OperationKind::MonitoredBarrier:
+      return "monitored_barrier";
     case OperationKind::Send:
       return "send";
     case OperationKind::Receive:
       return "recv";
+    case OperationKind::BroadcastObject:
+      return "broadcast_object";
+    case OperationKind::AllGatherObject:
+      return "all_gather_object";
+    case OperationKind::GatherObject:
+      return "gather_object";
+    case OperationKind::ScatterObject:
+      return "scatter_object";
   }
   return "unknown operation";
+}
+
+const char* reduce_op_name(std::int32_t reduce_op) {
+  const bool is_known = reduce_op >= 0 && static_cast<std::size_t>(reduce_op) < kReduceOps.size();
+  return is_known ? kReduceOps[static_cast<std::size_t>(reduce_op)] : "unknown reduction";
+}
+
+bool has_root(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::Reduce:
+    case OperationKind::Broadcast:
+    case OperationKind::Gather:
+    case OperationKind::Scatter:
+    case OperationKind::BroadcastObject:
+    case OperationKind::GatherObject:
+    case OperationKind::ScatterObject:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_on_objects(OperationKind kind) {
+  return kind == OperationKind::BroadcastObject || kind == OperationKind::AllGatherObject ||
+         kind == OperationKind::GatherObject || kind == OperationKind::ScatterObject;
 }
 
 std::size_t Operation::bytes() const {
@@ -96,6 +132,12 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
   }
 }
 
+void check_root(const char* what, std::int32_t root, GroupPlace place) {
+  if (root >= 0 && root < place.size) return;
+  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
+          std::to_string(place.size));
+}
+
 namespace {
 
 void check(const char* what, const ddp_buffer& buffer) {
@@ -115,12 +157,6 @@ void check_reduction(const char* what, const ddp_reduction& reduction, std::int3
     invalid(std::string(what) + ": " + kReduceOps[static_cast<std::size_t>(reduction.op)] + " of " + dtype_name(dtype) +
             " means nothing; it takes integers only");
   }
-}
-
-void check_root(const char* what, std::int32_t root, GroupPlace place) {
-  if (root >= 0 && root < place.size) return;
-  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
-          std::to_string(place.size));
 }
 
 // `all` holds a part for each rank, of which each is as long as `one`.
@@ -304,6 +340,20 @@ Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint3
           .tag = tag};
 }
 
+std::string rank_list(const std::vector<std::size_t>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return text;
+}
+
+std::string human_seconds(std::chrono::milliseconds duration) {
+  if (duration.count() % 1000 == 0) return std::to_string(duration.count() / 1000) + " s";
+  return std::to_string(duration.count()) + " ms";
+}
+
 std::string human_bytes(std::size_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " B";
   double value = static_cast<double>(bytes);
@@ -318,10 +368,16 @@ std::string human_bytes(std::size_t bytes) {
   return text;
 }
 
+std::string numbered_name(const Operation& operation, std::uint64_t sequence) {
+  return std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
+}
+
 std::string describe(const Operation& operation, std::uint64_t sequence) {
   if (operation.is_message()) return describe_message(operation);
-  std::string text = std::string(operation_name(operation.kind)) + " #" + std::to_string(sequence);
-  if (operation.kind != OperationKind::Barrier) text += " (" + human_bytes(operation.bytes()) + ")";
+  std::string text = numbered_name(operation, sequence);
+  // What comes of an object is not known before.
+  const bool has_size = !is_barrier(operation.kind) && (!is_on_objects(operation.kind) || operation.count > 0);
+  if (has_size) text += " (" + human_bytes(operation.bytes()) + ")";
   return text;
 }
 
@@ -335,26 +391,24 @@ Fingerprint fingerprint(const Operation& operation) {
   const std::int64_t kind = static_cast<std::int64_t>(operation.kind);
   const std::int64_t what = kind | std::int64_t{operation.dtype} << 8 | std::int64_t{operation.reduce_op} << 16 |
                             std::int64_t{operation.root} << 32;
-  // Of all_to_all only the type: who gives how much to whom is compared apart.
-  const std::size_t count = operation.kind == OperationKind::AllToAll ? 0 : operation.count;
-  return {what, static_cast<std::int64_t>(count)};
+  // Of all_to_all only the type: who gives how much to whom is compared apart. Objects may be of any size.
+  const bool has_count = operation.kind != OperationKind::AllToAll && !is_on_objects(operation.kind);
+  return {what, has_count ? static_cast<std::int64_t>(operation.count) : 0};
 }
 
 std::string describe(const Fingerprint& fingerprint) {
   const std::int64_t what = fingerprint[0];
   const auto kind = static_cast<OperationKind>(what & 0xff);
   std::string text = operation_name(kind);
-  if (kind == OperationKind::Barrier) return text;
-  text += " of ";
-  if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
-  text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
-  const std::size_t reduce_op = static_cast<std::size_t>(what >> 16 & 0xff);
-  const std::string root = "rank " + std::to_string(what >> 32);
-  if (Operation{.kind = kind}.reduces() && reduce_op < kReduceOps.size()) {
-    text += std::string(" (") + kReduceOps[reduce_op] + ")";
+  if (!is_barrier(kind) && !is_on_objects(kind)) {
+    text += " of ";
+    if (kind != OperationKind::AllToAll) text += std::to_string(fingerprint[1]) + " ";
+    text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
   }
-  if (kind == OperationKind::Broadcast || kind == OperationKind::Scatter) text += " from " + root;
-  if (kind == OperationKind::Reduce || kind == OperationKind::Gather) text += " to " + root;
+  if (Operation{.kind = kind}.reduces()) {
+    text += std::string(" (") + reduce_op_name(static_cast<std::int32_t>(what >> 16 & 0xff)) + ")";
+  }
+  if (has_root(kind)) text += (root_gives(kind) ? " from rank " : " to rank ") + std::to_string(what >> 32);
   return text;
 }
 

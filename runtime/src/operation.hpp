@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,11 +25,18 @@ enum class OperationKind : std::int32_t {
   ReduceScatter,
   AllToAll,
   Barrier,
+  MonitoredBarrier,
   Send,
   Receive,
+  BroadcastObject,
+  AllGatherObject,
+  GatherObject,
+  ScatterObject,
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
+
+class ObjectExchange;
 
 struct Operation {
   OperationKind kind = OperationKind::Barrier;
@@ -43,11 +51,12 @@ struct Operation {
   double factor = 1;      // DDP_PREMUL_SUM: this rank's
   std::int32_t root = 0;  // of a message: the rank it goes to or comes from
   std::uint32_t tag = 0;  // of a message
-  // all_to_all, if parts differ: elements for each rank, and from each. The caller's until the operation is issued.
+  // all_to_all, if parts differ: elements for each rank, and from each. Of all_gather the latter, if they differ.
+  // The caller's until the operation is issued.
   std::span<const std::size_t> input_counts{};
   std::span<const std::size_t> output_counts{};
-  // Compare what all ranks are about to do before doing it: DDP's buckets skip this, being checked at construction.
-  bool checked = true;
+  ObjectExchange* objects = nullptr;  // of the collectives on objects; `count` is this rank's bytes
+  bool all_missing = false;           // of monitored_barrier: name every rank that is missing, not the first only
 
   std::size_t bytes() const;  // of one rank's contribution
   bool reduces() const;
@@ -59,6 +68,7 @@ struct GroupPlace {
   int rank = 0;
   int size = 1;
 };
+void check_root(const char* what, std::int32_t root, GroupPlace place);
 Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction);
 Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place);
 Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace place);
@@ -78,10 +88,16 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown
 const char* dtype_name(std::int32_t dtype);
 const char* operation_name(OperationKind kind);
+const char* reduce_op_name(std::int32_t reduce_op);
+bool has_root(OperationKind kind);
+bool is_on_objects(OperationKind kind);
 
-std::string human_bytes(std::size_t bytes);                                // "33.0 MB"
-std::string describe(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412 (33.0 MB)"
-std::string describe_message(const Operation& operation);                  // "send to rank 2 (4.0 kB, tag 7)"
+std::string rank_list(const std::vector<std::size_t>& ranks);                   // "ranks 0, 2": eight at most by number
+std::string human_seconds(std::chrono::milliseconds duration);                  // "30 s", "300 ms"
+std::string human_bytes(std::size_t bytes);                                     // "33.0 MB"
+std::string numbered_name(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412"
+std::string describe(const Operation& operation, std::uint64_t sequence);       // "all_reduce #412 (33.0 MB)"
+std::string describe_message(const Operation& operation);                       // "send to rank 2 (4.0 kB, tag 7)"
 
 // What must be equal on all ranks, in a form they can exchange.
 using Fingerprint = std::array<std::int64_t, 2>;

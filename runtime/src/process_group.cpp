@@ -17,13 +17,10 @@ constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
 // After a timeout either the cause has long been known or nobody died.
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
+constexpr char kBarriers[] = "monitored_barrier/";  // keys in the store
+
 constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
 bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
-
-std::string human_seconds(std::chrono::milliseconds duration) {
-  if (duration.count() % 1000 == 0) return std::to_string(duration.count() / 1000) + " s";
-  return std::to_string(duration.count()) + " ms";
-}
 
 // Moves an element of `spare`, or a new one, to the end of `list`: nothing is allocated once there is enough.
 template <typename T>
@@ -40,10 +37,11 @@ auto find_in(std::list<T>& list, std::uint64_t sequence) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(Config config, DeadlineWatch& watch) : config_(std::move(config)), watch_(watch) {
+ProcessGroup::ProcessGroup(Config config, DeadlineWatch& watch)
+    : config_(std::move(config)), watch_(watch), recorder_(config_.name, place(), config_.flight_recorder_size) {
   if (config_.size == 1) return;
   host_.emplace(*config_.backend, config_.connection, place());
-  if (config_.compare_calls) checker_.emplace(*config_.backend, config_.connection, place());
+  if (config_.call_log) checker_.emplace(*config_.backend, config_.connection, place());
   watch_.attach(*this);
 }
 
@@ -55,6 +53,7 @@ ProcessGroup::~ProcessGroup() {
   asynchronous_front_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (config_.connection == nullptr) return;
+  if (config_.call_log) config_.call_log->left();  // before the others see the connection close
   watch_.detach(*this);
   if (state_ == State::Dead) config_.backend->group_abort(config_.connection);  // after a mismatch it was not
   for (Message& message : messages_) {
@@ -104,7 +103,9 @@ void ProcessGroup::fill(Issued& issued, std::uint64_t sequence, const Operation&
   issued.sequence = sequence;
   issued.operation = operation;
   issued.timeout = timeout.count() > 0 ? timeout : config_.timeout;
-  issued.deadline = Clock::now() + issued.timeout;
+  const auto now = Clock::now();
+  issued.deadline = now + issued.timeout;
+  issued.record = recorder_.issued(sequence & ~kMessage, operation, now);
   if (operation.input_counts.empty()) return;
   const std::size_t ranks = operation.input_counts.size();
   issued.counts.assign(operation.input_counts.begin(), operation.input_counts.end());
@@ -127,11 +128,13 @@ bool ProcessGroup::front_can_start() const { return state_ == State::Alive && ru
 void ProcessGroup::execute_front(Lock& lock) {
   const Issued& issued = queue_.front();  // stays there until it ended
   running_ = issued.sequence;
+  recorder_.started(issued.record, Clock::now());
   lock.unlock();
   std::optional<Failure> failure = perform(issued);
   lock.lock();
   if (state_ == State::Alive && !failure) {
     ended_ = running_;
+    recorder_.ended(issued.record, Clock::now());
     spare_.splice(spare_.begin(), queue_, queue_.begin());
   } else if (state_ == State::Alive) {
     fail(lock, running_, std::move(*failure));
@@ -163,21 +166,58 @@ void ProcessGroup::run_asynchronous() {
 }
 
 std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued) {
-  const Operation& o = issued.operation;
   if (!host_) {
-    HostCollectives::perform_alone(o);
+    HostCollectives::perform_alone(issued.operation);
     return std::nullopt;
   }
+  if (config_.call_log) config_.call_log->began(issued.sequence, describe(issued.operation, issued.sequence));
+  const bool is_in_store = issued.operation.kind == OperationKind::MonitoredBarrier;
+  std::optional<Failure> failure = is_in_store ? wait_for_all(issued) : perform_collective(issued);
+  if (config_.call_log && !failure) config_.call_log->ended();
+  return failure;
+}
+
+std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issued& issued) {
+  const Operation& o = issued.operation;
   ddp_backend_error error;
   error.text[0] = '\0';
   const auto tag = static_cast<std::uint32_t>(issued.sequence * 2);
-  if (checker_ && o.checked) {
+  if (checker_) {
     std::string disagreement;
     const auto status = checker_->compare(o, tag, issued.deadline, &disagreement, &error);
     if (status != DDP_BACKEND_OK) return to_failure(status, error, issued);
     if (!disagreement.empty()) return Failure{ErrorCode::Mismatch, disagreement};
   }
   return to_failure(host_->perform(o, tag + 1, issued.deadline, &error), error, issued);
+}
+
+// A monitored barrier. The store's answer is the verdict, also on a deadline that has passed.
+std::optional<ProcessGroup::Failure> ProcessGroup::wait_for_all(const Issued& issued) {
+  in_barrier_ = issued.sequence;
+  std::optional<Failure> failure;
+  try {
+    if (!barrier_) barrier_.emplace(config_.open_store(), config_.key_prefix + kBarriers, place());
+    const auto left = std::max(std::chrono::ceil<Milliseconds>(issued.deadline - Clock::now()), Milliseconds(1));
+    if (const auto why = barrier_->wait(issued.sequence, left, issued.timeout, issued.operation.all_missing)) {
+      failure = Failure{why->code(), why->what(), true};
+    }
+  } catch (const Error& e) {
+    failure = Failure{e.code(), e.what()};
+  }
+  in_barrier_ = 0;
+  return failure;
+}
+
+// The group fails while a thread of ours waits for others there.
+void ProcessGroup::give_up_barrier(const std::string& why) {
+  const std::uint64_t sequence = in_barrier_;
+  if (sequence == 0) return;
+  try {
+    MonitoredBarrier::give_up(*config_.open_store(), config_.key_prefix + kBarriers, sequence,
+                              "rank " + std::to_string(config_.rank) + " gave up: " + why);
+  } catch (const std::exception&) {
+    // Without a store it ends by itself.
+  }
 }
 
 std::uint64_t ProcessGroup::start_message(const Operation& operation, Milliseconds timeout, Lock& lock) {
@@ -195,6 +235,7 @@ std::uint64_t ProcessGroup::start_message(const Operation& operation, Millisecon
           ? backend.send(config_.connection, o.input, o.bytes(), o.root, o.tag, &message.handle, &error)
           : backend.receive(config_.connection, o.data, o.bytes(), o.root, o.tag, &message.handle, &error);
   watch_.expect(message.deadline);
+  recorder_.started(message.record, Clock::now());
   const std::uint64_t sequence = message.sequence;
   if (std::optional<Failure> failure = to_failure(status, error, message)) fail(lock, sequence, std::move(*failure));
   return sequence;
@@ -232,6 +273,7 @@ bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point unt
 // The caller has set message.awaited.
 void ProcessGroup::await_message(Message& message, Lock& lock) {
   lock.unlock();
+  if (config_.call_log) config_.call_log->message_began(describe_message(message.operation));
   ddp_backend_error error;
   error.text[0] = '\0';
   std::int32_t peer = -1;
@@ -244,6 +286,7 @@ void ProcessGroup::await_message(Message& message, Lock& lock) {
       fail(lock, message.sequence, std::move(*failure));
     } else {
       message.ended = true;
+      recorder_.ended(message.record, Clock::now());
       message.peer = peer;
       config_.backend->message_free(std::exchange(message.handle, nullptr));
     }
@@ -298,6 +341,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
   DeadlineWatch::Time next = DeadlineWatch::Time::max();
   const Issued* passed = nullptr;
   const auto look = [&](const Issued& issued) {
+    if (issued.sequence == in_barrier_) return;  // it keeps its deadline itself, and knows who is missing
     next = std::min(next, issued.deadline);
     if (issued.deadline <= now && passed == nullptr) passed = &issued;
   };
@@ -331,30 +375,54 @@ void ProcessGroup::lose_peer(const std::string& cause) {
 void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   state_ = State::Failing;
   blamed_ = sequence;
+  Blamed blamed = {sequence, {}, config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "")};
+  if (const Issued* issued = find(sequence)) {
+    blamed.operation = issued->operation;
+    recorder_.failed(issued->record, Clock::now());
+  }
   changed_.notify_all();
-  const std::string here = config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "");
   lock.unlock();
-  const std::string cause = end_connections(failure, here);
+  // Those who are told first hear of it from here: so whatever is known of the others goes with it.
+  if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
+    failure.why += config_.call_log ? what_others_do(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
+  }
+  const std::string cause = end_connections(failure, blamed);
+  failure.why = blamed.words + (cause.empty() ? failure.why : cause);
+  give_up_barrier(failure.why);
+  write_flight_recorder(failure.why);
   lock.lock();
-  failure.why = here + (cause.empty() ? failure.why : cause);
   failure_ = failure;
   state_ = State::Dead;
   changed_.notify_all();
 }
 
 // Returns the cause, if somebody knows it better than this rank does.
-std::string ProcessGroup::end_connections(const Failure& failure, const std::string& here) {
+std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
   // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
   if (config_.connection == nullptr || failure.code == ErrorCode::Mismatch) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
   // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
   // that gave up for it.
   std::string told;
-  if (!failure.is_cause) told = config_.tell_cause(is_loss ? failure.why : here + failure.why);
+  if (!failure.is_cause) told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
   config_.backend->group_abort(config_.connection);
   if (failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
   const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
-  return known.empty() ? told : known;
+  if (!known.empty()) return known;
+  return is_loss ? told + what_others_do(blamed) : told;
+}
+
+// For the end of an error's text: what the log of calls knows of the ranks that were waited for.
+std::string ProcessGroup::what_others_do(const Blamed& blamed) {
+  const Operation& o = blamed.operation;
+  if (!config_.call_log || blamed.sequence == 0) return "";
+  std::string others;
+  if (!o.is_message()) {
+    others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
+  } else if (o.root != kAnyRank) {
+    others = config_.call_log->last_call_of(o.root);
+  }
+  return others.empty() ? "" : "; " + others;
 }
 
 int ProcessGroup::wait(std::uint64_t sequence) {
@@ -424,10 +492,16 @@ ProcessGroup::Message* ProcessGroup::find_message(std::uint64_t sequence) {
   return it != messages_.end() ? &*it : nullptr;
 }
 
-std::string ProcessGroup::describe_here(std::uint64_t sequence) {
-  if (is_message(sequence)) return describe_message(find_message(sequence)->operation);
+// Null: it ended well, or there is none.
+ProcessGroup::Issued* ProcessGroup::find(std::uint64_t sequence) {
+  if (is_message(sequence)) return find_message(sequence);
   const auto it = find_in(queue_, sequence);
-  return it != queue_.end() ? describe(it->operation, sequence) : "operation #" + std::to_string(sequence);
+  return it != queue_.end() ? &*it : nullptr;
+}
+
+std::string ProcessGroup::describe_here(std::uint64_t sequence) {
+  const Issued* issued = find(sequence);
+  return issued != nullptr ? describe(issued->operation, sequence) : "operation #" + std::to_string(sequence);
 }
 
 }  // namespace ddp::runtime

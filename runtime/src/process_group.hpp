@@ -12,11 +12,13 @@
 // Threads: any, one issuing at a time. The session's deadline watch calls in as well.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,9 +27,13 @@
 
 #include "collectives/backend.h"
 #include "rendezvous/error.hpp"
+#include "rendezvous/store.hpp"
 #include "runtime/src/call_checker.hpp"
+#include "runtime/src/call_log.hpp"
 #include "runtime/src/deadline_watch.hpp"
+#include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/host_collectives.hpp"
+#include "runtime/src/monitored_barrier.hpp"
 #include "runtime/src/operation.hpp"
 
 namespace ddp::runtime {
@@ -43,7 +49,12 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     Milliseconds timeout{0};                     // of an operation that gives none
     const ddp_backend_table* backend = nullptr;  // null for a group of one
     ddp_backend_group* connection = nullptr;     // becomes this object's
-    bool compare_calls = false;                  // before each collective: see CallChecker
+    std::size_t flight_recorder_size = 0;        // operations it keeps
+    // DDP_DEBUG=detail: calls are compared before each collective, and told to ranks that wait in vain.
+    std::optional<CallLog::Group> call_log;
+    // Opens a connection to the job's store, where this group's keys begin with key_prefix. Throws rendezvous::Error.
+    std::function<std::unique_ptr<rendezvous::Store>()> open_store;
+    std::string key_prefix;
     // Who failed, as the launcher knows it; waits at most so long; empty if it does not know. Must not throw.
     std::function<std::string(Milliseconds)> ask_for_cause;
     // Leaves this rank's reason for the others, who only see a broken connection, unless one of them was first: then
@@ -85,6 +96,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::vector<std::size_t> counts;  // all_to_all's, which operation refers to
     Clock::time_point deadline;
     Milliseconds timeout{0};
+    std::uint64_t record = 0;  // the flight recorder's
     bool asynchronous = false;
   };
   struct Message : Issued {
@@ -99,6 +111,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::string why;
     bool is_cause = false;  // nobody knows better
   };
+  struct Blamed {  // what of it is needed without the lock
+    std::uint64_t sequence = 0;
+    Operation operation;
+    std::string words;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   void enter(const Operation& operation, Milliseconds timeout, Lock& lock);
@@ -109,6 +126,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void execute_until(std::uint64_t sequence, Lock& lock);
   void run_asynchronous();
   std::optional<Failure> perform(const Issued& issued);
+  std::optional<Failure> perform_collective(const Issued& issued);
+  std::optional<Failure> wait_for_all(const Issued& issued);
+  void give_up_barrier(const std::string& why);
 
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
@@ -121,16 +141,21 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
   void fail(Lock& lock, std::uint64_t sequence, Failure failure);
-  std::string end_connections(const Failure& failure, const std::string& here);
+  std::string end_connections(const Failure& failure, const Blamed& blamed);
+  std::string what_others_do(const Blamed& blamed);
   bool ended(std::uint64_t sequence);
   void check_issued(std::uint64_t sequence);
   void throw_if_failed(std::uint64_t sequence);
+  Issued* find(std::uint64_t sequence);
   std::string describe_here(std::uint64_t sequence);
 
   Config config_;
   DeadlineWatch& watch_;
   std::optional<HostCollectives> host_;  // none in a group of one; these two are the running operation's
   std::optional<CallChecker> checker_;
+  std::optional<MonitoredBarrier> barrier_;
+  std::atomic<std::uint64_t> in_barrier_{0};  // a thread is in the barrier of this sequence number; 0: none
+  FlightRecorder recorder_;                   // under the lock
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/store.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/reachable_address.hpp"
 
@@ -16,6 +19,7 @@ namespace {
 
 using collectives::BackendNames;
 using collectives::parse_backend_names;
+namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 using std::chrono::milliseconds;
@@ -74,7 +78,8 @@ class Session::Underway {
 Session::Session(const SessionOptions& options, const Environment& environment)
     : info_(read_worker_info(options.arguments, environment)),
       options_(options),
-      debug_(read_debug_level(environment)) {
+      debug_(read_debug_level(environment)),
+      flight_recorder_size_(flight_recorder_size(environment)) {
   if (info_.world_size > 1) {
     collectives::load_backend(backend_in(options.backends));  // if it is not there, nobody need wait for us
     ignore_sigpipe();
@@ -84,6 +89,12 @@ Session::Session(const SessionOptions& options, const Environment& environment)
     failures_ =
         std::make_unique<FailureWatch>(store_->connect_again(), [this](const FailureNews& news) { on_failure(news); });
   }
+  if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
+    call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
+  }
+  const std::string error_file = environment(contract::kErrorFile).value_or("");
+  place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
+                        info_.world_size);
   names_.insert(kWorld);
   form_world(environment);
 }
@@ -143,6 +154,12 @@ ProcessGroup* Session::form(GroupPointer group) {
   return add(std::move(group), forming.connect(address_)).operations.get();
 }
 
+void Session::say_formed(const Group& group) const {
+  const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
+  const std::string line = "libddp: the group " + group.name + " is formed: " + in_words(group.members) + over + "\n";
+  std::fputs(line.c_str(), stderr);
+}
+
 Session::Group& Session::add(GroupPointer group, ddp_backend_group* connection) {
   const GroupPlan made = plan(*group);
   ProcessGroup::Config config;
@@ -152,14 +169,18 @@ Session::Group& Session::add(GroupPointer group, ddp_backend_group* connection) 
   config.timeout = group->timeout;
   config.backend = made.backend;
   config.connection = connection;
-  config.compare_calls = debug_ == DebugLevel::Detail;
+  config.flight_recorder_size = flight_recorder_size_;
   if (connection != nullptr) {
+    config.open_store = [this] { return store_->connect_again(); };
+    config.key_prefix = made.key_prefix;
+    if (call_log_ != nullptr) config.call_log.emplace(*call_log_, group->id, group->members);
     config.ask_for_cause = made.ask_for_cause;
     config.tell_cause = [this, prefix = made.key_prefix](const std::string& why) {
       return store_->tell_cause(prefix, why);
     };
   }
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
+  if (debug_ != DebugLevel::Off && made.rank == 0) say_formed(*group);
   Group& added = *group;
   {
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include "collectives/backend.h"
 #include "collectives/backend_names.hpp"
+#include "runtime/src/call_log.hpp"
 #include "runtime/src/deadline_watch.hpp"
 #include "runtime/src/failure_watch.hpp"
 #include "runtime/src/group_forming.hpp"
@@ -82,6 +84,7 @@ class Session {
   void form_world(const Environment& environment);
   ProcessGroup* form(GroupPointer group);
   Group& add(GroupPointer group, ddp_backend_group* connection);
+  void say_formed(const Group& group) const;
   GroupPlan plan(const Group& group);
   void name_new(Group& group, const std::string& given);
   std::string ask_for_cause(std::chrono::milliseconds timeout);
@@ -91,9 +94,11 @@ class Session {
   WorkerInfo info_;
   SessionOptions options_;
   const DebugLevel debug_;
+  const std::size_t flight_recorder_size_;
   std::unique_ptr<JobStore> store_;
   std::string address_;  // at which the others reach this rank; empty in a world of one
   DeadlineWatch deadlines_;
+  std::unique_ptr<CallLog> call_log_;    // with DDP_DEBUG=detail
   std::mutex mutex_;                     // of all below
   std::vector<GroupPointer> groups_;     // in the order they were made, the world first
   std::vector<GroupForming*> formings_;  // those under way

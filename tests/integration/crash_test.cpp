@@ -75,6 +75,22 @@ TEST_CASE("crash: a session records crashes without being asked", "[runtime][int
   CHECK(count(crash({"segv", "after init"}).err, "(crash_here+0x") == 1);
 }
 
+TEST_CASE("crash: what the groups did last is written too, and the report says where", "[runtime][integration]") {
+  for (const char* how : {"segv", "throw"}) {
+    const Result result = crash({how, "after init"});
+    CAPTURE(result.err);
+    const std::string label = "  last operations of rank 0 on ";
+    const auto at = result.err.find(label);
+    REQUIRE(at != std::string::npos);
+    const std::string line = result.err.substr(at, result.err.find('\n', at) - at);
+    const std::string path = line.substr(line.find(": ") + 2);
+    const json file = json::parse(read_file(path));
+    CHECK(count(file["why"], how == std::string("segv") ? "SIGSEGV at address 0x0" : "uncaught exception") == 1);
+    CHECK(file["groups"][0]["name"] == "world");
+    std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path());
+  }
+}
+
 TEST_CASE("crash: in another thread it is recorded too, with its stack overflow if the thread asked for it",
           "[runtime][integration]") {
   const Result plain = crash({"segv", "in a thread"});

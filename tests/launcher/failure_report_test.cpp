@@ -65,6 +65,22 @@ TEST_CASE("failure report: the first failure, what followed it, what ddprun stop
                        "  all of its stderr: /logs/5/stderr.log"});
 }
 
+TEST_CASE("failure report: files of flight recorders are named by node", "[launcher][unit]") {
+  const Utc utc;
+  auto cause = failed(5, 0, SIGKILL), alone = failed(3, 1, 0), other = failed(2, 1, 0),
+       stopped = failed(4, 0, 15, true);
+  alone.host = "a";
+  alone.flight_recorder = "/logs/a/attempt_0/1/flight_recorder_rank3.json";
+  other.flight_recorder = "/logs/b/attempt_0/0/flight_recorder_rank2.json";
+  stopped.flight_recorder = "/logs/b/attempt_0/1/flight_recorder_rank4.json";
+  const auto lines = failure_report("train", cause, {cause, alone, other, stopped});
+  CHECK(Lines(lines.end() - 2, lines.end()) ==
+        Lines{"  last operations of rank 3 on a: /logs/a/attempt_0/1/flight_recorder_rank3.json",
+              "  last operations of ranks 2, 4 on b: /logs/b/attempt_0/*/flight_recorder_rank*.json"});
+  const auto details = nlohmann::json::parse(failure_details("train", other, {other}).str());
+  CHECK(details.at("flight_recorder") == other.flight_recorder);
+}
+
 TEST_CASE("failure report: nothing known is nothing said", "[launcher][unit]") {
   const Utc utc;
   CHECK(failure_report("train", failed(0, 1, 0), {failed(0, 1, 0)}) ==

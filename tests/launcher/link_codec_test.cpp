@@ -31,6 +31,7 @@ AgentState some_state() {
   failure.message = "a \"quoted\"\nmessage";
   failure.stderr_tail = {"one", "two"};
   failure.stderr_log = "/logs/stderr.log";
+  failure.flight_recorder = "/logs/flight_recorder_rank5.json";
   failure.out_of_memory = "so says the kernel";
   failure.hint = "do this";
   failure.error_record = "{\"message\": 1}";

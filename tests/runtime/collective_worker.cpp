@@ -411,6 +411,7 @@ int main(int argc, char** argv) {
       {"store", share_a_store},
       {"who", say_who},
   };
+  scenarios.merge(ddp::test::diagnosis_scenarios());
   scenarios.merge(ddp::test::message_scenarios());
   scenarios.merge(ddp::test::group_scenarios());
   const std::string fault = "fault ";

@@ -14,6 +14,7 @@
 namespace ddp::test {
 
 using Scenarios = std::map<std::string, std::function<void(ddp::Session&)>>;
+Scenarios diagnosis_scenarios();
 Scenarios message_scenarios();
 Scenarios group_scenarios();
 void fault(ddp::Session& session, const std::string& words);

@@ -101,6 +101,19 @@ typedef struct ddp_buffer {
   ddp_device device; /**< where data is */
 } ddp_buffer;
 
+/** size arbitrary bytes. Never owns. */
+typedef struct ddp_bytes {
+  const void* data; /**< may be NULL if size is 0 */
+  size_t size;      /**< in bytes */
+} ddp_bytes;
+
+/** Where a call puts what it read: deliver(context, value) is called before it returns, once for each value; the bytes
+ * are gone afterwards. Not called when the call fails. */
+typedef struct ddp_sink {
+  void* context;                                   /**< handed to deliver as it is */
+  void (*deliver)(void* context, ddp_bytes value); /**< must not be NULL, nor throw */
+} ddp_sink;
+
 /** This process's membership in a job. Made by ddp_init_process_group(), ended by ddp_session_destroy(). */
 typedef struct ddp_session ddp_session;
 /** The ranks that talk to each other. Owned by its session; single-use after an error. */
@@ -305,6 +318,14 @@ DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size
                                   const size_t* output_counts, int64_t timeout_ms);
 /** Returns once every rank has called it. Source: torch.distributed.barrier. */
 DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
+/** A barrier that knows who is missing: it meets in the job's store and not over the group's connections. Returns once
+ * every rank has called it. If some have not when the first rank that did has waited for timeout_ms, all that wait, and
+ * all that still come, get DDP_TIMEOUT, in words that name the missing ones: one of them, or with wait_all_ranks = 1
+ * all. Like any other operation it has its turn among the group's, and its failure ends the group. For finding out
+ * which rank is stuck; slower than ddp_barrier(). Source: torch.distributed.monitored_barrier, where only rank 0 learns
+ * who it is.
+ */
+DDP_API ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms);
 
 /** @name Asynchronous collectives
  * The same, run in order on a thread of the group's; *work names the operation. Buffers are the operation's until
@@ -378,6 +399,30 @@ DDP_API ddp_status ddp_work_wait_source(ddp_work work, int32_t* source);
 /** Looks for at most timeout_ms (0: not at all): *completed tells whether the operation ended. Its failure is this
  * call's status; that it has not ended yet is none. Source: Work.is_completed of PyTorch. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
+
+/** @name Collectives on objects
+ * An object is bytes, as many as each rank likes: text, a serialised value. Each call is one operation of the group,
+ * with a sequence number and a deadline like the others; sizes go first, then the bytes, without padding. What comes is
+ * delivered before the call returns, in the order of ranks. A rank needs memory for what it gets, and scatter_object's
+ * root for a copy of all. For gradients and the like take the collectives on buffers, which copy nothing.
+ * @{ */
+/** Root's object is delivered on every rank; the others' is not looked at. Source:
+ * torch.distributed.broadcast_object_list.
+ */
+DDP_API ddp_status ddp_broadcast_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                        ddp_sink sink);
+/** Every rank's object is delivered on every rank: as many deliveries as the group has ranks. Source:
+ * torch.distributed.all_gather_object. */
+DDP_API ddp_status ddp_all_gather_object(ddp_group* group, ddp_bytes object, int64_t timeout_ms, ddp_sink sink);
+/** The same on root; nothing is delivered on the others, whose sink is not looked at. Source:
+ * torch.distributed.gather_object. */
+DDP_API ddp_status ddp_gather_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                     ddp_sink sink);
+/** Root has an object for each rank, which is delivered there. count: how many root has, the group's size; the others'
+ * objects are not looked at. Source: torch.distributed.scatter_object_list. */
+DDP_API ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects, size_t count, int32_t root,
+                                      int64_t timeout_ms, ddp_sink sink);
+/** @} */
 
 /** @} */
 
@@ -488,19 +533,6 @@ DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const c
  * @{
  */
 
-/** size arbitrary bytes. Never owns. */
-typedef struct ddp_bytes {
-  const void* data; /**< may be NULL if size is 0 */
-  size_t size;      /**< in bytes */
-} ddp_bytes;
-
-/** Where a call puts what it read: deliver(context, value) is called before it returns, once for each value; the bytes
- * are gone afterwards. Not called when the call fails. */
-typedef struct ddp_sink {
-  void* context;                                   /**< handed to deliver as it is */
-  void (*deliver)(void* context, ddp_bytes value); /**< must not be NULL, nor throw */
-} ddp_sink;
-
 /** A client of a torch.distributed.TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects,
  * retrying with growing pauses until timeout_ms have passed (0 means 5 minutes; also the store's timeout). count_in: 1
  * to be one of the workers that a dist.TCPStore(world_size=...) waits for. Keys up to 8191 bytes, values up to 8 MiB,
@@ -590,6 +622,12 @@ DDP_API int ddp_record_error(const char* message);
  * the offset, which `addr2line -Cfe MODULE OFFSET` turns into function and line: "./train(+0x1234)[0x55...]".
  * Returns 1 if crashes will be recorded, 0 without TORCHELASTIC_ERROR_FILE or if turned off. */
 DDP_API int ddp_install_failure_handlers(void);
+
+/** Writes what each group of this process did last to a file at path: JSON, in place at once. Any thread may call, also
+ * while operations run. The same file is written by itself when an operation fails or the process crashes, to
+ * flight_recorder_rank<rank>.json beside the error file. It has the last 256 operations of each group, or as many as
+ * DDP_FLIGHT_RECORDER_SIZE says (0: none). DDP_SYSTEM if it cannot be written. */
+DDP_API ddp_status ddp_dump_flight_recorder(const char* path);
 
 /** @} */
 

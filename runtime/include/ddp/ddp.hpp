@@ -15,6 +15,7 @@
 #pragma once
 
 #include "ddp/buffer.hpp"
+#include "ddp/bytes.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/ddp.h"
 #include "ddp/distributed_data_parallel.hpp"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddp/ddp.h"
+#include "ddp/error.hpp"
 
 namespace ddp {
 
@@ -18,5 +19,8 @@ inline bool record_error(const std::string& message) { return ddp_record_error(m
 /// the process dies, and leaves signals alone that have a handler: see ddp_install_failure_handlers in ddp.h. False if
 /// there is no launcher that would print it.
 inline bool install_failure_handlers() { return ddp_install_failure_handlers() != 0; }
+
+/// Writes what each group of this process did last to a file: see ddp_dump_flight_recorder().
+inline void dump_flight_recorder(const std::string& path) { detail::check(ddp_dump_flight_recorder(path.c_str())); }
 
 }  // namespace ddp

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddp/buffer.hpp"
+#include "ddp/bytes.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 #include "ddp/reduction.hpp"
@@ -119,6 +120,12 @@ class ProcessGroup {
   }
   /// Returns once every rank has called it.
   void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
+  /// A barrier that knows who is missing: if some rank has not come in time, every rank gets DDP_TIMEOUT and its
+  /// number; those of all that are missing with wait_all_ranks. See ddp_monitored_barrier(). Source:
+  /// torch.distributed.monitored_barrier.
+  void monitored_barrier(Milliseconds timeout = kDefaultTimeout, bool wait_all_ranks = false) const {
+    detail::check(ddp_monitored_barrier(group_, wait_all_ranks ? 1 : 0, timeout.count()));
+  }
 
   /// @name Asynchronous collectives
   /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended. PyTorch's
@@ -222,6 +229,45 @@ class ProcessGroup {
     ddp_work work;
     detail::check(ddp_irecv(group_, buffer.c(), source, tag, timeout.count(), &work));
     return Work(work);
+  }
+
+  /// @}
+
+  /// @name Collectives on objects
+  /// Bytes, as many as each rank likes: std::string, std::vector<std::byte> and the like go in, std::string comes out.
+  /// ddp/json.hpp does the same for JSON. See ddp_broadcast_object().
+  /// @{
+
+  /// Root's object, on every rank; the others need not give one.
+  std::string broadcast_object(const Bytes& object = {}, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+    detail::Texts objects;
+    detail::check(ddp_broadcast_object(group_, object.c(), root, timeout.count(), objects.sink()));
+    return objects.one();
+  }
+  /// Every rank's object, in the order of ranks.
+  std::vector<std::string> all_gather_object(const Bytes& object, Milliseconds timeout = kDefaultTimeout) const {
+    detail::Texts objects;
+    detail::check(ddp_all_gather_object(group_, object.c(), timeout.count(), objects.sink()));
+    return objects.all();
+  }
+  /// The same on root; empty on the others.
+  std::vector<std::string> gather_object(const Bytes& object, int root = 0,
+                                         Milliseconds timeout = kDefaultTimeout) const {
+    detail::Texts objects;
+    detail::check(ddp_gather_object(group_, object.c(), root, timeout.count(), objects.sink()));
+    return objects.all();
+  }
+  /// Object r of root's, on rank r; the others need not give any.
+  template <typename Object = std::string>
+  std::string scatter_object(const std::vector<Object>& given, int root = 0,
+                             Milliseconds timeout = kDefaultTimeout) const {
+    std::vector<ddp_bytes> c_objects;
+    c_objects.reserve(given.size());
+    for (const Object& object : given) c_objects.push_back(Bytes(object).c());
+    detail::Texts objects;
+    detail::check(
+        ddp_scatter_object(group_, c_objects.data(), c_objects.size(), root, timeout.count(), objects.sink()));
+    return objects.one();
   }
 
   /// @}

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/bytes.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 
@@ -32,8 +33,6 @@ namespace detail {
 struct StoreDeleter {
   void operator()(ddp_store* store) const { ddp_store_destroy(store); }
 };
-
-inline ddp_bytes bytes_of(const std::string& value) { return {value.data(), value.size()}; }
 
 inline const char* c_key(const std::string& key) {
   if (key.find('\0') == std::string::npos) return key.c_str();
@@ -46,20 +45,6 @@ inline std::vector<const char*> c_keys(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) result.push_back(c_key(key));
   return result;
 }
-
-/// What a call delivers, one text after the other.
-class Texts {
- public:
-  ddp_sink sink() { return {this, &take}; }
-  std::vector<std::string> all() { return std::move(texts_); }
-  std::string one() { return std::move(texts_.at(0)); }
-
- private:
-  static void take(void* context, ddp_bytes value) {
-    static_cast<Texts*>(context)->texts_.emplace_back(static_cast<const char*>(value.data), value.size);
-  }
-  std::vector<std::string> texts_;
-};
 
 }  // namespace detail
 
@@ -75,7 +60,7 @@ class Store {
 
   /// Makes value the key's value, whatever was there.
   void set(const std::string& key, const std::string& value) const {
-    detail::check(ddp_store_set(store_, detail::c_key(key), detail::bytes_of(value)));
+    detail::check(ddp_store_set(store_, detail::c_key(key), Bytes(value).c()));
   }
   /// Waits until the key exists.
   std::string get(const std::string& key, Milliseconds timeout = kDefaultTimeout) const {
@@ -103,13 +88,13 @@ class Store {
   /// that, but expected if the key is missing and expected is not empty (as every PyTorch answers).
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) const {
     detail::Texts value;
-    detail::check(ddp_store_compare_set(store_, detail::c_key(key), detail::bytes_of(expected),
-                                        detail::bytes_of(desired), value.sink()));
+    detail::check(
+        ddp_store_compare_set(store_, detail::c_key(key), Bytes(expected).c(), Bytes(desired).c(), value.sink()));
     return value.one();
   }
   /// Puts value behind what is there; a missing key is created.
   void append(const std::string& key, const std::string& value) const {
-    detail::check(ddp_store_append(store_, detail::c_key(key), detail::bytes_of(value)));
+    detail::check(ddp_store_append(store_, detail::c_key(key), Bytes(value).c()));
   }
   /// Was it there? Queues cannot be deleted.
   bool delete_key(const std::string& key) const {
@@ -142,14 +127,14 @@ class Store {
     if (keys.size() != values.size()) throw Error(DDP_INVALID_ARGUMENT, "store: as many values as keys, please");
     std::vector<ddp_bytes> c_values;
     c_values.reserve(values.size());
-    for (const std::string& value : values) c_values.push_back(detail::bytes_of(value));
+    for (const std::string& value : values) c_values.push_back(Bytes(value).c());
     detail::check(ddp_store_multi_set(store_, detail::c_keys(keys).data(), c_values.data(), keys.size()));
   }
 
   /// Queues, first in, first out. Their names are apart from keys. A FileStore has none, nor has a PyTorch server
   /// before 2.8 or with use_libuv=False.
   void queue_push(const std::string& key, const std::string& value) const {
-    detail::check(ddp_store_queue_push(store_, detail::c_key(key), detail::bytes_of(value)));
+    detail::check(ddp_store_queue_push(store_, detail::c_key(key), Bytes(value).c()));
   }
   /// The oldest element; waits for one.
   std::string queue_pop(const std::string& key, Milliseconds timeout = kDefaultTimeout) const {
