@@ -14,7 +14,6 @@
 #include "tests/support/process.hpp"
 
 using Catch::Matchers::Contains;
-using Catch::Matchers::Matches;
 using ddp::rendezvous::StoreServer;
 using ddp::test::Ended;
 using ddp::test::Job;
