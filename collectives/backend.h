@@ -51,7 +51,7 @@ typedef struct ddp_backend_store {
 typedef struct ddp_backend_group_config {
   int32_t rank;
   int32_t size;
-  const int32_t* job_ranks;  /* of all ranks of the group: what they are called in texts */
+  const int32_t* job_ranks;  /* what the ranks are called in texts; NULL: as in the group */
   const char* local_address; /* numeric address that the other ranks can reach */
   int64_t init_timeout_ms;   /* for connecting all ranks to each other */
   ddp_backend_store store;   /* valid during group_create only */

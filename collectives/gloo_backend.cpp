@@ -194,7 +194,9 @@ ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_back
     auto group = std::make_unique<ddp_backend_group>();
     group->rank = config->rank;
     group->size = config->size;
-    group->job_ranks.assign(config->job_ranks, config->job_ranks + config->size);
+    for (int rank = 0; rank < config->size; ++rank) {
+      group->job_ranks.push_back(config->job_ranks != nullptr ? config->job_ranks[rank] : rank);
+    }
     if (config->size > 1) {
       std::shared_ptr<gloo::transport::Device> device = create_device(config->local_address);
       group->context = std::make_shared<ddp::collectives::GlooContext>(config->rank, config->size);

@@ -9,7 +9,9 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -17,8 +19,11 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "collectives/asynchronous_signals.hpp"
 
 namespace ddp::collectives {
 
@@ -30,6 +35,7 @@ class KnownBuffers {
     Links* previous = nullptr;
     Links* next = nullptr;
     Buffer* buffer = nullptr;
+    std::atomic<int> waits_for{-1};  // a message of this rank, or to it
   };
 
   void add(Links& links) {
@@ -44,7 +50,16 @@ class KnownBuffers {
     links.previous->next = links.next;
     if (links.next != nullptr) links.next->previous = links.previous;
   }
+  void end_waits_for(int rank) {
+    const std::lock_guard lock(mutex_);
+    for (const Links* each = first_.next; each != nullptr; each = each->next) {
+      if (each->waits_for != rank) continue;
+      each->buffer->abortWaitRecv();
+      each->buffer->abortWaitSend();
+    }
+  }
   void end_all_waits() {
+    ended_ = true;
     const std::lock_guard lock(mutex_);
     for (const Links* each = first_.next; each != nullptr; each = each->next) {
       each->buffer->abortWaitRecv();
@@ -52,9 +67,12 @@ class KnownBuffers {
     }
   }
 
+  bool ended() const { return ended_; }
+
  private:
   std::mutex mutex_;
   Links first_;
+  std::atomic<bool> ended_{false};
 };
 
 // Gloo's own, of which a wait that is ended from outside throws, as every other failure does. Each call of a collective
@@ -74,19 +92,29 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
   static void operator delete(void* buffer, std::size_t size) { memory().deallocate(buffer, size); }
 
   bool waitRecv(int* rank, Milliseconds timeout) override {
-    if (real_->waitRecv(rank, timeout)) return true;
-    throw gloo::IoException("the wait was ended by this process");
+    links_.waits_for = source_;
+    const bool received = real_->waitRecv(rank, timeout) || (!all_->ended() && was_received(rank));
+    links_.waits_for = -1;
+    if (received) return true;
+    throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
+                                          : "Connection closed by peer in the middle of a message");
   }
   bool waitSend(int* rank, Milliseconds timeout) override {
-    if (real_->waitSend(rank, timeout)) return true;
-    throw gloo::IoException("the wait was ended by this process");
+    links_.waits_for = destination_;
+    const bool sent = real_->waitSend(rank, timeout);
+    links_.waits_for = -1;
+    if (sent) return true;
+    throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
+                                          : "Connection closed by peer in the middle of a message");
   }
   void abortWaitRecv() override { real_->abortWaitRecv(); }
   void abortWaitSend() override { real_->abortWaitSend(); }
   void send(int destination, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    destination_ = destination;
     real_->send(destination, slot, offset, bytes);
   }
   void recv(int source, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    source_ = source;
     real_->recv(source, slot, offset, bytes);
   }
   void recv(std::vector<int> sources, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
@@ -100,8 +128,19 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
     return *pool;
   }
 
+  // The last byte may have come when the wait was ended.
+  bool was_received(int* rank) {
+    try {
+      return real_->waitRecv(rank, Milliseconds(1));
+    } catch (const gloo::IoException&) {
+      return false;
+    }
+  }
+
   const std::shared_ptr<KnownBuffers> all_;
   const std::unique_ptr<UnboundBuffer> real_;
+  int source_ = -1;
+  int destination_ = -1;
   KnownBuffers::Links links_;
 };
 
@@ -127,17 +166,67 @@ class KnowingTransport : public gloo::transport::Context {
 class GlooContext : public gloo::rendezvous::Context {
  public:
   using Context::Context;
+  ~GlooContext() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    if (watch_.joinable()) watch_.join();
+  }
 
   // Blocks until this rank is connected to all others.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device>& device) {
     connectFullMesh(store, device);
+    for (int peer = 0; peer < size; ++peer) {
+      sentinels_.push_back(transportContext_->createUnboundBuffer(&nothing_, sizeof nothing_));
+      if (peer != rank) sentinels_.back()->recv(peer, kSentinelSlot);
+    }
     transportContext_ = std::make_shared<KnowingTransport>(transportContext_, buffers_);
+    const AsynchronousSignalsBlocked blocked;
+    watch_ = std::thread([this] { watch(); });
   }
   // Whoever waits on a buffer of this context gets an exception.
   void end_all_waits() { buffers_->end_all_waits(); }
 
  private:
+  // Nobody ever sends there.
+  static constexpr std::uint64_t kSentinelSlot = std::uint64_t{0x4f} << 56;
+  // Between two looks; Gloo's own thread looks every 10 ms.
+  static constexpr std::chrono::milliseconds kTick{100};
+
+  // Gloo fails the receives that wait for a message of a connection that breaks, these among them, but not the one that
+  // has a part of its message. Whoever is still waiting at the next look is that one.
+  void watch() {
+    std::vector<bool> broken(sentinels_.size());
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kTick, [this] { return ending_; })) {
+      for (std::size_t peer = 0; peer < sentinels_.size(); ++peer) {
+        if (static_cast<int>(peer) == rank) continue;
+        if (broken[peer]) buffers_->end_waits_for(static_cast<int>(peer));
+        if (!broken[peer]) broken[peer] = has_failed(*sentinels_[peer]);
+      }
+    }
+  }
+
+  // A wait that was ended before it began tells, at once, whether the receive has failed.
+  static bool has_failed(gloo::transport::UnboundBuffer& sentinel) {
+    try {
+      sentinel.abortWaitRecv();
+      sentinel.waitRecv(std::chrono::minutes(1));
+      return false;
+    } catch (const gloo::IoException&) {
+      return true;
+    }
+  }
+
   const std::shared_ptr<KnownBuffers> buffers_ = std::make_shared<KnownBuffers>();
+  char nothing_ = 0;
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> sentinels_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::thread watch_;
 };
 
 }  // namespace ddp::collectives

@@ -61,12 +61,21 @@ ddp::Work start(const ddp::ProcessGroup& world, const Fault& fault, Memory& m) {
   return last;
 }
 
+std::vector<std::string> everyone_there(int world_size, int victim) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (rank != victim) keys.push_back("there/" + std::to_string(rank));
+  }
+  return keys;
+}
+
 [[noreturn]] void await_death() {
   for (;;) pause();
 }
 
 void be_the_victim(ddp::Session& session, const Fault& fault, Memory& memory) {
   if (fault.when == "inside") {
+    session.store().wait(everyone_there(session.world_size(), fault.victim));
     const ddp::Work work = start(session.world(), fault, memory);
     work.wait_for(ddp::Milliseconds(1));  // a look, so that it is under way
     say("dies at " + now());
@@ -77,6 +86,7 @@ void be_the_victim(ddp::Session& session, const Fault& fault, Memory& memory) {
 }
 
 void survive(ddp::Session& session, const Fault& fault, Memory& memory) {
+  session.store().set("there/" + std::to_string(session.rank()), "");  // past what came before
   say("ready");
   if (fault.when == "before") session.store().wait({"go"});
   const std::string began = now();

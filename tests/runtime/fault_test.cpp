@@ -159,8 +159,8 @@ TEST_CASE("faults: a rank that waits for a living one learns of a third one's de
 TEST_CASE("faults: without a launcher the rank whose connection broke first is named", "[runtime][integration][P23]") {
   std::vector<double> times;
   const std::vector<int> sizes = is_full() ? std::vector<int>{2, 3, 4} : std::vector<int>{3};
-  const std::vector<std::string> whens =
-      is_full() ? std::vector<std::string>{"before", "in", "inside", "after"} : std::vector<std::string>{"in"};
+  const std::vector<std::string> whens = is_full() ? std::vector<std::string>{"before", "in", "inside", "after"}
+                                                   : std::vector<std::string>{"in", "inside"};
   for (const std::string& when : whens) {
     for (const std::string& operation : kOperations) {
       for (const int size : sizes) {

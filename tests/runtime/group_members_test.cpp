@@ -3,10 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/error.hpp"
-
 using Catch::Matchers::Contains;
-using ddp::rendezvous::Error;
 using namespace ddp::runtime;
 
 namespace {
