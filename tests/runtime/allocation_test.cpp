@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <compare>
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/process.hpp"
@@ -20,7 +20,9 @@ struct Calls {
   int rank = 0;
   std::string collective;
   std::string how;
-  auto operator<=>(const Calls&) const = default;
+  friend bool operator<(const Calls& a, const Calls& b) {
+    return std::tie(a.rank, a.collective, a.how) < std::tie(b.rank, b.collective, b.how);
+  }
 };
 struct Counts {
   std::map<Calls, std::vector<long>> allocations;
