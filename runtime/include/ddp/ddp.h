@@ -626,7 +626,8 @@ DDP_API int ddp_install_failure_handlers(void);
 /** Writes what each group of this process did last to a file at path: JSON, in place at once. Any thread may call, also
  * while operations run. The same file is written by itself when an operation fails or the process crashes, to
  * flight_recorder_rank<rank>.json beside the error file. It has the last 256 operations of each group, or as many as
- * DDP_FLIGHT_RECORDER_SIZE says (0: none). DDP_SYSTEM if it cannot be written. */
+ * DDP_FLIGHT_RECORDER_SIZE says (0: none). DDP_SYSTEM if it cannot be written. Source: the flight recorder of PyTorch's
+ * ProcessGroupNCCL. */
 DDP_API ddp_status ddp_dump_flight_recorder(const char* path);
 
 /** @} */

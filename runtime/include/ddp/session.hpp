@@ -31,6 +31,7 @@ class Session {
   ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
   /// A group of these ranks of the job, in ascending order. Only its members have to call this; others get an empty
   /// group at once. Throws Error that names who did not come within the session's init_timeout, or was lost meanwhile.
+  /// Any thread may call. PyTorch's new_group.
   ProcessGroup new_group(const std::vector<int>& ranks, const GroupOptions& options = {}) const {
     static const std::int32_t none = 0;
     const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
@@ -38,7 +39,8 @@ class Session {
     detail::check(ddp_new_group(session_.get(), ranks.empty() ? &none : ranks.data(), ranks.size(), &c, &group));
     return ProcessGroup(group);
   }
-  /// Ends the session now: waits for operations in flight, leaves all groups. So does the destructor.
+  /// Ends the session now: waits for operations in flight, leaves all groups. So does the destructor. PyTorch's
+  /// destroy_process_group.
   void destroy() { session_.reset(); }
   /// A store that all ranks of the job share, for keys of your own: they collide with nobody's, nor with those of an
   /// earlier restart. Connects when first asked for. A view; the session's timeout is its timeout.
