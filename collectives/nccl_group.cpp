@@ -123,10 +123,9 @@ std::int64_t milliseconds_until(NcclGroup::Deadline deadline) {
 NcclGroup::NcclGroup(const NcclApi& api, CudaDevice& device, Place place)
     : api_(api), device_(device), place_(place), word_(std::make_unique<DeviceMemory>(device, sizeof(float))) {}
 
-NcclGroup::NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const ddp_backend_store* store,
-                     Deadline deadline)
+NcclGroup::NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const Joining& joining)
     : NcclGroup(api, device, place) {
-  join(store, deadline);  // the constructor above is done: if this throws, the destructor runs and cleans up
+  join(joining);  // the constructor above is done: if this throws, the destructor runs and cleans up
 }
 
 NcclGroup::~NcclGroup() {
@@ -134,10 +133,10 @@ NcclGroup::~NcclGroup() {
   if (left_behind_) word_.release();  // to free it would wait for an operation that does not end
 }
 
-void NcclGroup::join(const ddp_backend_store* store, Deadline deadline) {
+void NcclGroup::join(const Joining& joining) {
   NcclUniqueId id = {};
   if (place_.size > 1) {
-    id = agree_on_id(*store, deadline);
+    id = agree_on_id(*joining.store, joining.deadline);
   } else if (const NcclResult result = api_.get_unique_id(&id); result != NcclResult::Success) {
     throw Error(ErrorCode::System, std::string("ncclGetUniqueId: ") + api_.get_error_string(result));
   }
@@ -146,7 +145,7 @@ void NcclGroup::join(const ddp_backend_store* store, Deadline deadline) {
   ddp_backend_error error = {};
   const CurrentDevice current(device_);
   const NcclResult result = api_.comm_init_rank_config(&comm_, place_.size, id, place_.rank, &config);
-  const ddp_backend_status status = wait_until_ready(result, deadline, &error);
+  const ddp_backend_status status = wait_until_ready(result, joining.deadline, &error, joining.ended);
   if (status == DDP_BACKEND_OK) return;
   abort();
   throw_status(status, error.text);
@@ -182,7 +181,6 @@ NcclUniqueId NcclGroup::agree_on_id(const ddp_backend_store& store, Deadline dea
 }
 
 std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key, Place place, Deadline deadline) {
-  if (api_.comm_split == nullptr) throw Error(ErrorCode::System, "this NCCL has no ncclCommSplit: it came with 2.18");
   NcclCommunicator* child = nullptr;
   NcclConfig config;
   config.blocking = 0;
@@ -231,7 +229,8 @@ ddp_backend_status NcclGroup::to_status(NcclResult result, ddp_backend_error* er
 }
 
 // Until the call that returned `result` is done.
-ddp_backend_status NcclGroup::wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error) {
+ddp_backend_status NcclGroup::wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error,
+                                               const std::atomic<bool>* ended) {
   for (int looks = 0; result == NcclResult::InProgress; ++looks) {
     if (Clock::now() >= deadline) {
       set_text(error, "NCCL did not hear from all ranks in time");
@@ -242,7 +241,7 @@ ddp_backend_status NcclGroup::wait_until_ready(NcclResult result, Deadline deadl
     } else {
       std::this_thread::sleep_for(kBetweenLooks);
     }
-    if (!enter()) {
+    if ((ended != nullptr && *ended) || !enter()) {
       set_text(error, "the group was aborted");
       return DDP_BACKEND_ABORTED;
     }
@@ -282,15 +281,23 @@ ddp_backend_status NcclGroup::in_one_group(const Call& call, Function&& function
   });
 }
 
+std::string NcclGroup::why_no_reduction(std::int32_t dtype, std::int32_t op) {
+  if (op != kWeightedSum && !nccl_reduction(op)) {
+    return "NCCL has no bitwise reductions: use memory of the CPU for and, or, xor";
+  }
+  if (nccl_type(dtype)) return "";
+  return std::string("NCCL has no reductions of ") + element_facts(dtype)->name +
+         ": use a 32-bit integer, or memory of the CPU";
+}
+
 template <typename Function>
 ddp_backend_status NcclGroup::with_reduction(std::int32_t dtype, Reduction reduction, const Call& call,
                                              Function&& function) {
-  const std::optional<NcclType> type = nccl_type(dtype);
-  if (!type) {
-    set_text(call.error, std::string("NCCL has no reductions of ") + element_facts(dtype)->name +
-                             ": use a 32-bit integer, or memory of the CPU");
+  if (const std::string refusal = why_no_reduction(dtype, reduction.op); !refusal.empty()) {
+    set_text(call.error, refusal);
     return DDP_BACKEND_UNSUPPORTED;
   }
+  const std::optional<NcclType> type = nccl_type(dtype);
   if (reduction.op == kWeightedSum) {
     Scalar scalar(dtype, reduction.factor);
     NcclReduction made = {};
@@ -305,10 +312,6 @@ ddp_backend_status NcclGroup::with_reduction(std::int32_t dtype, Reduction reduc
     return enqueue(call, [&](NcclCommunicator* comm) { return api_.red_op_destroy(made, comm); });
   }
   const std::optional<NcclReduction> known = nccl_reduction(reduction.op);
-  if (!known) {
-    set_text(call.error, "NCCL has no bitwise reductions: use memory of the CPU for and, or, xor");
-    return DDP_BACKEND_UNSUPPORTED;
-  }
   return enqueue(call, [&](NcclCommunicator* comm) { return function(comm, *type, *known); });
 }
 

@@ -14,6 +14,7 @@
 // Threads: one at a time issues (CudaDevice::issuing() is taken here); look() and abort() from any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -43,18 +44,28 @@ class NcclGroup {
     ddp_backend_error* error;
   };
 
-  // Blocks until all ranks have joined. The store is used meanwhile only; null in a group of one. Throws
-  // rendezvous::Error: Timeout, PeerLost, System.
-  NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const ddp_backend_store* store, Deadline deadline);
+  // How joining is done: the store is null in a group of one; true in `ended`, by another thread, ends it soon.
+  struct Joining {
+    const ddp_backend_store* store = nullptr;
+    Deadline deadline;
+    const std::atomic<bool>* ended = nullptr;  // or null
+  };
+  // Blocks until all ranks have joined. Throws rendezvous::Error: Timeout, PeerLost, Aborted, System.
+  NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const Joining& joining);
   ~NcclGroup();  // gives up what is in flight if the group was aborted, else waits for it for some seconds
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  // Every rank of this group calls it. Ranks of one colour form a group, ordered by key; a negative colour: none, null.
+  bool can_split() const { return api_.comm_split != nullptr; }
+  // Every rank of this group calls it, if it can. Ranks of one colour form a group, ordered by key; a negative colour:
+  // none, null.
   std::unique_ptr<NcclGroup> split(int color, int key, Place place, Deadline deadline);
 
-  // Operations on device memory; layouts as in ddp_backend_table. What NCCL has not is DDP_BACKEND_UNSUPPORTED. factor:
-  // of DDP_PREMUL_SUM.
+  // Empty if NCCL has such a reduction of such elements; else what to do instead.
+  static std::string why_no_reduction(std::int32_t dtype, std::int32_t op);
+
+  // Operations on device memory; layouts as in ddp_backend_table. A reduction that NCCL has not is
+  // DDP_BACKEND_UNSUPPORTED. factor: of DDP_PREMUL_SUM.
   struct Reduction {
     std::int32_t op;  // ddp_reduce_op
     double factor;
@@ -88,7 +99,7 @@ class NcclGroup {
 
  private:
   NcclGroup(const NcclApi& api, CudaDevice& device, Place place);
-  void join(const ddp_backend_store* store, Deadline deadline);
+  void join(const Joining& joining);
   NcclUniqueId agree_on_id(const ddp_backend_store& store, Deadline deadline);
   void leave();
   bool enter();
@@ -99,7 +110,8 @@ class NcclGroup {
   ddp_backend_status in_one_group(const Call& call, Function&& function);
   template <typename Function>
   ddp_backend_status with_reduction(std::int32_t dtype, Reduction reduction, const Call& call, Function&& function);
-  ddp_backend_status wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error);
+  ddp_backend_status wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error,
+                                      const std::atomic<bool>* ended = nullptr);
   ddp_backend_status to_status(NcclResult result, ddp_backend_error* error) const;
 
   const NcclApi& api_;

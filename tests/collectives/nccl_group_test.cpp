@@ -103,8 +103,8 @@ std::vector<std::string> run(int size, const std::function<void(Rank&, int)>& bo
       try {
         Rank rank(number);
         const ddp_backend_store shared = store_of(store);
-        rank.group = std::make_unique<NcclGroup>(nccl_api(), rank.device, NcclGroup::Place{number, size}, &shared,
-                                                 Clock::now() + timeout);
+        rank.group = std::make_unique<NcclGroup>(nccl_api(), rank.device, NcclGroup::Place{number, size},
+                                                 NcclGroup::Joining{&shared, Clock::now() + timeout, nullptr});
         body(rank, number);
         return "";
       } catch (const Error& e) {
