@@ -19,4 +19,7 @@ struct BackendNames {
 // Capitals do not matter, as in PyTorch. Throws rendezvous::Error quoting what is wrong.
 BackendNames parse_backend_names(const std::string& text);
 
+// As the user might have written it.
+std::string to_text(const BackendNames& names);
+
 }  // namespace ddp::collectives

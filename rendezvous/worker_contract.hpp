@@ -42,6 +42,8 @@ inline constexpr char kCgroup[] = "DDPRUN_CGROUP";  // "off": no control group f
 
 // ---- Environment, read by libddp only ----
 inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with libddp_gloo.so, before the usual places
+inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's file, instead of libnccl.so.2
+inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's file, instead of libcuda.so.1
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 

@@ -7,6 +7,7 @@
 #include "ddp/ddp.h"
 #include "rendezvous/error.hpp"
 #include "runtime/src/c_guard.hpp"
+#include "runtime/src/current_stream.hpp"
 #include "runtime/src/error_file.hpp"
 #include "runtime/src/failure_handlers.hpp"
 #include "runtime/src/flight_recorder.hpp"
@@ -48,6 +49,7 @@ ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
   if (given->backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given->backend);
   if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
   if (given->timeout_ms > 0) options.timeout = Milliseconds(given->timeout_ms);
+  if (given->device != nullptr) options.device = given->device;
   ddp::runtime::InitArguments& arguments = options.arguments;
   if (given->init_method != nullptr) arguments.init_method = given->init_method;
   if (given->world_size != 0) {
@@ -59,6 +61,12 @@ ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
     arguments.local_world_size = given->local_world_size;
   }
   return options;
+}
+
+void check_device_index(int32_t device) {
+  constexpr int32_t kMost = 1024;  // far more than any machine has: what is larger is no index
+  if (device >= 0 && device < kMost) return;
+  throw Error(ErrorCode::InvalidArgument, "there is no CUDA device " + std::to_string(device));
 }
 
 ddp_status run(ddp_group* handle, std::int64_t timeout_ms, auto make) {
@@ -261,6 +269,32 @@ ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* complet
     not_null(completed, "where to tell whether the operation ended");
     *completed = 1;  // so it is if it failed
     *completed = not_null(of(work.group), "the work's group").wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
+  });
+}
+
+ddp_status ddp_work_synchronize(ddp_work work) {
+  return guard([&] { not_null(of(work.group), "the work's group").synchronize(work.sequence); });
+}
+
+ddp_status ddp_set_current_stream(int32_t device, void* stream) {
+  return guard([&] {
+    check_device_index(device);
+    ddp::runtime::set_current_stream(device, static_cast<ddp::collectives::CudaStream*>(stream));
+  });
+}
+
+ddp_status ddp_current_stream(int32_t device, void** stream) {
+  return guard([&] {
+    check_device_index(device);
+    not_null(stream, "where to put the stream");
+    *stream = ddp::runtime::current_stream(device);
+  });
+}
+
+ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator) {
+  return guard([&] {
+    not_null(communicator, "where to put the communicator");
+    *communicator = not_null(of(group), "the group").nccl_communicator();
   });
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/prefix_store.hpp"
+#include "runtime/src/cuda_backend.hpp"
 #include "runtime/src/job_store.hpp"
 
 namespace ddp::runtime {
@@ -102,8 +103,21 @@ std::string GroupForming::not_done() {
          who_is_missing(store_, plan_.key_prefix, plan_.members, plan_.hint);
 }
 
-ddp_backend_group* GroupForming::connect(const std::string& address) {
+GroupConnections GroupForming::connect(const std::string& address) {
   address_ = address;
+  GroupConnections connections;
+  if (plan_.backend != nullptr) connections.host = connect_host();
+  if (plan_.device == nullptr) return connections;
+  try {
+    connections.device = connect_device();
+  } catch (...) {
+    if (connections.host != nullptr) plan_.backend->group_destroy(connections.host);
+    throw;
+  }
+  return connections;
+}
+
+ddp_backend_group* GroupForming::connect_host() {
   ddp_backend_error error = {};
   const ddp_backend_status status = open(error);
   ddp_backend_group* connection = nullptr;
@@ -116,8 +130,27 @@ ddp_backend_group* GroupForming::connect(const std::string& address) {
   throw_if_ended();
   if (status == DDP_BACKEND_TIMEOUT) throw Error(ErrorCode::Timeout, attempt() + not_done());
   if (status != DDP_BACKEND_PEER_LOST) throw Error(ErrorCode::System, attempt() + error.text);
-  const std::string cause = plan_.ask_for_cause(kAskAfterFailure);
-  throw Error(ErrorCode::PeerLost, attempt() + (cause.empty() ? error.text : cause));
+  throw Error(ErrorCode::PeerLost, attempt() + known_cause(error.text));
+}
+
+std::unique_ptr<DeviceCollectives> GroupForming::connect_device() {
+  rendezvous::PrefixStore store(key("nccl"), store_);
+  const ddp_backend_store shared = {static_cast<Store*>(&store), &backend_set, &backend_get};
+  const GroupPlace place = {plan_.rank, static_cast<int>(plan_.members.size())};
+  try {
+    return join_nccl(plan_.device, place, {&shared, deadline_, &is_ended_});
+  } catch (const Error& e) {
+    throw_if_ended();
+    const std::string what = attempt() + "joining on cuda:" + std::to_string(plan_.device->index()) + ": ";
+    if (e.code() == ErrorCode::Timeout) throw Error(e.code(), what + not_done());
+    throw Error(e.code(), what + (e.code() == ErrorCode::PeerLost ? known_cause(e.what()) : e.what()));
+  }
+}
+
+// Of a broken connection, as the launcher knows it; else as the backend does.
+std::string GroupForming::known_cause(const std::string& backends_words) {
+  const std::string cause = plan_.ask_for_cause ? plan_.ask_for_cause(kAskAfterFailure) : "";
+  return cause.empty() ? backends_words : cause;
 }
 
 ddp_backend_status GroupForming::open(ddp_backend_error& error) {
@@ -144,6 +177,7 @@ ddp_backend_status GroupForming::open(ddp_backend_error& error) {
 void GroupForming::end(const std::string& why) {
   const std::lock_guard lock(mutex_);
   ended_because_ = why;
+  is_ended_ = true;
   if (connection_ != nullptr) plan_.backend->group_abort(connection_);
   store_.interrupt();
 }

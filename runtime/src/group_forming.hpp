@@ -9,13 +9,16 @@
 // One thread forms; another may end it when it learns that a member is dead.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "collectives/backend.h"
 #include "rendezvous/error.hpp"
+#include "runtime/src/device_collectives.hpp"
 #include "runtime/src/group_members.hpp"
 
 namespace ddp::rendezvous {
@@ -28,12 +31,19 @@ struct GroupPlan {
   std::string name;
   std::string key_prefix;  // of its keys in the store: equal on all members, nobody else's
   Members members;
-  int rank = 0;  // this process's within the group
-  const ddp_backend_table* backend = nullptr;
+  int rank = 0;                                                         // this process's within the group
+  const ddp_backend_table* backend = nullptr;                           // null: none for the CPU's memory
+  std::shared_ptr<collectives::CudaDevice> device = nullptr;            // null: none for a GPU's
   std::string address;                                                  // of this process, for the other members
   std::chrono::milliseconds init_timeout{0};                            // from now until all are connected
   const char* hint = "";                                                // what to look at if a member never comes
   std::function<std::string(std::chrono::milliseconds)> ask_for_cause;  // as of ProcessGroup::Config
+};
+
+// What a group talks to its members by. Who has it frees `host`.
+struct GroupConnections {
+  ddp_backend_group* host = nullptr;
+  std::unique_ptr<DeviceCollectives> device = nullptr;
 };
 
 class GroupForming {
@@ -49,7 +59,7 @@ class GroupForming {
   void meet();
   // Connects to all members, which are here or about to come. Likewise.
   // address: at which the others reach this process.
-  ddp_backend_group* connect(const std::string& address);
+  GroupConnections connect(const std::string& address);
 
   // From another thread: what runs fails soon, with ErrorCode::PeerLost and this reason.
   void end(const std::string& why);
@@ -63,6 +73,9 @@ class GroupForming {
   std::string wait_for_go();
   std::string settle(const std::string& verdict);
   std::string not_done();
+  ddp_backend_group* connect_host();
+  std::unique_ptr<DeviceCollectives> connect_device();
+  std::string known_cause(const std::string& backends_words);
   ddp_backend_status open(ddp_backend_error& error);
   int own_rank() const;
   std::string attempt() const;
@@ -73,6 +86,7 @@ class GroupForming {
   std::string address_;
   std::mutex mutex_;
   std::string ended_because_;
+  std::atomic<bool> is_ended_ = false;       // likewise
   ddp_backend_group* connection_ = nullptr;  // being made
 };
 

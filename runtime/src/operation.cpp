@@ -119,11 +119,10 @@ bool Operation::reduces() const {
   return kind == OperationKind::AllReduce || kind == OperationKind::Reduce || kind == OperationKind::ReduceScatter;
 }
 
-void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
+namespace {
+
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype) {
   if (dtype_size(dtype) == 0) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
-  if (device.kind != DDP_CPU) {
-    invalid(std::string(what) + ": not in CPU memory; this version serves DDP_CPU only");
-  }
   if (data == nullptr && count > 0) {
     invalid(std::string(what) + ": null data for " + std::to_string(count) + " elements");
   }
@@ -131,6 +130,8 @@ void check_buffer(const char* what, const void* data, std::size_t count, std::in
     invalid(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
   }
 }
+
+}  // namespace
 
 void check_root(const char* what, std::int32_t root, GroupPlace place) {
   if (root >= 0 && root < place.size) return;
@@ -141,7 +142,19 @@ void check_root(const char* what, std::int32_t root, GroupPlace place) {
 namespace {
 
 void check(const char* what, const ddp_buffer& buffer) {
-  check_buffer(what, buffer.data, buffer.count, buffer.dtype, buffer.device);
+  check_elements(what, buffer.data, buffer.count, buffer.dtype);
+  const bool known = buffer.device.kind == DDP_CPU || (buffer.device.kind == DDP_CUDA && buffer.device.index >= 0);
+  if (known) return;
+  invalid(std::string(what) + ": there is no device of kind " + std::to_string(buffer.device.kind) + " and index " +
+          std::to_string(buffer.device.index));
+}
+
+std::int32_t device_of(const ddp_buffer& buffer) {
+  return buffer.device.kind == DDP_CUDA ? buffer.device.index : kNoDevice;
+}
+
+std::string describe_device(const ddp_buffer& buffer) {
+  return buffer.device.kind == DDP_CUDA ? "on cuda:" + std::to_string(buffer.device.index) : "on the CPU";
 }
 
 void check_reduction(const char* what, const ddp_reduction& reduction, std::int32_t dtype) {
@@ -162,6 +175,10 @@ void check_reduction(const char* what, const ddp_reduction& reduction, std::int3
 // `all` holds a part for each rank, of which each is as long as `one`.
 void check_parts(const char* what, const char* name_of_all, const ddp_buffer& all, const char* name_of_one,
                  const ddp_buffer& one, GroupPlace place) {
+  if (device_of(one) != device_of(all)) {
+    invalid(std::string(what) + ": " + name_of_one + " is " + describe_device(one) + " but " + name_of_all + " is " +
+            describe_device(all));
+  }
   if (one.dtype != all.dtype) {
     invalid(std::string(what) + ": " + name_of_one + " is " + dtype_name(one.dtype) + " but " + name_of_all + " is " +
             dtype_name(all.dtype));
@@ -194,6 +211,11 @@ void check_peer(const char* what, std::int32_t peer, GroupPlace place) {
 
 }  // namespace
 
+void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
+  check_elements(what, data, count, dtype);
+  if (device.kind != DDP_CPU) invalid(std::string(what) + ": not in CPU memory, which this takes only");
+}
+
 Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
   check("all_reduce", buffer);
   check_reduction("all_reduce", reduction, buffer.dtype);
@@ -201,6 +223,7 @@ Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
           .data = buffer.data,
           .count = buffer.count,
           .dtype = buffer.dtype,
+          .device = device_of(buffer),
           .reduce_op = reduction.op,
           .factor = reduction.factor};
 }
@@ -222,6 +245,7 @@ Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace
           .data = buffer.data,
           .count = buffer.count,
           .dtype = buffer.dtype,
+          .device = device_of(buffer),
           .root = root};
 }
 
@@ -233,7 +257,8 @@ Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, Gro
           .data = output.data,
           .input = input.data,
           .count = input.count,
-          .dtype = input.dtype};
+          .dtype = input.dtype,
+          .device = device_of(input)};
 }
 
 Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place) {
@@ -249,6 +274,7 @@ Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::in
           .input = input.data,
           .count = input.count,
           .dtype = input.dtype,
+          .device = device_of(input),
           .root = root};
 }
 
@@ -265,6 +291,7 @@ Operation make_scatter(const ddp_buffer& input, const ddp_buffer& output, std::i
           .input = is_root ? input.data : nullptr,
           .count = output.count,
           .dtype = output.dtype,
+          .device = device_of(output),
           .root = root};
 }
 
@@ -279,6 +306,7 @@ Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output,
           .input = input.data,
           .count = output.count,
           .dtype = output.dtype,
+          .device = device_of(output),
           .reduce_op = reduction.op,
           .factor = reduction.factor};
 }
@@ -287,13 +315,19 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
                           const std::size_t* output_counts, GroupPlace place) {
   check("all_to_all's input", input);
   check("all_to_all's output", output);
+  if (device_of(input) != device_of(output)) {
+    invalid("all_to_all: input is " + describe_device(input) + " but output is " + describe_device(output));
+  }
   if (input.dtype != output.dtype) {
     invalid(std::string("all_to_all: input is ") + dtype_name(input.dtype) + " but output is " +
             dtype_name(output.dtype));
   }
   const auto size = static_cast<std::size_t>(place.size);
-  Operation operation = {
-      .kind = OperationKind::AllToAll, .data = output.data, .input = input.data, .dtype = input.dtype};
+  Operation operation = {.kind = OperationKind::AllToAll,
+                         .data = output.data,
+                         .input = input.data,
+                         .dtype = input.dtype,
+                         .device = device_of(input)};
   if ((input_counts == nullptr) != (output_counts == nullptr)) {
     invalid("all_to_all: give counts of both the input and the output, or of neither");
   }
@@ -324,6 +358,7 @@ Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uin
           .input = buffer.data,
           .count = buffer.count,
           .dtype = buffer.dtype,
+          .device = device_of(buffer),
           .root = destination,
           .tag = tag};
 }
@@ -336,6 +371,7 @@ Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint3
           .data = buffer.data,
           .count = buffer.count,
           .dtype = buffer.dtype,
+          .device = device_of(buffer),
           .root = source,
           .tag = tag};
 }

@@ -35,6 +35,7 @@ enum class OperationKind : std::int32_t {
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
+constexpr std::int32_t kNoDevice = -1;  // memory of the CPU
 
 class ObjectExchange;
 
@@ -47,6 +48,7 @@ struct Operation {
   std::size_t count = 0;
   std::size_t parts = 1;  // of all_to_all: ranks; else one rank contributes `count` in all
   std::int32_t dtype = DDP_UINT8;
+  std::int32_t device = kNoDevice;  // the CUDA device whose memory it is
   std::int32_t reduce_op = DDP_SUM;
   double factor = 1;      // DDP_PREMUL_SUM: this rank's
   std::int32_t root = 0;  // of a message: the rank it goes to or comes from
@@ -83,6 +85,7 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
 Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uint32_t tag, GroupPlace place);
 // source: a rank or kAnyRank.
 Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place);
+// Memory of the CPU; the operations above take a CUDA device's too.
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
 
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown

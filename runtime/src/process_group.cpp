@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/src/current_stream.hpp"
 #include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
@@ -18,9 +19,16 @@ constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
 constexpr char kBarriers[] = "monitored_barrier/";  // keys in the store
+// How often operations on a GPU are looked at while somebody waits for them (after some looks at once), and while
+// nobody does.
+constexpr std::chrono::microseconds kBetweenLooks{50};
+constexpr int kLooksAtOnce = 200;
+constexpr std::chrono::milliseconds kBetweenChecks{10};
 
 constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
 bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
+constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 62;
+bool is_on_device(std::uint64_t sequence) { return (sequence & kOnDevice) != 0; }
 
 // Moves an element of `spare`, or a new one, to the end of `list`: nothing is allocated once there is enough.
 template <typename T>
@@ -39,10 +47,11 @@ auto find_in(std::list<T>& list, std::uint64_t sequence) {
 
 ProcessGroup::ProcessGroup(Config config, DeadlineWatch& watch)
     : config_(std::move(config)), watch_(watch), recorder_(config_.name, place(), config_.flight_recorder_size) {
-  if (config_.size == 1) return;
-  host_.emplace(*config_.backend, config_.connection, place());
-  if (config_.call_log) checker_.emplace(*config_.backend, config_.connection, place());
-  watch_.attach(*this);
+  if (config_.connection != nullptr) {
+    host_.emplace(*config_.backend, config_.connection, place());
+    if (config_.call_log) checker_.emplace(*config_.backend, config_.connection, place());
+  }
+  if (config_.connection != nullptr || config_.on_device != nullptr) watch_.attach(*this);
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -52,9 +61,10 @@ ProcessGroup::~ProcessGroup() {
   }
   asynchronous_front_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (config_.connection != nullptr || config_.on_device != nullptr) watch_.detach(*this);
+  if (config_.on_device != nullptr && state_ == State::Dead) config_.on_device->abort();
   if (config_.connection == nullptr) return;
   if (config_.call_log) config_.call_log->left();  // before the others see the connection close
-  watch_.detach(*this);
   if (state_ == State::Dead) config_.backend->group_abort(config_.connection);  // after a mismatch it was not
   for (Message& message : messages_) {
     if (message.waiter.joinable()) message.waiter.join();
@@ -65,6 +75,10 @@ ProcessGroup::~ProcessGroup() {
 
 int ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
   Lock lock(mutex_);
+  if (runs_on_device(operation)) {
+    follow_on_device(start_on_device(operation, timeout, lock), lock);
+    return operation.is_message() ? operation.root : -1;
+  }
   if (operation.is_message()) return wait_for_message(start_message(operation, timeout, lock), lock);
   const std::uint64_t sequence = enqueue(operation, timeout, false, lock);
   execute_until(sequence, lock);
@@ -74,6 +88,7 @@ int ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
 
 std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeout) {
   Lock lock(mutex_);
+  if (runs_on_device(operation)) return start_on_device(operation, timeout, lock);
   if (operation.is_message()) return start_message(operation, timeout, lock);
   const std::uint64_t sequence = enqueue(operation, timeout, true, lock);
   if (!thread_.joinable()) thread_ = start_service_thread("ddp-progress", [this] { run_asynchronous(); });
@@ -86,6 +101,15 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
   if (timeout.count() < 0) {
     throw Error(ErrorCode::InvalidArgument,
                 config_.name + ": a timeout of " + std::to_string(timeout.count()) + " ms makes no sense");
+  }
+  const bool has_backend = runs_on_device(operation) ? config_.on_device != nullptr : host_ || config_.size == 1;
+  if (!has_backend) {
+    const bool on_device = operation.device != kNoDevice;
+    const std::string memory = on_device ? "cuda:" + std::to_string(operation.device) : "the CPU";
+    throw Error(ErrorCode::InvalidArgument, config_.name + ": " + operation_name(operation.kind) + " of memory of " +
+                                                memory + ": the group has no backend for it; give it \"" +
+                                                (on_device ? "nccl" : "gloo") +
+                                                "\", or \"cpu:gloo,cuda:nccl\" for both");
   }
   changed_.wait(lock, [&] { return state_ != State::Failing; });
   if (!unheard_.empty()) {
@@ -105,7 +129,7 @@ void ProcessGroup::fill(Issued& issued, std::uint64_t sequence, const Operation&
   issued.timeout = timeout.count() > 0 ? timeout : config_.timeout;
   const auto now = Clock::now();
   issued.deadline = now + issued.timeout;
-  issued.record = recorder_.issued(sequence & ~kMessage, operation, now);
+  issued.record = recorder_.issued(sequence & ~kMessage & ~kOnDevice, operation, now);
   if (operation.input_counts.empty()) return;
   const std::size_t ranks = operation.input_counts.size();
   issued.counts.assign(operation.input_counts.begin(), operation.input_counts.end());
@@ -310,6 +334,95 @@ int ProcessGroup::collect(std::uint64_t sequence, Lock& lock) {
   return peer;
 }
 
+// ---- Operations on the memory of a GPU ----
+
+// A barrier is for the host, unless the group has a backend for GPUs only.
+bool ProcessGroup::runs_on_device(const Operation& operation) const {
+  if (operation.kind == OperationKind::Barrier) return config_.on_device != nullptr && !host_;
+  return operation.device != kNoDevice;
+}
+
+// Returns once it is on the side stream, or the group has failed.
+std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock) {
+  enter(operation, timeout, lock);
+  config_.on_device->check(operation);
+  collect_from_device();
+  OnDevice& issued = append(on_device_, spare_on_device_);
+  fill(issued, kOnDevice | next_++, operation, timeout);
+  issued.start = Start::Underway;
+  const std::uint64_t sequence = issued.sequence;
+  watch_.expect(std::min(issued.deadline, Clock::now() + kBetweenChecks));
+  lock.unlock();
+  ddp_backend_error error;
+  error.text[0] = '\0';
+  const ddp_backend_status status = config_.on_device->start(
+      issued.operation, current_stream(config_.on_device->device()), issued.deadline, issued.done, &error);
+  lock.lock();
+  issued.start = status == DDP_BACKEND_OK ? Start::OnStream : Start::Failed;
+  recorder_.started(issued.record, Clock::now());
+  if (state_ == State::Alive) {
+    if (std::optional<Failure> failure = to_failure(status, error, issued)) fail(lock, sequence, std::move(*failure));
+  }
+  changed_.notify_all();
+  return sequence;
+}
+
+// This thread's current stream waits; of a barrier, the host.
+void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
+  changed_.wait(lock, [&] {
+    return ended(sequence) || (state_ == State::Alive && find_on_device(sequence)->start == Start::OnStream);
+  });
+  OnDevice* issued = find_on_device(sequence);
+  if (issued != nullptr && state_ == State::Alive) {
+    if (issued->operation.kind == OperationKind::Barrier) {
+      await_on_device(sequence, Clock::time_point::max(), lock);
+      return;
+    }
+    ddp_backend_error error;
+    error.text[0] = '\0';
+    const ddp_backend_status status =
+        config_.on_device->follow(current_stream(config_.on_device->device()), issued->done, &error);
+    if (std::optional<Failure> failure = to_failure(status, error, *issued)) fail(lock, sequence, std::move(*failure));
+  }
+  if (state_ == State::Dead) throw_if_failed(sequence);
+}
+
+// A GPU tells nobody that it is done: it is asked.
+bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+  for (int looks = 0;; ++looks) {
+    if (state_ == State::Alive) collect_from_device();
+    if (ended(sequence)) break;
+    if (Clock::now() >= until) return false;
+    lock.unlock();
+    if (looks < kLooksAtOnce) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    lock.lock();
+  }
+  throw_if_failed(sequence);
+  return true;
+}
+
+// Forgets what has ended. Only while Alive: afterwards an operation ends because it was aborted.
+void ProcessGroup::collect_from_device() {
+  bool any = false;
+  while (!on_device_.empty() && on_device_.front().start == Start::OnStream &&
+         config_.on_device->has_ended(on_device_.front().done)) {
+    recorder_.ended(on_device_.front().record, Clock::now());
+    spare_on_device_.splice(spare_on_device_.begin(), on_device_, on_device_.begin());
+    any = true;
+  }
+  if (any) changed_.notify_all();
+}
+
+// Null: it ended well.
+ProcessGroup::OnDevice* ProcessGroup::find_on_device(std::uint64_t sequence) {
+  const auto it = find_in(on_device_, sequence);
+  return it != on_device_.end() ? &*it : nullptr;
+}
+
 std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status status, const ddp_backend_error& error,
                                                               const Issued& issued) {
   switch (status) {
@@ -349,9 +462,21 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
   for (const Message& message : messages_) {
     if (!message.ended) look(message);
   }
-  if (passed == nullptr) return next;
-  fail(lock, passed->sequence, passed_deadline(*passed));
-  return DeadlineWatch::Time::max();
+  collect_from_device();
+  for (const OnDevice& issued : on_device_) look(issued);
+  if (passed != nullptr) {
+    fail(lock, passed->sequence, passed_deadline(*passed));
+    return DeadlineWatch::Time::max();
+  }
+  if (on_device_.empty()) return next;
+  ddp_backend_error error;
+  error.text[0] = '\0';
+  const Issued& oldest = on_device_.front();
+  if (auto failure = to_failure(config_.on_device->look(&error), error, oldest)) {
+    fail(lock, oldest.sequence, std::move(*failure));
+    return DeadlineWatch::Time::max();
+  }
+  return std::min(next, now + kBetweenChecks);
 }
 
 void ProcessGroup::abort(const std::string& reason) {
@@ -367,12 +492,16 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
   std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
   if (!queue_.empty()) oldest = queue_.front().sequence;
+  if (!on_device_.empty() && (queue_.empty() || (on_device_.front().sequence & ~kOnDevice) < oldest)) {
+    oldest = on_device_.front().sequence;
+  }
   if (oldest == 0) unheard_ = cause;
   fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
 }
 
 // Called in Alive; leaves in Dead. Gives the lock away in between.
 void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
+  collect_from_device();
   state_ = State::Failing;
   blamed_ = sequence;
   Blamed blamed = {sequence, {}, config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "")};
@@ -388,6 +517,9 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   }
   const std::string cause = end_connections(failure, blamed);
   failure.why = blamed.words + (cause.empty() ? failure.why : cause);
+  if (config_.on_device != nullptr && config_.on_device->left_behind()) {
+    failure.why += " (NCCL does not come back from an abort: end this process)";
+  }
   give_up_barrier(failure.why);
   write_flight_recorder(failure.why);
   lock.lock();
@@ -399,14 +531,17 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
 // Returns the cause, if somebody knows it better than this rank does.
 std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
   // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
-  if (config_.connection == nullptr || failure.code == ErrorCode::Mismatch) return "";
+  const bool is_connected = config_.connection != nullptr || config_.on_device != nullptr;
+  if (!is_connected || failure.code == ErrorCode::Mismatch) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
   // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
   // that gave up for it.
   std::string told;
-  if (!failure.is_cause) told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
-  config_.backend->group_abort(config_.connection);
-  if (failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
+  if (!failure.is_cause && config_.tell_cause)
+    told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
+  if (config_.connection != nullptr) config_.backend->group_abort(config_.connection);
+  if (config_.on_device != nullptr) config_.on_device->abort();
+  if (!config_.ask_for_cause || failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
   const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
   if (!known.empty()) return known;
   return is_loss ? told + what_others_do(blamed) : told;
@@ -415,7 +550,7 @@ std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& 
 // For the end of an error's text: what the log of calls knows of the ranks that were waited for.
 std::string ProcessGroup::what_others_do(const Blamed& blamed) {
   const Operation& o = blamed.operation;
-  if (!config_.call_log || blamed.sequence == 0) return "";
+  if (!config_.call_log || blamed.sequence == 0 || is_on_device(blamed.sequence)) return "";
   std::string others;
   if (!o.is_message()) {
     others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
@@ -429,9 +564,23 @@ int ProcessGroup::wait(std::uint64_t sequence) {
   Lock lock(mutex_);
   check_issued(sequence);
   if (is_message(sequence)) return wait_for_message(sequence, lock);
+  if (is_on_device(sequence)) {
+    follow_on_device(sequence, lock);
+    return -1;
+  }
   execute_until(sequence, lock);
   throw_if_failed(sequence);
   return -1;
+}
+
+void ProcessGroup::synchronize(std::uint64_t sequence) {
+  if (!is_on_device(sequence)) {
+    wait(sequence);
+    return;
+  }
+  Lock lock(mutex_);
+  check_issued(sequence);
+  await_on_device(sequence, Clock::time_point::max(), lock);
 }
 
 bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
@@ -440,6 +589,7 @@ bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
   // A look of more than an hour is cut to an hour: now + a huge timeout would overflow.
   const auto until = Clock::now() + std::clamp<Milliseconds>(timeout, Milliseconds(0), std::chrono::hours(1));
   if (is_message(sequence)) return look_at_message(sequence, until, lock);
+  if (is_on_device(sequence)) return await_on_device(sequence, until, lock);
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
   return true;
@@ -455,9 +605,29 @@ void ProcessGroup::drain() {
     await_message(*message, lock);
   }
   changed_.wait(lock, [&] {
-    return running_ == 0 && (state_ == State::Dead || (state_ == State::Alive && ended_ + 1 == next_)) &&
-           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; });
+    return running_ == 0 &&
+           (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&
+           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; }) &&
+           std::all_of(on_device_.begin(), on_device_.end(),
+                       [](const OnDevice& o) { return o.start != Start::Underway; });
   });
+}
+
+std::unique_ptr<DeviceCollectives> ProcessGroup::split_device(int color, GroupPlace place,
+                                                              DeadlineWatch::Time deadline) {
+  try {
+    return config_.on_device->split(color, place, deadline);
+  } catch (const Error& e) {
+    throw Error(e.code(), config_.name + ": splitting its NCCL communicator: " + e.what());
+  }
+}
+
+collectives::NcclCommunicator* ProcessGroup::nccl_communicator() {
+  if (config_.on_device == nullptr) {
+    throw Error(ErrorCode::InvalidArgument, config_.name + ": the group has no NCCL communicator; give it \"nccl\"");
+  }
+  if (collectives::NcclCommunicator* communicator = config_.on_device->nccl().communicator()) return communicator;
+  throw Error(ErrorCode::Aborted, config_.name + ": the group's NCCL communicator was aborted by an earlier error");
 }
 
 bool ProcessGroup::alive() {
@@ -466,19 +636,25 @@ bool ProcessGroup::alive() {
 }
 
 bool ProcessGroup::ended(std::uint64_t sequence) {
+  if (is_on_device(sequence)) {
+    const OnDevice* issued = find_on_device(sequence);
+    return issued == nullptr || (state_ == State::Dead && issued->start != Start::Underway);
+  }
   if (!is_message(sequence)) return sequence <= ended_ || (state_ == State::Dead && running_ != sequence);
   const Message* message = find_message(sequence);
   return message == nullptr || message->ended || (state_ == State::Dead && !message->awaited);
 }
 
 void ProcessGroup::check_issued(std::uint64_t sequence) {
-  if (is_message(sequence) ? (sequence & ~kMessage) < next_message_ : sequence > 0 && sequence < next_) return;
+  const std::uint64_t number = sequence & ~kMessage & ~kOnDevice;
+  if (number > 0 && number < (is_message(sequence) ? next_message_ : next_)) return;
   throw Error(ErrorCode::InvalidArgument,
               config_.name + ": no operation #" + std::to_string(sequence) + " was issued in this group");
 }
 
 void ProcessGroup::throw_if_failed(std::uint64_t sequence) {
-  if (!is_message(sequence) && sequence <= ended_) return;
+  if (is_on_device(sequence) ? find_on_device(sequence) == nullptr : !is_message(sequence) && sequence <= ended_)
+    return;
   const Message* message = is_message(sequence) ? find_message(sequence) : nullptr;
   if (is_message(sequence) && (message == nullptr || message->ended)) return;
   if (sequence == blamed_) throw Error(failure_->code, failure_->why);
@@ -495,13 +671,15 @@ ProcessGroup::Message* ProcessGroup::find_message(std::uint64_t sequence) {
 // Null: it ended well, or there is none.
 ProcessGroup::Issued* ProcessGroup::find(std::uint64_t sequence) {
   if (is_message(sequence)) return find_message(sequence);
+  if (is_on_device(sequence)) return find_on_device(sequence);
   const auto it = find_in(queue_, sequence);
   return it != queue_.end() ? &*it : nullptr;
 }
 
 std::string ProcessGroup::describe_here(std::uint64_t sequence) {
+  const std::uint64_t number = sequence & ~kOnDevice;
   const Issued* issued = find(sequence);
-  return issued != nullptr ? describe(issued->operation, sequence) : "operation #" + std::to_string(sequence);
+  return issued != nullptr ? describe(issued->operation, number) : "operation #" + std::to_string(number);
 }
 
 }  // namespace ddp::runtime

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The operations of one group. Collectives are numbered in the order they are issued and run in that order, one at a
 // time: a blocking one on its caller's thread when its turn comes, an asynchronous one on the group's own thread, or on
-// that of somebody who waits for it. Messages between two ranks start at once, each apart from everything else.
+// that of somebody who waits for it. Messages between two ranks start at once, each apart from everything else. What
+// works on the memory of a GPU has numbers of the same row, but runs on a stream of the group's own, in its order: see
+// device_collectives.hpp.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
@@ -31,6 +33,7 @@
 #include "runtime/src/call_checker.hpp"
 #include "runtime/src/call_log.hpp"
 #include "runtime/src/deadline_watch.hpp"
+#include "runtime/src/device_collectives.hpp"
 #include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/host_collectives.hpp"
 #include "runtime/src/monitored_barrier.hpp"
@@ -46,10 +49,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::string name;
     int rank = 0;
     int size = 1;
-    Milliseconds timeout{0};                     // of an operation that gives none
-    const ddp_backend_table* backend = nullptr;  // null for a group of one
-    ddp_backend_group* connection = nullptr;     // becomes this object's
-    std::size_t flight_recorder_size = 0;        // operations it keeps
+    Milliseconds timeout{0};                         // of an operation that gives none
+    const ddp_backend_table* backend = nullptr;      // null for a group of one, and where there is none for the CPU
+    ddp_backend_group* connection = nullptr;         // becomes this object's
+    std::unique_ptr<DeviceCollectives> on_device{};  // null: no backend for CUDA memory
+    std::size_t flight_recorder_size = 0;            // operations it keeps
     // DDP_DEBUG=detail: calls are compared before each collective, and told to ranks that wait in vain.
     std::optional<CallLog::Group> call_log;
     // Opens a connection to the job's store, where this group's keys begin with key_prefix. Throws rendezvous::Error.
@@ -73,11 +77,14 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   GroupPlace place() const { return {config_.rank, config_.size}; }
 
   // timeout: from now to the end; 0 means the group's. Throw rendezvous::Error.
-  // run and wait return the rank that a message came from or went to; of a collective -1.
+  // run and wait return the rank that a message came from or went to; of a collective, and of a message in the memory
+  // of a GPU that was issued, -1. For an operation on such memory they do not wait: this thread's current stream does.
   int run(const Operation& operation, Milliseconds timeout);
   std::uint64_t issue(const Operation& operation, Milliseconds timeout);
   int wait(std::uint64_t sequence);
   bool wait_for(std::uint64_t sequence, Milliseconds timeout);
+  // Waits for operations on the memory of a GPU too.
+  void synchronize(std::uint64_t sequence);
 
   // Makes all operations not yet ended fail with ErrorCode::Aborted and this reason.
   void abort(const std::string& reason);
@@ -86,6 +93,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   // Returns once nothing is in flight.
   void drain();
   bool alive();
+  // A part of the communicator, for those of one color; every rank of the group calls it. Null: color is negative, or
+  // NCCL is too old. Throws rendezvous::Error.
+  std::unique_ptr<DeviceCollectives> split_device(int color, GroupPlace place, DeadlineWatch::Time deadline);
+  // NCCL's own handle, for those who call NCCL themselves. Throws rendezvous::Error: there is none, or no longer.
+  collectives::NcclCommunicator* nccl_communicator();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -105,6 +117,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     bool ended = false;                     // and is not yet collected
     int peer = -1;
     std::thread waiter;  // of one that somebody only looks at
+  };
+  enum class Start { Underway, OnStream, Failed };
+  struct OnDevice : Issued {  // sequence: kOnDevice and the number
+    Start start = Start::Underway;
+    DeviceCollectives::Event done;  // means something once it is OnStream
   };
   struct Failure {
     rendezvous::ErrorCode code;
@@ -137,6 +154,13 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   int collect(std::uint64_t sequence, Lock& lock);
   Message* find_message(std::uint64_t sequence);
 
+  bool runs_on_device(const Operation& operation) const;
+  std::uint64_t start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock);
+  void follow_on_device(std::uint64_t sequence, Lock& lock);
+  bool await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock);
+  void collect_from_device();
+  OnDevice* find_on_device(std::uint64_t sequence);
+
   DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
@@ -168,6 +192,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::list<Message> messages_;
   std::list<Message> spare_messages_;
   std::uint64_t next_message_ = 1;
+  std::list<OnDevice> on_device_;  // in the order of the side stream; as queue_ otherwise
+  std::list<OnDevice> spare_on_device_;
   std::uint64_t blamed_ = 0;  // the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
   std::string unheard_;  // the loss of a peer, of which no operation has told the caller yet

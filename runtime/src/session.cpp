@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <sstream>
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/store.hpp"
 #include "rendezvous/worker_contract.hpp"
+#include "runtime/src/cuda_backend.hpp"
 #include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/reachable_address.hpp"
@@ -45,8 +47,6 @@ std::string key_of(const Members& members) {
   return list.substr(0, 100) + "..." + std::to_string(hash);
 }
 
-std::string backend_in(const BackendNames& names) { return names.cpu.empty() ? names.cuda : names.cpu; }
-
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
 }  // namespace
@@ -80,10 +80,10 @@ Session::Session(const SessionOptions& options, const Environment& environment)
       options_(options),
       debug_(read_debug_level(environment)),
       flight_recorder_size_(flight_recorder_size(environment)) {
-  if (info_.world_size > 1) {
-    collectives::load_backend(backend_in(options.backends));  // if it is not there, nobody need wait for us
-    ignore_sigpipe();
-  }
+  // What is not there is told before anybody waits for us.
+  if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
+  device_for(options.backends);
+  if (info_.world_size > 1) ignore_sigpipe();
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ =
@@ -118,7 +118,10 @@ GroupPlan Session::plan(const Group& group) {
   plan.init_timeout = options_.init_timeout;
   plan.hint = group.id == kWorld ? kWasItStarted : "does every member make this group?";
   plan.ask_for_cause = [this](milliseconds timeout) { return ask_for_cause(timeout); };
-  if (group.members.size() > 1) plan.backend = &collectives::load_backend(group.backend);
+  if (group.members.size() > 1 && !group.backends.cpu.empty()) {
+    plan.backend = &collectives::load_backend(group.backends.cpu);
+  }
+  plan.device = device_for(group.backends);
   return plan;
 }
 
@@ -127,11 +130,12 @@ void Session::form_world(const Environment& environment) {
   group->id = kWorld;
   group->name = kWorld;
   group->members = all_members(info_.world_size);
-  group->backend = backend_in(options_.backends);
+  group->backends = options_.backends;
   group->timeout = options_.timeout;
   world_ = group.get();
   if (info_.world_size == 1) {
-    add(std::move(group), nullptr);
+    GroupConnections alone = connect_alone(plan(*group));
+    add(std::move(group), std::move(alone));
     return;
   }
   GroupForming forming(plan(*group), store_->connection());
@@ -145,13 +149,22 @@ void Session::form_world(const Environment& environment) {
   add(std::move(group), forming.connect(address_));
 }
 
-ProcessGroup* Session::form(GroupPointer group) {
-  if (group->members.size() == 1) return add(std::move(group), nullptr).operations.get();
+ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollectives> device) {
+  GroupPlan planned = plan(*group);
+  if (device != nullptr) planned.device = nullptr;
+  GroupConnections connections;
+  if (group->members.size() == 1) {
+    connections = connect_alone(planned);
+    if (device != nullptr) connections.device = std::move(device);
+    return add(std::move(group), std::move(connections)).operations.get();
+  }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
-  GroupForming forming(plan(*group), *store);
+  GroupForming forming(std::move(planned), *store);
   const Underway underway(*this, forming);
   forming.meet();
-  return add(std::move(group), forming.connect(address_)).operations.get();
+  connections = forming.connect(address_);
+  if (device != nullptr) connections.device = std::move(device);
+  return add(std::move(group), std::move(connections)).operations.get();
 }
 
 void Session::say_formed(const Group& group) const {
@@ -160,7 +173,26 @@ void Session::say_formed(const Group& group) const {
   std::fputs(line.c_str(), stderr);
 }
 
-Session::Group& Session::add(GroupPointer group, ddp_backend_group* connection) {
+// In a group of one there is nothing to connect, but a GPU's memory is NCCL's to work on.
+GroupConnections Session::connect_alone(const GroupPlan& plan) const {
+  if (plan.device == nullptr) return {};
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + plan.init_timeout;
+    return {nullptr, join_nccl(plan.device, {0, 1}, {nullptr, deadline, nullptr})};
+  } catch (const Error& e) {
+    throw Error(e.code(), plan.name + ": joining on cuda:" + std::to_string(plan.device->index()) + ": " + e.what());
+  }
+}
+
+// Opened for the first group that needs it.
+std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames& backends) {
+  if (backends.cuda.empty()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (device_ == nullptr) device_ = open_device(backends.cuda, options_.device, info_.local_rank);
+  return device_;
+}
+
+Session::Group& Session::add(GroupPointer group, GroupConnections connections) {
   const GroupPlan made = plan(*group);
   ProcessGroup::Config config;
   config.name = made.name;
@@ -168,17 +200,21 @@ Session::Group& Session::add(GroupPointer group, ddp_backend_group* connection) 
   config.size = static_cast<int>(made.members.size());
   config.timeout = group->timeout;
   config.backend = made.backend;
-  config.connection = connection;
+  config.connection = connections.host;
+  config.on_device = std::move(connections.device);
   config.flight_recorder_size = flight_recorder_size_;
-  if (connection != nullptr) {
+  if (call_log_ != nullptr && connections.host != nullptr) {
+    config.call_log.emplace(*call_log_, group->id, group->members);
+  }
+  if (config.size > 1) {
     config.open_store = [this] { return store_->connect_again(); };
     config.key_prefix = made.key_prefix;
-    if (call_log_ != nullptr) config.call_log.emplace(*call_log_, group->id, group->members);
     config.ask_for_cause = made.ask_for_cause;
     config.tell_cause = [this, prefix = made.key_prefix](const std::string& why) {
       return store_->tell_cause(prefix, why);
     };
   }
+  group->backend = to_text(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
   if (debug_ != DebugLevel::Off && made.rank == 0) say_formed(*group);
   Group& added = *group;
@@ -196,7 +232,7 @@ ProcessGroup* Session::new_group(const Members& members, const GroupOptions& opt
   if (rank_in(members, info_.rank) < 0) return nullptr;
   auto group = std::make_unique<Group>();
   group->members = members;
-  group->backend = options.backend.empty() ? world_->backend : backend_in(parse_backend_names(options.backend));
+  group->backends = options.backend.empty() ? world_->backends : parse_backend_names(options.backend);
   group->timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
   name_new(*group, options.name);
   return form(std::move(group));
@@ -222,24 +258,50 @@ void Session::name_new(Group& group, const std::string& given) {
   group.name = given;
 }
 
+// What every member of the parent has chosen. Over NCCL it would go by the GPU: then it goes by the store.
+std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& mine, int split) {
+  const std::size_t members = parent.members.size();
+  std::vector<SplitChoice> choices(members, mine);
+  if (members == 1) return choices;
+  if (!parent.backends.cpu.empty()) {
+    SplitChoice copy = mine;
+    constexpr std::size_t kWords = sizeof(SplitChoice) / sizeof(std::int64_t);
+    const ddp_buffer input = {&copy, kWords, DDP_INT64, {DDP_CPU, 0}};
+    const ddp_buffer output = {choices.data(), kWords * members, DDP_INT64, {DDP_CPU, 0}};
+    parent.operations->run(make_all_gather(input, output, parent.operations->place()), milliseconds(0));
+    return choices;
+  }
+  const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
+  const std::string prefix = plan(parent).key_prefix + "choices/" + std::to_string(split) + "/";
+  const auto own_rank = static_cast<std::size_t>(parent.operations->rank());
+  store->set(prefix + std::to_string(own_rank), std::to_string(mine.color) + " " + std::to_string(mine.key));
+  for (std::size_t rank = 0; rank < members; ++rank) {
+    std::istringstream choice(store->get(prefix + std::to_string(rank), options_.init_timeout));
+    choice >> choices[rank].color >> choices[rank].key;
+  }
+  return choices;
+}
+
 ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options) {
   Group& from = find(parent);
-  SplitChoice mine{color, key};
-  std::vector<SplitChoice> choices(from.members.size());
-  constexpr std::size_t kWords = sizeof(SplitChoice) / sizeof(std::int64_t);
-  const ddp_buffer input = {&mine, kWords, DDP_INT64, {DDP_CPU, 0}};
-  const ddp_buffer output = {choices.data(), kWords * choices.size(), DDP_INT64, {DDP_CPU, 0}};
   const int split = from.splits++;
-  parent.run(make_all_gather(input, output, parent.place()), milliseconds(0));
+  const std::vector<SplitChoice> choices = exchange(from, SplitChoice{color, key}, split);
+  std::unique_ptr<DeviceCollectives> device;
+  if (!from.backends.cuda.empty() && options.backend.empty()) {
+    const Members members = members_of_color(choices, color, from.members);
+    const GroupPlace place = {rank_in(members, info_.rank), static_cast<int>(members.size())};
+    const auto deadline = std::chrono::steady_clock::now() + options_.init_timeout;
+    device = parent.split_device(static_cast<int>(color), place, deadline);  // those without a color take part
+  }
   if (color < 0) return nullptr;
   const std::string part = std::to_string(split) + "/" + std::to_string(color);
   auto group = std::make_unique<Group>();
   group->id = from.id + "/split/" + part;
   group->name = options.name.empty() ? from.name + " split " + part : options.name;
   group->members = members_of_color(choices, color, from.members);
-  group->backend = options.backend.empty() ? from.backend : backend_in(parse_backend_names(options.backend));
+  group->backends = options.backend.empty() ? from.backends : parse_backend_names(options.backend);
   group->timeout = options.timeout.count() > 0 ? options.timeout : from.timeout;
-  return form(std::move(group));
+  return form(std::move(group), std::move(device));
 }
 
 void Session::destroy(ProcessGroup& group) {

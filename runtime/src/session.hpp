@@ -31,6 +31,7 @@ namespace ddp::runtime {
 
 struct SessionOptions {
   InitArguments arguments;
+  std::string device = {};  // the GPU of this process, as choose_device takes it
   collectives::BackendNames backends = collectives::parse_backend_names("");
   std::chrono::milliseconds init_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -73,7 +74,8 @@ class Session {
     std::string id;  // names its keys in the store
     std::string name;
     Members members;
-    std::string backend;
+    collectives::BackendNames backends;
+    std::string backend;  // the same in words
     std::chrono::milliseconds timeout{0};
     int splits = 0;  // so far
     std::unique_ptr<ProcessGroup> operations;
@@ -82,8 +84,12 @@ class Session {
 
   class Underway;
   void form_world(const Environment& environment);
-  ProcessGroup* form(GroupPointer group);
-  Group& add(GroupPointer group, ddp_backend_group* connection);
+  // device: of a part of a group, whose communicator is made already.
+  ProcessGroup* form(GroupPointer group, std::unique_ptr<DeviceCollectives> device = nullptr);
+  Group& add(GroupPointer group, GroupConnections connections);
+  GroupConnections connect_alone(const GroupPlan& plan) const;
+  std::shared_ptr<collectives::CudaDevice> device_for(const collectives::BackendNames& backends);
+  std::vector<SplitChoice> exchange(Group& parent, const SplitChoice& mine, int split);
   void say_formed(const Group& group) const;
   GroupPlan plan(const Group& group);
   void name_new(Group& group, const std::string& given);
@@ -96,7 +102,8 @@ class Session {
   const DebugLevel debug_;
   const std::size_t flight_recorder_size_;
   std::unique_ptr<JobStore> store_;
-  std::string address_;  // at which the others reach this rank; empty in a world of one
+  std::string address_;                              // at which the others reach this rank; empty in a world of one
+  std::shared_ptr<collectives::CudaDevice> device_;  // null: no group has had a backend for a GPU's memory
   DeadlineWatch deadlines_;
   std::unique_ptr<CallLog> call_log_;    // with DDP_DEBUG=detail
   std::mutex mutex_;                     // of all below

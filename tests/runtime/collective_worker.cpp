@@ -418,12 +418,18 @@ int main(int argc, char** argv) {
   if (scenario.rfind(fault, 0) == 0) {
     scenarios[scenario] = [&](ddp::Session& s) { ddp::test::fault(s, scenario.substr(fault.size())); };
   }
+  const ddp::test::Programs programs = ddp::test::device_programs();
+  const auto program = programs.find(scenario);
   const auto chosen = scenarios.find(scenario);
-  if (chosen == scenarios.end()) {
+  if (chosen == scenarios.end() && program == programs.end()) {
     say("no scenario \"" + scenario + "\"");
     return 2;
   }
   try {
+    if (program != programs.end()) {
+      program->second();
+      return ddp::test::all_right ? 0 : 1;
+    }
     ddp::InitOptions options;
     if (argc > 2) options.init_timeout = ddp::Milliseconds(std::stoi(argv[2]));
     const char* const init_timeout = std::getenv("TEST_INIT_TIMEOUT");

@@ -18,6 +18,9 @@ Scenarios diagnosis_scenarios();
 Scenarios message_scenarios();
 Scenarios group_scenarios();
 void fault(ddp::Session& session, const std::string& words);
+// Those that make sessions of their own.
+using Programs = std::map<std::string, std::function<void()>>;
+Programs device_programs();
 
 inline bool all_right = true;
 

@@ -89,7 +89,7 @@ typedef enum ddp_device_kind {
 
 /** One device. All zeros: the CPU. */
 typedef struct ddp_device {
-  int32_t kind;  /**< ddp_device_kind; only DDP_CPU is served by this version */
+  int32_t kind;  /**< ddp_device_kind; a DDP_CUDA one is for collectives and messages, in a group with such a backend */
   int32_t index; /**< 0 for the CPU */
 } ddp_device;
 
@@ -158,6 +158,9 @@ typedef struct ddp_init_options {
   int32_t world_size;       /**< 0: as init_method or the environment says */
   int32_t local_rank;       /**< counts if local_world_size is given */
   int32_t local_world_size; /**< 0: as the environment says; 1 if it does not */
+  /** The GPU this process works on if there is a backend for CUDA memory, such as "cuda:0", of those that
+   * CUDA_VISIBLE_DEVICES leaves. NULL: that of the local rank. */
+  const char* device;
 } ddp_init_options;
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
@@ -399,6 +402,37 @@ DDP_API ddp_status ddp_work_wait_source(ddp_work work, int32_t* source);
 /** Looks for at most timeout_ms (0: not at all): *completed tells whether the operation ended. Its failure is this
  * call's status; that it has not ended yet is none. Source: Work.is_completed of PyTorch. */
 DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
+/** ddp_work_wait(), but the host waits also for operations on the memory of a GPU. Afterwards the result may be read
+ * anywhere. */
+DDP_API ddp_status ddp_work_synchronize(ddp_work work);
+
+/** @} */
+
+/** @name CUDA streams
+ * Operations on the memory of a GPU (ddp_buffer::device is a DDP_CUDA one) are enqueued, as kernels are: an operation
+ * begins when all that was on this thread's current stream of that device at the call is done, and runs on a stream of
+ * the group's own. No call waits for its end: a blocking one and ddp_work_wait() make the current stream wait for it,
+ * so that what comes on that stream later finds the result; ddp_work_wait_for() looks, ddp_work_synchronize() makes the
+ * host wait. Only ddp_barrier() in a group without a backend for the CPU waits itself. The first operation of a group
+ * returns when the other ranks have called theirs.
+ *
+ * Buffers must not be freed or given to another stream before the operation ended. Differences from operations on
+ * the CPU's memory: reductions of 16-bit floating point round at every hop; there are none of 16-bit integers and no
+ * bitwise ones; messages have no tags that count, must name their source, and are in one row with the collectives: two
+ * ranks that both send first wait for each other. An error, or a deadline that passes, aborts the communicator: then
+ * what is on the current stream goes on with a buffer whose content is unspecified, and the next call, or
+ * ddp_work_synchronize(), tells.
+ * @{ */
+
+/** What this thread's operations on a CUDA device follow from now on, and what waits for them: a cudaStream_t or
+ * CUstream of that device. NULL, as at first, is the legacy default stream. Source: torch.cuda.stream. */
+DDP_API ddp_status ddp_set_current_stream(int32_t device, void* stream);
+/** *stream: what ddp_set_current_stream() has set last on this thread, or NULL. Source: torch.cuda.current_stream. */
+DDP_API ddp_status ddp_current_stream(int32_t device, void** stream);
+/** *communicator: the group's ncclComm_t, for those who call NCCL themselves; non-blocking (see
+ * ncclCommInitRankConfig). While they are in such a call, nothing else may be: no operation on the memory of a GPU in
+ * flight. Gone once an operation has failed: DDP_ABORTED. */
+DDP_API ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator);
 
 /** @name Collectives on objects
  * An object is bytes, as many as each rank likes: text, a serialised value. Each call is one operation of the group,

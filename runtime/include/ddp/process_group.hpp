@@ -272,6 +272,13 @@ class ProcessGroup {
 
   /// @}
 
+  /// The group's ncclComm_t: see ddp_group_nccl_communicator() for who may use it when.
+  void* nccl_communicator() const {
+    void* communicator = nullptr;
+    detail::check(ddp_group_nccl_communicator(group_, &communicator));
+    return communicator;
+  }
+
   /// For ddp.h.
   ddp_group* c() const { return group_; }
 

@@ -77,6 +77,9 @@ struct InitOptions {
   int world_size = 0;        ///< 0: as init_method or the environment says
   int local_rank = 0;        ///< counts if local_world_size is given
   int local_world_size = 0;  ///< 0: as the environment says; 1 if it does not
+  /// The GPU this process works on if there is a backend for CUDA memory, such as "cuda:0", of those that
+  /// CUDA_VISIBLE_DEVICES leaves. Empty: that of the local rank.
+  std::string device = {};
 };
 
 /// Joins a job and connects to all its ranks. Without options, the one that the environment describes, as ddprun,
@@ -92,6 +95,7 @@ inline Session init_process_group(const InitOptions& options = {}) {
   c.world_size = options.world_size;
   c.local_rank = options.local_rank;
   c.local_world_size = options.local_world_size;
+  c.device = options.device.c_str();
   ddp_session* session = nullptr;
   detail::check(ddp_init_process_group(&c, &session));
   return Session(session);

@@ -28,6 +28,9 @@ class Work {
     detail::check(ddp_work_wait_source(work_, &source));
     return source;
   }
+  /// wait(), but the host waits also for an operation on the memory of a GPU, for which wait() makes only this thread's
+  /// current stream wait (see cuda.hpp).
+  void synchronize() const { detail::check(ddp_work_synchronize(work_)); }
   /// A look of at most `timeout`: true once the operation ended. Throws if it failed.
   bool wait_for(Milliseconds timeout) const {
     std::int32_t completed = 0;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA driver as a table of function pointers, like nccl_api.hpp: contexts, streams, events and a little memory.
+// Streams and events are also the CUDA runtime's. Pointers of the device are uint64_t, as the driver has them.
+//
+// Looked for: $DDP_CUDA_LIBRARY alone, else libcuda.so.1. Safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::collectives {
+
+struct CudaContext;
+struct CudaEvent;
+struct CudaStream;
+
+// Whatever is not listed is a failure, in the words of get_error_string.
+enum class CudaResult : std::int32_t { Success = 0, NotInitialized = 3, NoDevice = 100, NotReady = 600 };
+
+constexpr unsigned kCudaNonBlockingStream = 1;  // does not wait for the legacy default stream, nor it for this one
+constexpr unsigned kCudaEventWithoutTime = 2;   // cheaper
+
+struct CudaApi {
+  CudaResult (*init)(unsigned flags);
+  CudaResult (*get_error_string)(CudaResult, const char** text);
+  CudaResult (*device_get_count)(int*);
+  CudaResult (*device_get)(int* device, int ordinal);
+  CudaResult (*primary_context_retain)(CudaContext**, int device);
+  CudaResult (*primary_context_release)(int device);
+  CudaResult (*context_push)(CudaContext*);
+  CudaResult (*context_pop)(CudaContext**);
+  CudaResult (*stream_create_with_priority)(CudaStream**, unsigned flags, int priority);
+  CudaResult (*stream_destroy)(CudaStream*);
+  CudaResult (*stream_wait_event)(CudaStream*, CudaEvent*, unsigned flags);
+  CudaResult (*event_create)(CudaEvent**, unsigned flags);
+  CudaResult (*event_destroy)(CudaEvent*);
+  CudaResult (*event_record)(CudaEvent*, CudaStream*);
+  CudaResult (*event_query)(CudaEvent*);
+  CudaResult (*context_get_stream_priority_range)(int* least, int* greatest);
+  CudaResult (*memory_allocate)(std::uint64_t* address, std::size_t);
+  CudaResult (*memory_free)(std::uint64_t address);
+};
+
+// Opens one library; throws rendezvous::Error.
+CudaApi open_cuda(const char* path);
+// The process's, opened when first asked for; throws rendezvous::Error saying what to install.
+const CudaApi& cuda_api();
+
+}  // namespace ddp::collectives
