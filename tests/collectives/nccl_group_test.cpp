@@ -144,7 +144,8 @@ TEST_CASE("nccl group: operations are put on the stream, however long a call is 
          const std::vector<float> gathered = {3, 3, 6, 3, 3, 6, 3, 3, 6};
          expect(number != 2 || all.read() == gathered, "a group of calls, right behind it");
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -160,7 +161,8 @@ TEST_CASE("nccl group: what NCCL has not is refused in words", "[collectives][un
          expect(std::strstr(rank.error.text, "NCCL has no reductions of int16") != nullptr, rank.error.text);
          expect(rank.group->broadcast(values.get(), 4, kInt16, 0, rank.call()) == DDP_BACKEND_OK, "moving them");
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -201,7 +203,8 @@ TEST_CASE("nccl group: an operation that does not end is ended by abort", "[coll
          expect(rank.group->barrier(rank.call()) == DDP_BACKEND_ABORTED, "a group is single-use");
          expect(rank.group->communicator() == nullptr, "the communicator is gone");
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -215,7 +218,8 @@ TEST_CASE("nccl group: an asynchronous error is seen by a look", "[collectives][
          expect(number == 0 || std::strstr(rank.error.text, text) != nullptr, rank.error.text);
          rank.group->abort();
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -227,7 +231,8 @@ TEST_CASE("nccl group: an abort that NCCL does not come back from leaves the com
          expect(!rank.group->abort(), "it is told");
          expect(Clock::now() - before < std::chrono::seconds(20), "within seconds");
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -239,7 +244,8 @@ TEST_CASE("nccl group: an abort ends a call that is in progress on another threa
          rank.group->abort();
          expect(status.get() == DDP_BACKEND_ABORTED, "aborted");
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -249,7 +255,8 @@ TEST_CASE("nccl group: a call that stays in progress ends at its deadline", "[co
          expect(rank.group->barrier(rank.call(milliseconds(50))) == DDP_BACKEND_TIMEOUT, "timeout");
          rank.group->abort();
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
 
@@ -271,6 +278,7 @@ TEST_CASE("nccl group: split makes groups of one colour, ordered by key", "[coll
          part->barrier(rank.call());
          rank.synchronize();
        })) {
-    CHECK(failure == "");
+    INFO(failure);
+    CHECK(failure.empty());
   }
 }
