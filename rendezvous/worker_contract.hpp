@@ -47,7 +47,7 @@ inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
 
-inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";    // "0": crashes leave no error file
+inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";  // "0": crashes leave no error file
 inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info" or "detail": then ranks' calls are compared first
 
 inline constexpr char kFlightRecorderSize[] = "DDP_FLIGHT_RECORDER_SIZE";  // operations kept a group; "0": none

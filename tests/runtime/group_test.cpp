@@ -47,7 +47,10 @@ TEST_CASE("collectives: wrong arguments are refused and leave the group alive", 
   for (const std::string& output : run(size, "invalid")) {
     CHECK_THAT(output, Contains("null failed: 1 all_reduce: null data for 4 elements"));
     CHECK_THAT(output, Contains("average of integers failed: 1 all_reduce: an average of int32 would round"));
-    CHECK_THAT(output, Contains("gpu failed: 1 world: all_reduce of memory of cuda:0: the group has no backend for it; give it \"nccl\""));
+    CHECK_THAT(
+        output,
+        Contains(
+            "gpu failed: 1 world: all_reduce of memory of cuda:0: the group has no backend for it; give it \"nccl\""));
     CHECK_THAT(output, Contains("type failed: 1 all_reduce: there is no element type 12"));
     CHECK_THAT(output, Contains("root failed: 1 broadcast: root " + std::to_string(size)));
     CHECK_THAT(output, Contains("bits failed: 1 all_reduce: and of float32 means nothing"));

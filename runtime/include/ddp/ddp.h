@@ -476,7 +476,7 @@ typedef struct ddp_parameter {
   void* grad;        /**< count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
   size_t count;      /**< in elements */
   int32_t dtype;     /**< DDP_FLOAT32 or DDP_FLOAT64 */
-  ddp_device device; /**< where value and grad are */
+  ddp_device device; /**< where value and grad are: DDP_CPU */
   const char* name;  /**< for error messages; copied; may be NULL */
 } ddp_parameter;
 

@@ -29,7 +29,7 @@ struct Parameter {
   void* grad = nullptr;   ///< count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
   std::size_t count = 0;  ///< in elements
   DType dtype = DType::Float32;  ///< Float32 or Float64
-  Device device = {};            ///< where value and grad are
+  Device device = {};            ///< where value and grad are: the CPU
   std::string name;              ///< for error messages
 
   /// To be filled in.
