@@ -93,7 +93,7 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
 
   bool waitRecv(int* rank, Milliseconds timeout) override {
     links_.waits_for = source_;
-    const bool received = real_->waitRecv(rank, timeout) || (!all_->ended() && was_received(rank));
+    const bool received = real_->waitRecv(rank, timeout);
     links_.waits_for = -1;
     if (received) return true;
     throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
@@ -126,15 +126,6 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
   static std::pmr::memory_resource& memory() {
     static std::pmr::memory_resource* const pool = new std::pmr::synchronized_pool_resource;
     return *pool;
-  }
-
-  // The last byte may have come when the wait was ended.
-  bool was_received(int* rank) {
-    try {
-      return real_->waitRecv(rank, Milliseconds(1));
-    } catch (const gloo::IoException&) {
-      return false;
-    }
   }
 
   const std::shared_ptr<KnownBuffers> all_;
