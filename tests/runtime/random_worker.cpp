@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a job that calls random collectives: `random_worker SEED COUNT`. All ranks draw the same calls from the
-// seed, and every rank knows what every other one gives, so it computes by itself, one element after the other in 64
-// bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it was.
+// One rank of a job that calls random collectives in random groups: `random_worker SEED COUNT`. All ranks draw the same
+// calls from the seed, and every rank knows what every other one gives, so it computes by itself, one element after the
+// other in 64 bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it was.
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,7 +148,9 @@ double factor_of(int rank) { return 0.25 * (rank + 1); }
 
 class Rank {
  public:
-  Rank(ddp::ProcessGroup group, std::uint64_t seed) : group_(group), seed_(seed), random_(seed) {}
+  // number: of the group; its calls are drawn apart from those of others, which not all of its ranks see.
+  Rank(ddp::ProcessGroup group, std::uint64_t seed, std::size_t number)
+      : group_(group), seed_(seed), random_(mix(seed + number)) {}
 
   void call_one(int number) {
     number_ = number;
@@ -378,7 +380,7 @@ class Rank {
     all_right_ = false;
     constexpr const char* kNames[] = {"all_reduce", "reduce",         "broadcast",  "all_gather",        "gather",
                                       "scatter",    "reduce_scatter", "all_to_all", "uneven all_to_all", "barrier"};
-    say("wrong: seed " + std::to_string(seed_) + ", call " + std::to_string(number_) + ": " +
+    say("wrong: seed " + std::to_string(seed_) + ", call " + std::to_string(number_) + " in " + group_.name() + ": " +
         kNames[static_cast<int>(call_.kind)] + " of " + std::to_string(call_.count) + " " + facts(call_.dtype).name +
         ", operation " + std::to_string(static_cast<int>(call_.op)) + ", root " + std::to_string(call_.root) +
         (call_.async ? ", asynchronous" : "") + ": " + what);
@@ -392,16 +394,37 @@ class Rank {
   bool all_right_ = true;
 };
 
+// The world, every other rank, the upper half, and the two parts of a split in descending order of ranks: some rank is
+// in all of them, some are in few; a group where this rank is not is empty.
+std::vector<ddp::ProcessGroup> make_groups(ddp::Session& session) {
+  std::vector<int> even, upper;
+  for (int rank = 0; rank < session.world_size(); ++rank) {
+    if (rank % 2 == 0) even.push_back(rank);
+    if (rank >= session.world_size() / 2) upper.push_back(rank);
+  }
+  std::vector<ddp::ProcessGroup> groups = {session.world(), session.new_group(even), session.new_group(upper)};
+  const ddp::ProcessGroup part = session.world().split(session.rank() % 3 == 0 ? 0 : 1, -session.rank());
+  for (const bool first : {true, false}) groups.push_back((session.rank() % 3 == 0) == first ? part : ddp::ProcessGroup());
+  return groups;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 1 ? std::stoull(argv[1]) : 1;
   const int count = argc > 2 ? std::stoi(argv[2]) : 100;
   try {
-    const ddp::Session session = ddp::init_process_group();
-    Rank rank(session.world(), seed);
-    for (int i = 0; i < count; ++i) rank.call_one(i);
-    return rank.all_right() ? 0 : 1;
+    ddp::Session session = ddp::init_process_group();
+    const std::vector<ddp::ProcessGroup> groups = make_groups(session);
+    std::vector<Rank> ranks;
+    for (const ddp::ProcessGroup& group : groups) ranks.emplace_back(group, seed, ranks.size());
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t chosen = random() % (2 * groups.size());  // half of the calls are in the world
+      const std::size_t group = chosen < groups.size() ? chosen : 0;
+      if (groups[group]) ranks[group].call_one(i);
+    }
+    return std::all_of(ranks.begin(), ranks.end(), [](const Rank& rank) { return rank.all_right(); }) ? 0 : 1;
   } catch (const ddp::Error& error) {
     say("error: seed " + std::to_string(seed) + ": " + error.what());
     return 1;
