@@ -18,6 +18,7 @@
 #include "launcher/agent_core.hpp"
 #include "launcher/attempt_folder.hpp"
 #include "launcher/coordination.hpp"
+#include "launcher/double_signal.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
@@ -47,7 +48,6 @@ using rendezvous::ExitStatus;
 namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
-constexpr std::chrono::seconds kBothWays(2);          // between two ways of one signal
 constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
 
 std::string host_name() {
@@ -150,7 +150,7 @@ class Agent {
   void on_signal(int signal, pid_t sender) {
     if (signal == SIGCHLD) return reap();
     if (std::find(config_.stop_signals.begin(), config_.stop_signals.end(), signal) != config_.stop_signals.end()) {
-      if (!came_the_other_way(signal, sender)) handle(StopSignal{signal});
+      if (!stop_.came_the_other_way(signal, sender == getppid())) handle(StopSignal{signal});
       return;
     }
     if (signal == SIGTSTP) return handle(Suspend{});
@@ -162,18 +162,6 @@ class Agent {
         if (!worker.reaped) kill(worker.pid, signal);
       }
     }
-  }
-
-  // scancel and systemd signal every process: the guardian, which passes it on, and this one. That is not a user who
-  // asks a second time.
-  bool came_the_other_way(int signal, pid_t sender) {
-    const StopHeard heard = {signal, sender == getppid(), std::chrono::steady_clock::now()};
-    if (stop_heard_ && stop_heard_->signal == signal && stop_heard_->from_guardian != heard.from_guardian &&
-        heard.time - stop_heard_->time < kBothWays) {
-      return true;
-    }
-    stop_heard_ = heard;
-    return false;
   }
 
   void wait_for_guardian() {
@@ -565,12 +553,7 @@ class Agent {
   const JobCgroup cgroup_;
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
-  struct StopHeard {
-    int signal = 0;
-    bool from_guardian = false;
-    TimePoint time;
-  };
-  std::optional<StopHeard> stop_heard_;  // the newest
+  DoubleSignal stop_;
   std::optional<TimePoint> timer_set_to_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes

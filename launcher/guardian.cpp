@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/double_signal.hpp"
 #include "launcher/limits.hpp"
 #include "launcher/process_tree.hpp"
 #include "rendezvous/error.hpp"
@@ -117,6 +118,7 @@ void stop_self() {
 
 int guard(Watch watch) {
   const sigset_t signals = managed_signals();
+  DoubleSignal passed_on;
   while (true) {
     int status = 0;
     // As pid 1 or as subreaper it also inherits strangers: reap whatever is dead.
@@ -125,8 +127,11 @@ int guard(Watch watch) {
       std::erase(watch.strangers, pid);
     }
     if (watch.alive_fd >= 0 && getppid() != watch.guardian) close(std::exchange(watch.alive_fd, -1));
-    const int signal = sigwaitinfo(&signals, nullptr);
+    siginfo_t info = {};
+    const int signal = sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
+    const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
+    if (passed_on.came_the_other_way(signal, from_above)) continue;
     kill(watch.ward, signal);
     if (signal == SIGTSTP && watch.on_stop == OnTerminalStop::Stop) {
       stop_self();

@@ -225,6 +225,10 @@ TEST_CASE("nccl group: an asynchronous error is seen by a look", "[collectives][
 
 TEST_CASE("nccl group: an abort that NCCL does not come back from leaves the communicator behind",
           "[collectives][unit]") {
+#ifdef __SANITIZE_ADDRESS__
+  WARN("skipped: what is left behind is a leak");
+  return;
+#endif
   fake({{"FAKE_NCCL_ABORT", "hang"}});
   for (const std::string& failure : run(1, [](Rank&rank, int) {
          const auto before = Clock::now();

@@ -41,10 +41,15 @@ Gpu::Gpu(int index) : index_(index) {
   driver("cuCtxSetCurrent", context);
 }
 
+Gpu::~Gpu() {
+  for (void* stream : streams_) driver("cuStreamDestroy_v2", stream);
+}
+
 void* Gpu::make_stream() {
   void* stream = nullptr;
   constexpr unsigned kNonBlocking = 1;
   driver("cuStreamCreate", &stream, kNonBlocking);
+  streams_.push_back(stream);
   return stream;
 }
 

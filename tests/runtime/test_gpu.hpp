@@ -14,6 +14,7 @@ namespace ddp::test {
 class Gpu {
  public:
   explicit Gpu(int index);  // its context is this thread's from now on
+  ~Gpu();                   // takes its streams with it
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
@@ -33,6 +34,7 @@ class Gpu {
 
  private:
   int index_;
+  std::vector<void*> streams_;
 };
 
 // Elements in the memory of a GPU.
