@@ -26,6 +26,9 @@ constexpr int kLooksAtOnce = 200;
 constexpr std::chrono::milliseconds kBetweenChecks{10};
 
 constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
+// Tags of messages are 40 bits for the backend; the user's have 32 of them.
+constexpr std::uint64_t kLabels = std::uint64_t{1} << 32;
+constexpr std::uint64_t kLabelled = std::uint64_t{2} << 32;
 bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
 constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 62;
 bool is_on_device(std::uint64_t sequence) { return (sequence & kOnDevice) != 0; }
@@ -68,7 +71,7 @@ ProcessGroup::~ProcessGroup() {
   if (state_ == State::Dead) config_.backend->group_abort(config_.connection);  // after a mismatch it was not
   for (Message& message : messages_) {
     if (message.waiter.joinable()) message.waiter.join();
-    if (message.handle != nullptr) config_.backend->message_free(message.handle);
+    free_handles(message);
   }
   config_.backend->group_destroy(config_.connection);
 }
@@ -248,16 +251,19 @@ std::uint64_t ProcessGroup::start_message(const Operation& operation, Millisecon
   enter(operation, timeout, lock);
   Message& message = append(messages_, spare_messages_);
   fill(message, kMessage | next_message_++, operation, timeout);
-  message.handle = nullptr;
   message.awaited = message.ended = false;
   const ddp_backend_table& backend = *config_.backend;
   const Operation& o = message.operation;
   ddp_backend_error error;
   error.text[0] = '\0';
-  const ddp_backend_status status =
-      o.kind == OperationKind::Send
-          ? backend.send(config_.connection, o.input, o.bytes(), o.root, o.tag, &message.handle, &error)
-          : backend.receive(config_.connection, o.data, o.bytes(), o.root, o.tag, &message.handle, &error);
+  ddp_backend_status status = DDP_BACKEND_OK;
+  if (checker_) {
+    status = start_labelled(message, &error);
+  } else if (o.kind == OperationKind::Send) {
+    status = backend.send(config_.connection, o.input, o.bytes(), o.root, o.tag, &message.handle, &error);
+  } else {
+    status = backend.receive(config_.connection, o.data, o.bytes(), o.root, o.tag, &message.handle, &error);
+  }
   watch_.expect(message.deadline);
   recorder_.started(message.record, Clock::now());
   const std::uint64_t sequence = message.sequence;
@@ -301,21 +307,71 @@ void ProcessGroup::await_message(Message& message, Lock& lock) {
   ddp_backend_error error;
   error.text[0] = '\0';
   std::int32_t peer = -1;
-  const ddp_backend_status status = config_.backend->message_wait(config_.connection, message.handle,
-                                                                  backend_timeout_ms(message.deadline), &peer, &error);
+  std::string disagreement;
+  const ddp_backend_status status =
+      checker_ ? wait_for_labelled(message, &peer, &disagreement, &error)
+               : config_.backend->message_wait(config_.connection, message.handle, backend_timeout_ms(message.deadline),
+                                               &peer, &error);
   lock.lock();
   message.awaited = false;
   if (state_ == State::Alive) {
-    if (std::optional<Failure> failure = to_failure(status, error, message)) {
+    std::optional<Failure> failure = to_failure(status, error, message);
+    if (!disagreement.empty()) failure = {ErrorCode::Mismatch, disagreement};
+    if (failure) {
       fail(lock, message.sequence, std::move(*failure));
     } else {
       message.ended = true;
       recorder_.ended(message.record, Clock::now());
       message.peer = peer;
-      config_.backend->message_free(std::exchange(message.handle, nullptr));
+      free_handles(message);
     }
   }
   changed_.notify_all();
+}
+
+// The label goes by the message's tag, what it announces by a tag of its own: receives may be waited for in another
+// order than they were posted.
+ddp_backend_status ProcessGroup::start_labelled(Message& message, ddp_backend_error* error) {
+  const ddp_backend_table& backend = *config_.backend;
+  const Operation& o = message.operation;
+  if (o.kind == OperationKind::Receive) {
+    return backend.receive(config_.connection, &message.label, sizeof(Label), o.root, kLabels | o.tag,
+                           &message.label_handle, error);
+  }
+  message.label = {o.dtype, static_cast<std::int64_t>(o.count), static_cast<std::uint32_t>(message.sequence)};
+  const auto status = backend.send(config_.connection, &message.label, sizeof(Label), o.root, kLabels | o.tag,
+                                   &message.label_handle, error);
+  if (status != DDP_BACKEND_OK) return status;
+  return backend.send(config_.connection, o.input, o.bytes(), o.root, kLabelled | message.sequence % kLabels,
+                      &message.handle, error);
+}
+
+ddp_backend_status ProcessGroup::wait_for_labelled(Message& message, std::int32_t* peer, std::string* disagreement,
+                                                   ddp_backend_error* error) {
+  const ddp_backend_table& backend = *config_.backend;
+  const Operation& o = message.operation;
+  const std::int64_t timeout_ms = backend_timeout_ms(message.deadline);
+  const Label& label = message.label;
+  auto status = backend.message_wait(config_.connection, message.label_handle, timeout_ms, peer, error);
+  if (status != DDP_BACKEND_OK) return status;
+  if (o.kind == OperationKind::Receive) {
+    if (label.dtype != o.dtype || label.count != static_cast<std::int64_t>(o.count)) {
+      *disagreement = "ranks disagree: rank " + std::to_string(*peer) + " sends " + std::to_string(label.count) + " " +
+                      dtype_name(static_cast<std::int32_t>(label.dtype)) + ", rank " + std::to_string(config_.rank) +
+                      " expects " + std::to_string(o.count) + " " + dtype_name(o.dtype);
+      return DDP_BACKEND_OK;
+    }
+    status = backend.receive(config_.connection, o.data, o.bytes(), *peer,
+                             kLabelled | static_cast<std::uint32_t>(label.number), &message.handle, error);
+    if (status != DDP_BACKEND_OK) return status;
+  }
+  return backend.message_wait(config_.connection, message.handle, timeout_ms, peer, error);
+}
+
+void ProcessGroup::free_handles(Message& message) {
+  for (ddp_backend_message** handle : {&message.handle, &message.label_handle}) {
+    if (*handle != nullptr) config_.backend->message_free(std::exchange(*handle, nullptr));
+  }
 }
 
 // Forgets a message that ended; returns the other rank.
@@ -530,9 +586,11 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
 
 // Returns the cause, if somebody knows it better than this rank does.
 std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
-  // After a mismatch every rank fails by itself; closing connections might cut off one that is still comparing.
+  // After a mismatch of a collective every rank fails by itself; closing connections might cut off one that is still
+  // comparing. Of a message only the receiver knows.
   const bool is_connected = config_.connection != nullptr || config_.on_device != nullptr;
-  if (!is_connected || failure.code == ErrorCode::Mismatch) return "";
+  const bool all_know = failure.code == ErrorCode::Mismatch && !blamed.operation.is_message();
+  if (!is_connected || all_know) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
   // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
   // that gave up for it.

@@ -111,10 +111,18 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::uint64_t record = 0;  // the flight recorder's
     bool asynchronous = false;
   };
+  // With DDP_DEBUG=detail: goes before a message, so that its receiver knows what comes.
+  struct Label {
+    std::int64_t dtype;
+    std::int64_t count;
+    std::int64_t number;  // of the sender's; the message's tag from here on
+  };
   struct Message : Issued {
-    ddp_backend_message* handle = nullptr;  // null if it could not start: then the group fails
-    bool awaited = false;                   // a thread is in message_wait
-    bool ended = false;                     // and is not yet collected
+    ddp_backend_message* handle = nullptr;        // null if it could not start: then the group fails
+    ddp_backend_message* label_handle = nullptr;  // null without a label
+    Label label;
+    bool awaited = false;  // a thread is in message_wait
+    bool ended = false;    // and is not yet collected
     int peer = -1;
     std::thread waiter;  // of one that somebody only looks at
   };
@@ -151,6 +159,10 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   int wait_for_message(std::uint64_t sequence, Lock& lock);
   bool look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock);
+  ddp_backend_status start_labelled(Message& message, ddp_backend_error* error);
+  ddp_backend_status wait_for_labelled(Message& message, std::int32_t* peer, std::string* disagreement,
+                                       ddp_backend_error* error);
+  void free_handles(Message& message);
   int collect(std::uint64_t sequence, Lock& lock);
   Message* find_message(std::uint64_t sequence);
 

@@ -147,11 +147,22 @@ TEST_CASE("collectives: a rank that leaves fails the ones that wait for it", "[r
 
 TEST_CASE("messages: arrive whole and in order, any number in flight, beside collectives", "[runtime][integration]") {
   const int size = GENERATE(2, 3, 4);
-  for (const std::string& output : run(size, "messages")) {
+  const char* debug = GENERATE("off", "detail");
+  for (const std::string& output : run(size, "messages", {{"DDP_DEBUG", debug}})) {
     CHECK_THAT(output, Contains("is this rank itself"));
     CHECK_THAT(output, Contains("to nobody failed: 1 send: " + std::to_string(size) + " is not a rank of a group of"));
     CHECK_THAT(output, Contains("from nobody failed: 1 recv: -2 is not a rank of a group of"));
   }
+}
+
+TEST_CASE("messages: when the two sides differ both learn who sent what and who expected what",
+          "[runtime][integration]") {
+  const std::vector<std::string> outputs = run(2, "message mismatch", kCompared);
+  const std::string what =
+      "world: recv from any rank (20 B, tag 4): ranks disagree: rank 0 sends 10 float32, rank 1 "
+      "expects 5 int32";
+  CHECK_THAT(outputs[1], Contains("recv failed: 5 " + what));
+  CHECK_THAT(outputs[0], Contains("send failed: 3 world: send to rank 1 (40 B, tag 4): rank 1 gave up: " + what));
 }
 
 TEST_CASE("messages: a world of one has nobody to send to", "[runtime][integration]") {

@@ -147,6 +147,15 @@ void lose_sender(ddp::Session& session) {
   report_failure("recv", [&] { group.recv(values, 1, 5); });
 }
 
+// The two sides of a message are not about the same.
+void message_mismatch(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  std::vector<float> ten(10);
+  std::vector<std::int32_t> five(5);
+  if (group.rank() == 0) report_failure("send", [&] { group.send(ten, 1, 4); });
+  if (group.rank() == 1) report_failure("recv", [&] { group.recv(five, DDP_ANY_RANK, 4); });
+}
+
 // A thread waits for a message from anyone when the group fails.
 void abort_while_waiting(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
@@ -169,6 +178,7 @@ Scenarios message_scenarios() {
           {"messages alone", alone},
           {"unanswered", unanswered},
           {"lose sender", lose_sender},
+          {"message mismatch", message_mismatch},
           {"abort while waiting", abort_while_waiting}};
 }
 
