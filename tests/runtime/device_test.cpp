@@ -10,6 +10,7 @@
 
 #include "rendezvous/store_server.hpp"
 #include "tests/runtime/job.hpp"
+#include "tests/support/hosts.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::rendezvous::StoreServer;
@@ -240,10 +241,7 @@ TEST_CASE("device: a machine without a GPU or NCCL is told so before anybody wai
 }
 
 TEST_CASE("device: on a real GPU the results and streams are the same", "[runtime][integration][gpu]") {
-  if (real_gpus() == 0) {
-    WARN("skipped: there is no CUDA device");
-    return;
-  }
+  if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   const std::string scenario = GENERATE("device collectives", "device follows", "device streams", "device refusals");
   const int size = GENERATE(1, 2);
   CAPTURE(scenario, size);
@@ -251,9 +249,6 @@ TEST_CASE("device: on a real GPU the results and streams are the same", "[runtim
 }
 
 TEST_CASE("device: on a real GPU ranks meet, in groups of both kinds too", "[runtime][integration][gpu]") {
-  if (real_gpus() == 0) {
-    WARN("skipped: there is no CUDA device");
-    return;
-  }
+  if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   run(2, GENERATE("device messages", "device is followed", "device mixed", "device joins and leaves"), one_gpu());
 }
