@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One rank of a job that calls random collectives in random groups: `random_worker SEED COUNT`. All ranks draw the same
 // calls from the seed, and every rank knows what every other one gives, so it computes by itself, one element after the
-// other in 64 bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it was.
+// other in 64 bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it
+// was.
 #include <unistd.h>
 
 #include <algorithm>
@@ -404,7 +405,8 @@ std::vector<ddp::ProcessGroup> make_groups(ddp::Session& session) {
   }
   std::vector<ddp::ProcessGroup> groups = {session.world(), session.new_group(even), session.new_group(upper)};
   const ddp::ProcessGroup part = session.world().split(session.rank() % 3 == 0 ? 0 : 1, -session.rank());
-  for (const bool first : {true, false}) groups.push_back((session.rank() % 3 == 0) == first ? part : ddp::ProcessGroup());
+  for (const bool first : {true, false})
+    groups.push_back((session.rank() % 3 == 0) == first ? part : ddp::ProcessGroup());
   return groups;
 }
 
