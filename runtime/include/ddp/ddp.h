@@ -274,10 +274,10 @@ DDP_API ddp_group* ddp_default_group(void);
  * thread after all operations issued before. Buffers must stay valid until the operation ends; what is in them after a
  * failure is unspecified.
  * With DDP_DEBUG=detail in the environment of all ranks, they compare what they are about to do before each collective:
- * a difference is DDP_MISMATCH on every rank, says who called what, and ends the group. So is a message that is not what
- * its receiver expects; its sender has DDP_PEER_LOST, which quotes that. Without it, a size that differs between ranks
- * may end the process inside the backend, and other differences last until the deadline. Calls on the memory of GPUs are
- * not compared.
+ * a difference is DDP_MISMATCH on every rank, says who called what, and ends the group. So is a message that is not
+ * what its receiver expects; its sender has DDP_PEER_LOST, which quotes that. Without it, a size that differs between
+ * ranks may end the process inside the backend, and other differences last until the deadline. Calls on the memory of
+ * GPUs are not compared.
  *
  * @{
  */
