@@ -29,9 +29,7 @@ constexpr milliseconds kLeavePatience = std::chrono::seconds(10);
 constexpr int kLooksAtOnce = 100;
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-// ddp_reduce_op's numbers (ddp/ddp.h).
-constexpr std::int32_t kAverage = 1;
-constexpr std::int32_t kWeightedSum = 8;
+constexpr std::int32_t kWeightedSum = 8;  // DDP_PREMUL_SUM of ddp/ddp.h
 
 void set_text(ddp_backend_error* error, const std::string& text) {
   if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());

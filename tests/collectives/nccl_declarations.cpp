@@ -27,7 +27,7 @@ constexpr bool passed_alike() {
   if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
     return std::is_void_v<A> && std::is_void_v<B>;
   } else {
-    return kind_of<A>() == kind_of<B>() && sizeof(A) == sizeof(B);
+    return kind_of<A>() == kind_of<B>() && sizeof(A) == sizeof(B);  // NOLINT(bugprone-sizeof-expression)
   }
 }
 

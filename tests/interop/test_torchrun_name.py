@@ -95,7 +95,14 @@ def summary_of(err):
 def outcome(who, options, environment, stop):
     launcher, own = LAUNCHERS[who]
     # --local-addr: else torchrun asks what this machine is called, which not every container can say.
-    result = run([*launcher, *options], {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment}, stop)
+    environment = {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment}
+    try:
+        result = run([*launcher, *options], environment, stop)
+    except subprocess.TimeoutExpired:
+        if who != "torchrun" or not stop:
+            raise
+        print(f"torchrun itself did not end at {stop.name}, as happens once in some 35 times; it is asked again")
+        result = run([*launcher, *options], environment, stop)
     said = {"code": result["code"], "out": result["out"], "summary": summary_of(result["err"])}
     said["usage"] = bool(re.match(r"usage: \S+ \[-h\] ", result["err"]))
     said["argparse's"] = re.search(r"^\S+: error: ", result["err"], re.M) is not None
