@@ -26,7 +26,6 @@ using ddp::test::tell_failure;
 
 namespace {
 
-constexpr double kWithinMs = 1000;
 const std::vector<std::string> kOperations = {"all_reduce", "reduce",         "broadcast",  "all_gather", "gather",
                                               "scatter",    "reduce_scatter", "all_to_all", "barrier",    "recv"};
 
@@ -44,6 +43,8 @@ std::string in_words(const Fault& f) {
 }
 
 bool is_full() { return std::getenv("DDPRUN_FAULT_FULL") != nullptr; }
+// Within a second, where nothing else runs; anywhere long before any deadline.
+double allowed_ms() { return is_full() ? 1000 : 30'000; }
 
 // Microseconds since the machine started, as the worker wrote them behind `word`.
 double time_after(const std::string& output, const std::string& word) {
@@ -95,7 +96,7 @@ double check_survivor(const Ended& ended, const Fault& fault, double killed) {
   CHECK_THAT(ended.output, Contains("\nrecovered\n"));
   const double since = std::max(killed, fault.when == "before" ? time_after(ended.output, "began") : 0);
   const double ms = (time_after(ended.output, "failed") - since) / 1000;
-  CHECK(ms < kWithinMs);
+  CHECK(ms < allowed_ms());
   return ms;
 }
 
