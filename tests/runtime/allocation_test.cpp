@@ -15,6 +15,7 @@
 namespace {
 
 constexpr std::size_t kCollectives = 9;
+constexpr long kBurst = 8;  // allocation_worker.cpp issues so many operations before it waits for the last
 
 struct Calls {
   int rank = 0;
@@ -50,13 +51,24 @@ Counts count(int ranks, const std::string& backend) {
 
 }  // namespace
 
+// A queue that is longer than ever before takes a new record; how soon it is as long as a burst, the progress thread
+// decides. So bursts may allocate one for each of their operations, once in the life of the group.
 TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "[runtime][integration]") {
   const int ranks = GENERATE(1, 2, 3);
   const Counts counts = count(ranks, "null");
   CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * kCollectives * 3);
+  std::map<int, long> by_bursts;  // by rank
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(ranks, calls.rank, calls.collective, calls.how);
-    CHECK(allocations == std::vector<long>{0});
+    if (calls.how == "burst") {
+      by_bursts[calls.rank] += allocations.at(0);
+    } else {
+      CHECK(allocations == std::vector<long>{0});
+    }
+  }
+  for (const auto& [rank, allocations] : by_bursts) {
+    CAPTURE(ranks, rank);
+    CHECK(allocations <= kBurst);
   }
 }
 

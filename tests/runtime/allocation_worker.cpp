@@ -70,7 +70,7 @@ using ddp::bench::LibddpContender;
 
 constexpr int kCalls = 1000;
 constexpr int kBurst = 8;    // issued before the last one is waited for
-constexpr int kWarmUps = 5;  // times 1000 calls; the queue is as long as it ever gets in one of them
+constexpr int kWarmUps = 5;  // times 1000 calls
 constexpr int kGlooCalls = 100;
 constexpr int kTurns = 5;           // Gloo's own figures differ from time to time
 constexpr std::size_t kCount = 24;  // for 1, 2, 3 and 4 ranks
