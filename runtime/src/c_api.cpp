@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions, but for those that make groups (group_api.cpp) and those on stores (store_api.cpp).
+// libddp's exported functions on sessions and the operations of groups. Others: group_api.cpp, object_api.cpp,
+// store_api.cpp, and those that training takes in runtime/training/.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,38 +8,26 @@
 #include "ddp/ddp.h"
 #include "rendezvous/error.hpp"
 #include "runtime/src/c_guard.hpp"
+#include "runtime/src/c_handles.hpp"
 #include "runtime/src/current_stream.hpp"
 #include "runtime/src/error_file.hpp"
 #include "runtime/src/failure_handlers.hpp"
 #include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/live_sessions.hpp"
-#include "runtime/src/model.hpp"
 #include "runtime/src/operation.hpp"
 #include "runtime/src/process_group.hpp"
-#include "runtime/src/safetensors.hpp"
 #include "runtime/src/session.hpp"
 
 namespace {
 
 using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
-using ddp::runtime::Checkpoint;
 using ddp::runtime::guard;
-using ddp::runtime::Model;
 using ddp::runtime::not_null;
+using ddp::runtime::of;
 using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
-
-// Handles are the objects themselves under a C name.
-Session* of(ddp_session* handle) { return reinterpret_cast<Session*>(handle); }
-const Session* of(const ddp_session* handle) { return reinterpret_cast<const Session*>(handle); }
-ProcessGroup* of(ddp_group* handle) { return reinterpret_cast<ProcessGroup*>(handle); }
-const ProcessGroup* of(const ddp_group* handle) { return reinterpret_cast<const ProcessGroup*>(handle); }
-Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
-const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
-Checkpoint* of(ddp_checkpoint* handle) { return reinterpret_cast<Checkpoint*>(handle); }
-const Checkpoint* of(const ddp_checkpoint* handle) { return reinterpret_cast<const Checkpoint*>(handle); }
 
 ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
   ddp::runtime::SessionOptions options;
@@ -96,7 +85,7 @@ ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session**
     ddp::runtime::install_failure_handlers();
     auto session = std::make_unique<Session>(session_options(options), ddp::runtime::process_environment);
     ddp::runtime::enlist(*session);
-    *out = reinterpret_cast<ddp_session*>(session.release());
+    *out = handle_of(session.release());
   });
 }
 
@@ -107,7 +96,7 @@ void ddp_session_destroy(ddp_session* session) {
   });
 }
 
-ddp_group* ddp_session_world(ddp_session* session) { return reinterpret_cast<ddp_group*>(&of(session)->world()); }
+ddp_group* ddp_session_world(ddp_session* session) { return handle_of(&of(session)->world()); }
 ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
   return guard([&] {
     not_null(out, "the store to fill in") = nullptr;
@@ -295,78 +284,6 @@ ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator) {
   return guard([&] {
     not_null(communicator, "where to put the communicator");
     *communicator = not_null(of(group), "the group").nccl_communicator();
-  });
-}
-
-ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
-                            const ddp_model_options* options, ddp_model** out) {
-  return guard([&] {
-    not_null(out, "the model to fill in");
-    *out = nullptr;
-    const ddp_model_options chosen = options != nullptr ? *options : ddp_model_options{0, 0};
-    auto model = std::make_unique<Model>(not_null(of(group), "the group"), parameters, count, chosen.first_bucket_bytes,
-                                         chosen.bucket_bytes);
-    *out = reinterpret_cast<ddp_model*>(model.release());
-  });
-}
-
-void ddp_model_destroy(ddp_model* model) {
-  guard([&] { delete of(model); });
-}
-
-void* ddp_model_gradient(ddp_model* model, size_t i) {
-  void* gradient = nullptr;
-  guard([&] { gradient = not_null(of(model), "the model").gradient(i); });
-  return gradient;
-}
-
-ddp_status ddp_model_mark_ready(ddp_model* model, size_t i) {
-  return guard([&] { not_null(of(model), "the model").mark_ready(i); });
-}
-
-ddp_status ddp_model_synchronize(ddp_model* model) {
-  return guard([&] { not_null(of(model), "the model").synchronize(); });
-}
-
-ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
-  return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
-}
-
-size_t ddp_model_bucket_count(const ddp_model* model) { return of(model)->bucket_count(); }
-
-ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
-                               const ddp_metadata_entry* metadata, size_t metadata_count) {
-  return guard([&] {
-    ddp::runtime::save_checkpoint(&not_null(path, "the checkpoint's path"), {tensors, tensor_count},
-                                  {metadata, metadata_count});
-  });
-}
-
-ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out) {
-  return guard([&] {
-    not_null(out, "the checkpoint to fill in");
-    *out = nullptr;
-    auto checkpoint = std::make_unique<Checkpoint>(&not_null(path, "the checkpoint's path"));
-    *out = reinterpret_cast<ddp_checkpoint*>(checkpoint.release());
-  });
-}
-
-void ddp_checkpoint_close(ddp_checkpoint* checkpoint) { delete of(checkpoint); }
-
-const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key) {
-  const char* value = nullptr;
-  guard([&] {
-    const std::string* found = not_null(of(checkpoint), "the checkpoint").metadata(&not_null(key, "the key"));
-    value = found != nullptr ? found->c_str() : nullptr;
-  });
-  return value;
-}
-
-ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
-                               const int64_t* shape, size_t rank) {
-  return guard([&] {
-    if (rank > 0) not_null(shape, "the shape");
-    not_null(of(checkpoint), "the checkpoint").read(&not_null(name, "the tensor's name"), buffer, {shape, rank});
   });
 }
 

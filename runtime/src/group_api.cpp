@@ -5,6 +5,7 @@
 #include "ddp/ddp.h"
 #include "rendezvous/error.hpp"
 #include "runtime/src/c_guard.hpp"
+#include "runtime/src/c_handles.hpp"
 #include "runtime/src/group_members.hpp"
 #include "runtime/src/live_sessions.hpp"
 #include "runtime/src/session.hpp"
@@ -15,15 +16,13 @@ using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
 using ddp::runtime::all_members;
 using ddp::runtime::guard;
+using ddp::runtime::handle_of;
 using ddp::runtime::Members;
 using ddp::runtime::not_null;
+using ddp::runtime::of;
 using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using ddp::runtime::session_of;
-
-ProcessGroup* of(ddp_group* handle) { return reinterpret_cast<ProcessGroup*>(handle); }
-const ProcessGroup* of(const ddp_group* handle) { return reinterpret_cast<const ProcessGroup*>(handle); }
-ddp_group* handle_of(ProcessGroup* group) { return reinterpret_cast<ddp_group*>(group); }
 
 ddp::runtime::GroupOptions group_options(const ddp_group_options* given) {
   ddp::runtime::GroupOptions options;
@@ -42,7 +41,7 @@ ddp_status ddp_new_group(ddp_session* handle, const int32_t* ranks, size_t count
                          ddp_group** out) {
   return guard([&] {
     not_null(out, "the group to fill in") = nullptr;
-    Session& session = not_null(reinterpret_cast<Session*>(handle), "the session");
+    Session& session = not_null(of(handle), "the session");
     const int world_size = session.info().world_size;
     const Members members =
         ranks != nullptr ? ddp::runtime::sorted_members(ranks, count, world_size) : all_members(world_size);

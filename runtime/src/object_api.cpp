@@ -6,6 +6,7 @@
 
 #include "ddp/ddp.h"
 #include "runtime/src/c_guard.hpp"
+#include "runtime/src/c_handles.hpp"
 #include "runtime/src/object_collectives.hpp"
 #include "runtime/src/process_group.hpp"
 
@@ -15,13 +16,14 @@ using ddp::runtime::GroupPlace;
 using ddp::runtime::guard;
 using ddp::runtime::not_null;
 using ddp::runtime::ObjectExchange;
+using ddp::runtime::of;
 using ddp::runtime::Operation;
 using ddp::runtime::OperationKind;
 using ddp::runtime::ProcessGroup;
 
 ddp_status exchange_objects(ddp_group* handle, std::int64_t timeout_ms, const ddp_sink& sink, auto make) {
   return guard([&] {
-    ProcessGroup& group = not_null(reinterpret_cast<ProcessGroup*>(handle), "the group");
+    ProcessGroup& group = not_null(of(handle), "the group");
     ObjectExchange exchange;
     const Operation operation = make(exchange, group.place());
     if (operation.kind != OperationKind::GatherObject || operation.root == group.rank())

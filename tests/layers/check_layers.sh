@@ -27,6 +27,8 @@ forbid apps/train   'rendezvous/|launcher/|collectives/|runtime/'               
 control='rendezvous/(coordinator|link_)'
 forbid 'collectives runtime' "$control" "$none"
 forbid rendezvous "$control" 'rendezvous/(coordinator|link_)[a-z_]*\.[ch]pp'
+# Within libddp: process groups know nothing of training.
+forbid runtime/src  'runtime/training/'                                                   "$none"
 # Installed headers stand alone.
 forbid runtime/include 'rendezvous/|collectives/|runtime/' "$none"
 
@@ -35,7 +37,7 @@ code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/ddprun/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/(main|mpi_main|collective_command))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|collective_command))\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/src/(safetensors|error_file)\.cpp|runtime/include/ddp/json\.hpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|collective_command))\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/(training/safetensors|src/error_file)\.cpp|runtime/include/ddp/json\.hpp'
 forbid "$code" 'gloo/'                   '(collectives|apps/ddp_bench)/gloo_[a-z_]*\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/mpi_main\.cpp'
 forbid "$code" 'nccl|cuda'               "$none"

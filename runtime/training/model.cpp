@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/src/model.hpp"
+#include "runtime/training/model.hpp"
 
 #include <algorithm>
 #include <cstring>

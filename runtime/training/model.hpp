@@ -12,7 +12,7 @@
 
 #include "ddp/ddp.h"
 #include "runtime/src/process_group.hpp"
-#include "runtime/src/reducer_core.hpp"
+#include "runtime/training/reducer_core.hpp"
 
 namespace ddp::runtime {
 

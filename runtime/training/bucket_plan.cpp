@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/src/bucket_plan.hpp"
+#include "runtime/training/bucket_plan.hpp"
 
 #include <algorithm>
 #include <map>

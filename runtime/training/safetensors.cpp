@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/src/safetensors.hpp"
+#include "runtime/training/safetensors.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/src/reducer_core.hpp"
+#include "runtime/training/reducer_core.hpp"
 
 #include <utility>
 

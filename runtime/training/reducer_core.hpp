@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/src/bucket_plan.hpp"
+#include "runtime/training/bucket_plan.hpp"
 
 namespace ddp::runtime {
 
