@@ -23,7 +23,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -37,6 +36,7 @@
 
 #include "collectives/asynchronous_signals.hpp"
 #include "collectives/backend.h"
+#include "collectives/backend_error.hpp"
 #include "collectives/gloo_context.hpp"
 #include "collectives/reduce_kernels.hpp"
 
@@ -57,6 +57,8 @@ struct ddp_backend_message {
 
 namespace {
 
+using ddp::collectives::BackendError;
+using ddp::collectives::set_text;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
@@ -66,10 +68,6 @@ constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
 constexpr std::uint64_t kProbeSlot = kPoisonSlot + 1;
 constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0x41} << 56;
 constexpr std::uint64_t kMessageSlot = std::uint64_t{0x42} << 56;
-
-void set_text(ddp_backend_error* error, const std::string& text) {
-  if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
-}
 
 // Gloo's messages begin with "[its source file:line] ", of no use to our readers.
 std::string without_source_position(const std::string& text) {
@@ -87,7 +85,7 @@ class CallbackStore : public gloo::rendezvous::Store {
   CallbackStore(const ddp_backend_store& store, Clock::time_point deadline) : store_(store), deadline_(deadline) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    ddp_backend_error error = {};
+    BackendError error;
     if (store_.set(store_.context, key.c_str(), data.data(), data.size(), &error) != 0) throw StoreFailure(error.text);
   }
   std::vector<char> get(const std::string& key) override {
@@ -107,7 +105,7 @@ class CallbackStore : public gloo::rendezvous::Store {
  private:
   std::vector<char> get_within(const std::string& key, milliseconds left) {
     std::vector<char> value;
-    ddp_backend_error error = {};
+    BackendError error;
     const auto deliver = [](void* sink, const void* bytes, std::size_t size) {
       const char* begin = static_cast<const char*>(bytes);
       static_cast<std::vector<char>*>(sink)->assign(begin, begin + size);
@@ -219,7 +217,7 @@ void group_destroy(ddp_backend_group* group) {
 void close_connections(ddp_backend_group& group) {
   for (int step = 1; step < group.size; ++step) {
     const int peer = (group.rank + step) % group.size;
-    ddp_backend_error error = {};
+    BackendError error;
     guarded(nullptr, &error, [&] {
       char byte = 0;
       const auto buffer = group.context->createUnboundBuffer(&byte, 1);

@@ -2,13 +2,13 @@
 #include "collectives/nccl_group.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "collectives/asynchronous_signals.hpp"
+#include "collectives/backend_error.hpp"
 #include "collectives/element_types.hpp"
 #include "rendezvous/error.hpp"
 
@@ -30,10 +30,6 @@ constexpr int kLooksAtOnce = 100;
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
 constexpr std::int32_t kWeightedSum = 8;  // DDP_PREMUL_SUM of ddp/ddp.h
-
-void set_text(ddp_backend_error* error, const std::string& text) {
-  if (error != nullptr) std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
-}
 
 std::optional<NcclType> nccl_type(std::int32_t dtype) {
   switch (static_cast<ElementType>(dtype)) {
@@ -140,7 +136,7 @@ void NcclGroup::join(const Joining& joining) {
   }
   NcclConfig config;
   config.blocking = 0;
-  ddp_backend_error error = {};
+  BackendError error;
   const CurrentDevice current(device_);
   const NcclResult result = api_.comm_init_rank_config(&comm_, place_.size, id, place_.rank, &config);
   const ddp_backend_status status = wait_until_ready(result, joining.deadline, &error, joining.ended);
@@ -152,7 +148,7 @@ void NcclGroup::join(const Joining& joining) {
 // Rank 0 makes the id. If it cannot, the others get the reason instead.
 NcclUniqueId NcclGroup::agree_on_id(const ddp_backend_store& store, Deadline deadline) {
   NcclUniqueId id = {};
-  ddp_backend_error error = {};
+  BackendError error;
   if (place_.rank == 0) {
     const NcclResult result = api_.get_unique_id(&id);
     const std::string failure =
@@ -182,7 +178,7 @@ std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key, Place place, Dea
   NcclCommunicator* child = nullptr;
   NcclConfig config;
   config.blocking = 0;
-  ddp_backend_error error = {};
+  BackendError error;
   const Call call = {nullptr, deadline, &error};
   // NCCL says success though it has only begun. The child is there once the parent is no longer in progress.
   ddp_backend_status status = enqueue(call, [&](NcclCommunicator* comm) {
@@ -474,7 +470,7 @@ void NcclGroup::leave() {
   const CurrentDevice current(device_);
   if (comm_ == nullptr) return;  // it never joined
   const Deadline deadline = Clock::now() + kLeavePatience;
-  ddp_backend_error error = {};
+  BackendError error;
   if (wait_until_ready(api_.comm_finalize(comm_), deadline, &error) == DDP_BACKEND_OK) {
     api_.comm_destroy(comm_);
   } else {

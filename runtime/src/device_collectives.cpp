@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/device_collectives.hpp"
 
-#include <cstdio>
 #include <utility>
 
+#include "collectives/backend_error.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::runtime {
@@ -61,8 +61,8 @@ ddp_backend_status DeviceCollectives::start(const Operation& operation, collecti
     result = cuda.event_record(done->get(), side_->get());
   }
   if (result == CudaResult::Success) return DDP_BACKEND_OK;
-  const std::string text = collectives::cuda_failure(cuda, result, "putting an operation behind the current stream");
-  std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
+  collectives::set_text(error,
+                        collectives::cuda_failure(cuda, result, "putting an operation behind the current stream"));
   return DDP_BACKEND_ERROR;
 }
 
@@ -115,8 +115,7 @@ ddp_backend_status DeviceCollectives::follow(collectives::CudaStream* stream, co
   const CurrentDevice current(*device_);
   const CudaResult result = device_->api().stream_wait_event(stream, done->get(), 0);
   if (result == CudaResult::Success) return DDP_BACKEND_OK;
-  const std::string text = collectives::cuda_failure(device_->api(), result, "making the current stream wait");
-  std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
+  collectives::set_text(error, collectives::cuda_failure(device_->api(), result, "making the current stream wait"));
   return DDP_BACKEND_ERROR;
 }
 

@@ -2,10 +2,10 @@
 #include "runtime/src/group_forming.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 
+#include "collectives/backend_error.hpp"
 #include "rendezvous/prefix_store.hpp"
 #include "runtime/src/cuda_backend.hpp"
 #include "runtime/src/job_store.hpp"
@@ -23,8 +23,8 @@ constexpr std::string_view kDisagree = "disagree: ";
 constexpr std::string_view kGaveUp = "gave up: ";
 constexpr milliseconds kAskAfterFailure{500};
 
-int report(ddp_backend_error* error, const char* what) {
-  std::snprintf(error->text, sizeof(error->text), "%s", what);
+int report(ddp_backend_error* error, const std::string& what) {
+  collectives::set_text(error, what);
   return 1;
 }
 
@@ -45,7 +45,7 @@ int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* s
     return 0;
   } catch (const Error& e) {
     // "timed out" is how the backend tells a deadline from a broken store.
-    return report(error, e.code() == ErrorCode::Timeout ? (std::string("timed out: ") + e.what()).c_str() : e.what());
+    return report(error, e.code() == ErrorCode::Timeout ? std::string("timed out: ") + e.what() : e.what());
   } catch (const std::exception& e) {
     return report(error, e.what());
   }
@@ -118,7 +118,7 @@ GroupConnections GroupForming::connect(const std::string& address) {
 }
 
 ddp_backend_group* GroupForming::connect_host() {
-  ddp_backend_error error = {};
+  collectives::BackendError error;
   const ddp_backend_status status = open(error);
   ddp_backend_group* connection = nullptr;
   {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/src/object_collectives.hpp"
 
-#include <cstdio>
 #include <cstring>
 #include <new>
 #include <numeric>
 #include <string>
 
+#include "collectives/backend_error.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::runtime {
@@ -197,7 +197,7 @@ ddp_backend_status perform_object(const Operation& operation, GroupPlace place, 
         return DDP_BACKEND_UNSUPPORTED;
     }
   } catch (const std::bad_alloc&) {
-    std::snprintf(error->text, sizeof error->text, "out of memory for what the other ranks sent");
+    collectives::set_text(error, "out of memory for what the other ranks sent");
     return DDP_BACKEND_ERROR;
   }
 }

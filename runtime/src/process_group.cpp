@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/backend_error.hpp"
 #include "runtime/src/current_stream.hpp"
 #include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
 namespace {
 
+using collectives::BackendError;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
@@ -206,8 +208,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued)
 
 std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issued& issued) {
   const Operation& o = issued.operation;
-  ddp_backend_error error;
-  error.text[0] = '\0';
+  BackendError error;
   const auto tag = static_cast<std::uint32_t>(issued.sequence * 2);
   if (checker_) {
     std::string disagreement;
@@ -254,8 +255,7 @@ std::uint64_t ProcessGroup::start_message(const Operation& operation, Millisecon
   message.awaited = message.ended = false;
   const ddp_backend_table& backend = *config_.backend;
   const Operation& o = message.operation;
-  ddp_backend_error error;
-  error.text[0] = '\0';
+  BackendError error;
   ddp_backend_status status = DDP_BACKEND_OK;
   if (checker_) {
     status = start_labelled(message, &error);
@@ -304,8 +304,7 @@ bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point unt
 void ProcessGroup::await_message(Message& message, Lock& lock) {
   lock.unlock();
   if (config_.call_log) config_.call_log->message_began(describe_message(message.operation));
-  ddp_backend_error error;
-  error.text[0] = '\0';
+  BackendError error;
   std::int32_t peer = -1;
   std::string disagreement;
   const ddp_backend_status status =
@@ -409,8 +408,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   const std::uint64_t sequence = issued.sequence;
   watch_.expect(std::min(issued.deadline, Clock::now() + kBetweenChecks));
   lock.unlock();
-  ddp_backend_error error;
-  error.text[0] = '\0';
+  BackendError error;
   const ddp_backend_status status = config_.on_device->start(
       issued.operation, current_stream(config_.on_device->device()), issued.deadline, issued.done, &error);
   lock.lock();
@@ -434,8 +432,7 @@ void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
       await_on_device(sequence, Clock::time_point::max(), lock);
       return;
     }
-    ddp_backend_error error;
-    error.text[0] = '\0';
+    BackendError error;
     const ddp_backend_status status =
         config_.on_device->follow(current_stream(config_.on_device->device()), issued->done, &error);
     if (std::optional<Failure> failure = to_failure(status, error, *issued)) fail(lock, sequence, std::move(*failure));
@@ -525,8 +522,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     return DeadlineWatch::Time::max();
   }
   if (on_device_.empty()) return next;
-  ddp_backend_error error;
-  error.text[0] = '\0';
+  BackendError error;
   const Issued& oldest = on_device_.front();
   if (auto failure = to_failure(config_.on_device->look(&error), error, oldest)) {
     fail(lock, oldest.sequence, std::move(*failure));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The text of an error that crosses the backend table.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "collectives/backend.h"
+
+namespace ddp::collectives {
+
+// One that begins empty. The rest of its 512 bytes is not touched: there is one on the way of every operation.
+struct BackendError : ddp_backend_error {
+  BackendError() { text[0] = '\0'; }
+};
+
+// Cut to what there is room for. error: null if nobody asks.
+inline void set_text(ddp_backend_error* error, std::string_view words) noexcept {
+  if (error == nullptr) return;
+  const std::size_t length = words.copy(error->text, sizeof(error->text) - 1);
+  error->text[length] = '\0';
+}
+
+}  // namespace ddp::collectives
