@@ -56,7 +56,7 @@ ProcessGroup::ProcessGroup(Config config, DeadlineWatch& watch)
     host_.emplace(*config_.backend, config_.connection, place());
     if (config_.call_log) checker_.emplace(*config_.backend, config_.connection, place());
   }
-  if (config_.connection != nullptr || config_.on_device != nullptr) watch_.attach(*this);
+  if (is_connected()) watch_.attach(*this);
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -66,7 +66,7 @@ ProcessGroup::~ProcessGroup() {
   }
   asynchronous_front_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (config_.connection != nullptr || config_.on_device != nullptr) watch_.detach(*this);
+  if (is_connected()) watch_.detach(*this);
   if (config_.on_device != nullptr && state_ == State::Dead) config_.on_device->abort();
   if (config_.connection == nullptr) return;
   if (config_.call_log) config_.call_log->left();  // before the others see the connection close
@@ -584,9 +584,8 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
 std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
   // After a mismatch of a collective every rank fails by itself; closing connections might cut off one that is still
   // comparing. Of a message only the receiver knows.
-  const bool is_connected = config_.connection != nullptr || config_.on_device != nullptr;
   const bool all_know = failure.code == ErrorCode::Mismatch && !blamed.operation.is_message();
-  if (!is_connected || all_know) return "";
+  if (!is_connected() || all_know) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
   // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
   // that gave up for it.

@@ -143,6 +143,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  bool is_connected() const { return config_.connection != nullptr || config_.on_device != nullptr; }
   void enter(const Operation& operation, Milliseconds timeout, Lock& lock);
   void fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout);
   std::uint64_t enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock);
