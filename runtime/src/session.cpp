@@ -109,10 +109,15 @@ Session::~Session() {
 
 // ---- Groups come and go ----
 
+// Of its keys in the store.
+std::string Session::key_prefix(const Group& group) const {
+  return store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
+}
+
 GroupPlan Session::plan(const Group& group) {
   GroupPlan plan;
   plan.name = group.name;
-  plan.key_prefix = store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
+  plan.key_prefix = key_prefix(group);
   plan.members = group.members;
   plan.rank = rank_in(group.members, info_.rank);
   plan.init_timeout = options_.init_timeout;
@@ -134,8 +139,8 @@ void Session::form_world(const Environment& environment) {
   group->timeout = options_.timeout;
   world_ = group.get();
   if (info_.world_size == 1) {
-    GroupConnections alone = connect_alone(plan(*group));
-    add(std::move(group), std::move(alone));
+    const GroupPlan planned = plan(*group);
+    add(std::move(group), planned, connect_alone(planned));
     return;
   }
   GroupForming forming(plan(*group), store_->connection());
@@ -146,7 +151,7 @@ void Session::form_world(const Environment& environment) {
     forming.throw_if_ended();
     throw;
   }
-  add(std::move(group), forming.connect(address_));
+  add(std::move(group), forming.plan(), forming.connect(address_));
 }
 
 ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollectives> device) {
@@ -156,7 +161,7 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
   if (group->members.size() == 1) {
     connections = connect_alone(planned);
     if (device != nullptr) connections.device = std::move(device);
-    return add(std::move(group), std::move(connections)).operations.get();
+    return add(std::move(group), planned, std::move(connections)).operations.get();
   }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
   GroupForming forming(std::move(planned), *store);
@@ -164,7 +169,7 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
   forming.meet();
   connections = forming.connect(address_);
   if (device != nullptr) connections.device = std::move(device);
-  return add(std::move(group), std::move(connections)).operations.get();
+  return add(std::move(group), forming.plan(), std::move(connections)).operations.get();
 }
 
 void Session::say_formed(const Group& group) const {
@@ -192,14 +197,13 @@ std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames&
   return device_;
 }
 
-Session::Group& Session::add(GroupPointer group, GroupConnections connections) {
-  const GroupPlan made = plan(*group);
+Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupConnections connections) {
   ProcessGroup::Config config;
-  config.name = made.name;
-  config.rank = made.rank;
-  config.size = static_cast<int>(made.members.size());
+  config.name = plan.name;
+  config.rank = plan.rank;
+  config.size = static_cast<int>(plan.members.size());
   config.timeout = group->timeout;
-  config.backend = made.backend;
+  config.backend = plan.backend;
   config.connection = connections.host;
   config.on_device = std::move(connections.device);
   config.flight_recorder_size = flight_recorder_size_;
@@ -208,15 +212,15 @@ Session::Group& Session::add(GroupPointer group, GroupConnections connections) {
   }
   if (config.size > 1) {
     config.open_store = [this] { return store_->connect_again(); };
-    config.key_prefix = made.key_prefix;
-    config.ask_for_cause = made.ask_for_cause;
-    config.tell_cause = [this, prefix = made.key_prefix](const std::string& why) {
+    config.key_prefix = plan.key_prefix;
+    config.ask_for_cause = plan.ask_for_cause;
+    config.tell_cause = [this, prefix = plan.key_prefix](const std::string& why) {
       return store_->tell_cause(prefix, why);
     };
   }
   group->backend = to_text(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
-  if (debug_ != DebugLevel::Off && made.rank == 0) say_formed(*group);
+  if (debug_ != DebugLevel::Off && plan.rank == 0) say_formed(*group);
   Group& added = *group;
   {
     const std::lock_guard lock(mutex_);
@@ -272,7 +276,7 @@ std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& min
     return choices;
   }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
-  const std::string prefix = plan(parent).key_prefix + "choices/" + std::to_string(split) + "/";
+  const std::string prefix = key_prefix(parent) + "choices/" + std::to_string(split) + "/";
   const auto own_rank = static_cast<std::size_t>(parent.operations->rank());
   store->set(prefix + std::to_string(own_rank), std::to_string(mine.color) + " " + std::to_string(mine.key));
   for (std::size_t rank = 0; rank < members; ++rank) {
