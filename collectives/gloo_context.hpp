@@ -95,17 +95,15 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
     links_.waits_for = source_;
     const bool received = real_->waitRecv(rank, timeout);
     links_.waits_for = -1;
-    if (received) return true;
-    throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
-                                          : "Connection closed by peer in the middle of a message");
+    if (!received) throw_ended();
+    return true;
   }
   bool waitSend(int* rank, Milliseconds timeout) override {
     links_.waits_for = destination_;
     const bool sent = real_->waitSend(rank, timeout);
     links_.waits_for = -1;
-    if (sent) return true;
-    throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
-                                          : "Connection closed by peer in the middle of a message");
+    if (!sent) throw_ended();
+    return true;
   }
   void abortWaitRecv() override { real_->abortWaitRecv(); }
   void abortWaitSend() override { real_->abortWaitSend(); }
@@ -122,6 +120,10 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
   }
 
  private:
+  [[noreturn]] void throw_ended() const {
+    throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
+                                          : "Connection closed by peer in the middle of a message");
+  }
   // Not destroyed: Gloo's threads may outlive whoever would do it.
   static std::pmr::memory_resource& memory() {
     static std::pmr::memory_resource* const pool = new std::pmr::synchronized_pool_resource;
