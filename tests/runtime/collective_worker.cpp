@@ -15,33 +15,16 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
+#include "tests/runtime/contribution.hpp"
 #include "tests/runtime/scenario.hpp"
 
 namespace {
 
+using ddp::test::contribution;
 using ddp::test::expect;
+using ddp::test::reduced;
 using ddp::test::report_failure;
 using ddp::test::say;
-
-template <typename T>
-std::vector<T> contribution(int rank, std::size_t count) {
-  std::vector<T> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(1 + (i + static_cast<std::size_t>(rank)) % 3);
-  return values;
-}
-
-template <typename T>
-T reduce(ddp::ReduceOp op, int size, std::size_t i) {
-  T result = contribution<T>(0, i + 1)[i];
-  for (int rank = 1; rank < size; ++rank) {
-    const T x = contribution<T>(rank, i + 1)[i];
-    if (op == ddp::ReduceOp::Sum) result = static_cast<T>(result + x);
-    if (op == ddp::ReduceOp::Product) result = static_cast<T>(result * x);
-    if (op == ddp::ReduceOp::Min) result = std::min(result, x);
-    if (op == ddp::ReduceOp::Max) result = std::max(result, x);
-  }
-  return result;
-}
 
 template <typename T>
 void expect_same_everywhere(ddp::ProcessGroup group, std::vector<T>& values, const std::string& what) {
@@ -63,7 +46,7 @@ void check_type(ddp::ProcessGroup group, const std::string& type) {
       group.all_reduce(values, op);
       const std::string what = type + " reduction " + std::to_string(static_cast<int>(op));
       for (std::size_t i = 0; i < std::min<std::size_t>(count, 10); ++i) {
-        expect(values[i] == reduce<T>(op, group.size(), i), what);
+        expect(values[i] == reduced<T>(op, group.size(), i), what);
       }
       expect_same_everywhere(group, values, what);
     }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rendezvous/store_server.hpp"
-#include "tests/runtime/job.hpp"
+#include "tests/runtime/run_job.hpp"
 #include "tests/support/hosts.hpp"
 
 using Catch::Matchers::Contains;
@@ -17,6 +17,7 @@ using ddp::rendezvous::StoreServer;
 using ddp::test::Ended;
 using ddp::test::Job;
 using ddp::test::no_child_left;
+using ddp::test::run;
 using ddp::test::Variables;
 
 namespace {
@@ -25,24 +26,6 @@ Variables fakes(const Variables& more = {}) {
   Variables all = more;
   all.insert({{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}, {"FAKE_CUDA_DEVICES", "4"}});
   return all;
-}
-
-// What the ranks say; each must find all that it checks right.
-std::vector<std::string> run(int size, const std::string& scenario, const Variables& variables) {
-  std::vector<std::string> outputs;
-  {
-    StoreServer store({"127.0.0.1"}, 0);
-    Job job(size, scenario, store.port(), true, variables);
-    for (int rank = 0; rank < size; ++rank) {
-      const Ended ended = job.finish(static_cast<std::size_t>(rank));
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      CHECK(ended.signal == 0);
-      outputs.push_back(ended.output);
-    }
-  }
-  CHECK(no_child_left());
-  return outputs;
 }
 
 int real_gpus() {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <limits>
 #include <map>
 #include <string>
@@ -14,19 +13,14 @@
 
 #include "ddp/ddp.hpp"
 #include "ddp/json.hpp"
+#include "tests/runtime/scenario.hpp"
 
 namespace {
 
+using ddp::test::expect;
+using ddp::test::say;
 using nlohmann::json;
 using Sizes = std::function<std::size_t(int rank)>;
-
-bool all_right = true;
-
-void expect(bool right, const std::string& what) {
-  if (right) return;
-  all_right = false;
-  std::cout << "wrong: " + what + "\n";
-}
 
 // No two ranks' are alike, and every byte occurs, also 0.
 std::string object_of(int rank, std::size_t size) {
@@ -163,8 +157,8 @@ int main(int argc, char** argv) {
     scenarios.at(argv[1])(session.world());
     session.world().barrier();
   } catch (const std::exception& e) {
-    std::cout << std::string("error: ") + e.what() + "\n";
+    say(std::string("error: ") + e.what());
     return 1;
   }
-  return all_right ? 0 : 1;
+  return ddp::test::all_right ? 0 : 1;
 }

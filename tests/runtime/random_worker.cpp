@@ -3,8 +3,6 @@
 // calls from the seed, and every rank knows what every other one gives, so it computes by itself, one element after the
 // other in 64 bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it
 // was.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,16 +13,13 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
+#include "tests/runtime/scenario.hpp"
 
 namespace {
 
 using ddp::DType;
 using ddp::ReduceOp;
-
-void say(const std::string& line) {
-  const std::string text = line + "\n";
-  if (write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(3);
-}
+using ddp::test::say;
 
 enum class Kind { AllReduce, Reduce, Broadcast, AllGather, Gather, Scatter, ReduceScatter, AllToAll, Uneven, Barrier };
 constexpr int kKinds = 10;
