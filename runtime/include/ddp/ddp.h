@@ -482,6 +482,25 @@ typedef struct ddp_parameter {
   const char* name;  /**< for error messages; copied; may be NULL */
 } ddp_parameter;
 
+/** Where one parameter's gradient lies in a bucket. Source: GradBucket.gradients() and .parameters(). */
+typedef struct ddp_grad_slice {
+  size_t parameter;     /**< its number */
+  size_t offset;        /**< of its first element in the bucket, in elements */
+  size_t count;         /**< in elements */
+  const int64_t* shape; /**< rank entries, whose product is count */
+  size_t rank;          /**< number of dimensions */
+  void* value;          /**< the parameter itself, count elements */
+} ddp_grad_slice;
+
+/** Gradients that travel together. Source: torch.distributed.GradBucket. */
+typedef struct ddp_grad_bucket {
+  size_t index;                 /**< the first to be reduced has 0 */
+  int32_t is_last;              /**< 1: no other comes behind it */
+  ddp_buffer buffer;            /**< all of its gradients, without gaps */
+  const ddp_grad_slice* slices; /**< in the order in which they lie there */
+  size_t slice_count;           /**< how many */
+} ddp_grad_bucket;
+
 /** For those who tune. All zeros: as PyTorch. */
 typedef struct ddp_model_options {
   size_t first_bucket_bytes; /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
