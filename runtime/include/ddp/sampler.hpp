@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Which samples of a data set a rank trains on: the same indices in the same order as PyTorch's DistributedSampler,
-/// bit for bit, up to 214,748,363 samples (torch/utils/data/distributed.py; torch.randperm on the CPU,
-/// aten/src/ATen/native/TensorFactories.cpp).
+/// bit for bit (torch/utils/data/distributed.py; torch.randperm on the CPU,
+/// aten/src/ATen/native/TensorFactories.cpp), and where to go on after an interruption, on any number of ranks.
 ///
 ///     ddp::DistributedSampler sampler(data.size(), session.world_size(), session.rank());
 ///     for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,27 +26,75 @@
 
 namespace ddp {
 
-/// 0..length-1 in random order, as torch.randperm(length, generator=torch.Generator().manual_seed(seed)) for any length
-/// below 214,748,364. From there on torch has another algorithm (a remainder of 32 random bits would favour small
-/// indices); ours then draws 64 bits: as random, the same on every rank, but not torch's order.
+/// 0..length-1 in random order, as torch.randperm(length, generator=torch.Generator().manual_seed(seed)).
 inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uint64_t seed) {
   std::mt19937 random(static_cast<std::mt19937::result_type>(seed & 0xffffffffU));  // torch uses the low 32 bits too
-  constexpr std::uint64_t kWide = 0xffffffffU / 20;                                 // where torch changes its algorithm
   std::vector<std::int64_t> permutation(length);
   std::iota(permutation.begin(), permutation.end(), std::int64_t{0});
-  for (std::size_t i = 0; i + 1 < length; ++i) {
-    std::uint64_t drawn = random();
-    if (length >= kWide) drawn = drawn << 32 | random();
-    std::swap(permutation[i], permutation[i + static_cast<std::size_t>(drawn % (length - i))]);
+  // From here on a remainder of 32 random bits would favour small indices; torch then draws 64, and shuffles from the
+  // other end.
+  constexpr std::size_t kWide = 0xffffffffU / 20;
+  if (length < kWide) {
+    for (std::size_t i = 0; i + 1 < length; ++i) {
+      std::swap(permutation[i], permutation[i + static_cast<std::size_t>(random()) % (length - i)]);
+    }
+    return permutation;
+  }
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::uint64_t high = random();
+    const std::uint64_t drawn = high << 32 | random();
+    std::swap(permutation[i], permutation[static_cast<std::size_t>(drawn % (i + 1))]);
   }
   return permutation;
+}
+
+/// How far all ranks together have come in an epoch. It says nothing of how many ranks there were, so any number of
+/// them may go on from it. Plain numbers, the same on every rank; to_text() writes them into a checkpoint's metadata.
+struct SamplerState {
+  std::uint64_t epoch = 0;     ///< as set_epoch() was told
+  std::uint64_t position = 0;  ///< samples of the epoch's order that are used up: the first `position` of it
+  std::uint64_t length = 0;    ///< of the data set; these three say which order it is
+  std::uint64_t seed = 0;      ///< of the sampler
+  bool shuffle = true;         ///< of the sampler
+
+  /// The same in everything?
+  bool operator==(const SamplerState& other) const {
+    return epoch == other.epoch && position == other.position && length == other.length && seed == other.seed &&
+           shuffle == other.shuffle;
+  }
+};
+
+/// One line, such as "epoch 3, position 4096 of 50000, seed 7, shuffled".
+inline std::string to_text(const SamplerState& state) {
+  return "epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) + " of " +
+         std::to_string(state.length) + ", seed " + std::to_string(state.seed) +
+         (state.shuffle ? ", shuffled" : ", in order");
+}
+
+/// What to_text() wrote. Throws Error with DDP_CORRUPT if it is anything else.
+inline SamplerState sampler_state(const std::string& text) {
+  SamplerState state;
+  std::istringstream in(text);
+  std::string word;
+  const auto number = [&](const char* before, std::uint64_t& value) {
+    return in >> word && word == before && in >> value;
+  };
+  const auto comma = [&] { return in.get() == ','; };
+  const bool numbers = number("epoch", state.epoch) && comma() && number("position", state.position) &&
+                       number("of", state.length) && comma() && number("seed", state.seed) && comma();
+  state.shuffle = text.size() >= 8 && text.compare(text.size() - 8, 8, "shuffled") == 0;
+  if (!numbers || to_text(state) != text) {
+    throw Error(DDP_CORRUPT, "\"" + text + "\" is no sampler's state as to_text() writes it");
+  }
+  return state;
 }
 
 /// The samples of one rank, epoch by epoch. One thread at a time. PyTorch's torch.utils.data.DistributedSampler.
 class DistributedSampler {
  public:
-  /// length: of the data set, in samples. seed must be the same on every rank. drop_last: the list is cut rather than
-  /// filled up. Throws Error with DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
+  /// length: of the data set, in samples. seed must be the same on every rank; a negative one of Python's is its two's
+  /// complement here, as in torch. drop_last: the list is cut rather than filled up. Throws Error with
+  /// DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
   DistributedSampler(std::size_t length, int world_size, int rank, std::uint64_t seed = 0, bool shuffle = true,
                      bool drop_last = false)
       : length_(length), seed_(seed), shuffle_(shuffle), drop_last_(drop_last) {
@@ -57,13 +106,20 @@ class DistributedSampler {
     rank_ = static_cast<std::size_t>(rank);
   }
 
-  /// Before each epoch; part of the seed. Without it every epoch has the same order.
-  void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
+  /// Before each epoch; part of the seed. Without it every epoch has the same order. Another epoch than the one before
+  /// starts at its beginning; the one that load_state() has set goes on where it was.
+  void set_epoch(std::uint64_t epoch) {
+    if (epoch != epoch_) start_ = 0;
+    epoch_ = epoch;
+  }
 
   /// How many samples indices() gives, on every rank.
-  std::size_t size() const { return drop_last_ ? length_ / world_size_ : (length_ + world_size_ - 1) / world_size_; }
+  std::size_t size() const {
+    const std::size_t left = length_ - start_;
+    return left / world_size_ + (!drop_last_ && left % world_size_ != 0 ? 1 : 0);
+  }
 
-  /// This rank's samples of this epoch.
+  /// This rank's samples of this epoch; after load_state(), of what is left of it.
   std::vector<std::int64_t> indices() const {
     std::vector<std::int64_t> all;
     if (shuffle_) {
@@ -74,8 +130,37 @@ class DistributedSampler {
     }
     std::vector<std::int64_t> mine;
     mine.reserve(size());
-    for (std::size_t k = 0; k < size(); ++k) mine.push_back(all[(rank_ + k * world_size_) % length_]);
+    for (std::size_t k = 0; k < size(); ++k) mine.push_back(all[(start_ + rank_ + k * world_size_) % length_]);
     return mine;
+  }
+
+  /// Where the job is once every rank has trained on the first `consumed` of its indices(). What a loader has fetched
+  /// ahead does not count: it would be missing after a restart.
+  SamplerState state(std::size_t consumed = 0) const {
+    if (consumed > size()) {
+      throw Error(DDP_INVALID_ARGUMENT, "DistributedSampler: " + std::to_string(consumed) +
+                                            " samples cannot be used up, this rank has " + std::to_string(size()));
+    }
+    // The last samples of a list that was filled up are repeated ones: there is no position behind the end.
+    const std::size_t left = length_ - start_;
+    const std::size_t used = consumed < size() || drop_last_ ? consumed * world_size_ : left;
+    return {epoch_, start_ + used, length_, seed_, shuffle_};
+  }
+
+  /// Goes on from there, on this sampler's number of ranks: no sample of the epoch is missing and none comes twice, but
+  /// for those at its end that fill up the list (or that drop_last cuts). On as many ranks as before, each gets what it
+  /// would have got without the interruption. Throws Error with DDP_MISMATCH, and changes nothing, if the state is of
+  /// another order: another data set's length, another seed or shuffle.
+  void load_state(const SamplerState& state) {
+    const SamplerState here = {state.epoch, state.position, length_, seed_, shuffle_};
+    if (!(state == here) || state.position > state.length) {
+      throw Error(DDP_MISMATCH, "DistributedSampler: cannot go on from \"" + to_text(state) +
+                                    "\", this sampler's order is \"" +
+                                    to_text({state.epoch, 0, length_, seed_, shuffle_}) +
+                                    "\": make it with the same data set, seed and shuffle");
+    }
+    epoch_ = state.epoch;
+    start_ = static_cast<std::size_t>(state.position);
   }
 
  private:
@@ -84,6 +169,7 @@ class DistributedSampler {
   std::size_t rank_ = 0;
   std::uint64_t seed_;
   std::uint64_t epoch_ = 0;
+  std::size_t start_ = 0;  // samples of this epoch's order that were used up before
   bool shuffle_;
   bool drop_last_;
 };
