@@ -3,7 +3,8 @@
 // time: a blocking one on its caller's thread when its turn comes, an asynchronous one on the group's own thread, or on
 // that of somebody who waits for it. Messages between two ranks start at once, each apart from everything else. What
 // works on the memory of a GPU has numbers of the same row, but runs on a stream of the group's own, in its order: see
-// device_collectives.hpp.
+// device_collectives.hpp. These three are process_group.cpp, process_group_messages.cpp and process_group_device.cpp;
+// how a group fails is process_group_failures.cpp.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
@@ -19,7 +20,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +36,8 @@
 #include "runtime/src/device_collectives.hpp"
 #include "runtime/src/flight_recorder.hpp"
 #include "runtime/src/host_collectives.hpp"
+#include "runtime/src/host_message.hpp"
+#include "runtime/src/in_flight.hpp"
 #include "runtime/src/monitored_barrier.hpp"
 #include "runtime/src/operation.hpp"
 
@@ -111,17 +113,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::uint64_t record = 0;  // the flight recorder's
     bool asynchronous = false;
   };
-  // With DDP_DEBUG=detail: goes before a message, so that its receiver knows what comes.
-  struct Label {
-    std::int64_t dtype;
-    std::int64_t count;
-    std::int64_t number;  // of the sender's; the message's tag from here on
-  };
   struct Message : Issued {
-    ddp_backend_message* handle = nullptr;        // null if it could not start: then the group fails
-    ddp_backend_message* label_handle = nullptr;  // null without a label
-    Label label;
-    bool awaited = false;  // a thread is in message_wait
+    HostMessage transfer;
+    bool awaited = false;  // a thread waits for the backend
     bool ended = false;    // and is not yet collected
     int peer = -1;
     std::thread waiter;  // of one that somebody only looks at
@@ -143,6 +137,14 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  // Messages have numbers of their own; what is on a GPU has one of the same row as collectives.
+  static constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 62;
+  static bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
+  static bool is_on_device(std::uint64_t sequence) { return (sequence & kOnDevice) != 0; }
+  // How often operations on a GPU are looked at while nobody waits for them.
+  static constexpr std::chrono::milliseconds kBetweenChecks{10};
+
   bool is_connected() const { return config_.connection != nullptr || config_.on_device != nullptr; }
   void enter(const Operation& operation, Milliseconds timeout, Lock& lock);
   void fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout);
@@ -160,19 +162,18 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   int wait_for_message(std::uint64_t sequence, Lock& lock);
   bool look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock);
-  ddp_backend_status start_labelled(Message& message, ddp_backend_error* error);
-  ddp_backend_status wait_for_labelled(Message& message, std::int32_t* peer, std::string* disagreement,
-                                       ddp_backend_error* error);
-  void free_handles(Message& message);
   int collect(std::uint64_t sequence, Lock& lock);
-  Message* find_message(std::uint64_t sequence);
 
-  bool runs_on_device(const Operation& operation) const;
+  // A barrier is for the host, unless the group has a backend for GPUs only.
+  bool runs_on_device(const Operation& operation) const {
+    if (operation.kind == OperationKind::Barrier) return config_.on_device != nullptr && !host_;
+    return operation.device != kNoDevice;
+  }
   std::uint64_t start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock);
   void follow_on_device(std::uint64_t sequence, Lock& lock);
   bool await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void collect_from_device();
-  OnDevice* find_on_device(std::uint64_t sequence);
+  void look_at_device(Lock& lock);
 
   DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
@@ -188,6 +189,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
 
   Config config_;
   DeadlineWatch& watch_;
+  HostMessage::Channel channel_;
   std::optional<HostCollectives> host_;  // none in a group of one; these two are the running operation's
   std::optional<CallChecker> checker_;
   std::optional<MonitoredBarrier> barrier_;
@@ -197,17 +199,14 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::Alive;
-  std::list<Issued> queue_;  // not ended yet; after a failure also those that never will
-  std::list<Issued> spare_;  // of ended ones, so that a new one allocates nothing
+  InFlight<Issued> queue_;  // not ended yet; after a failure also those that never will
   std::uint64_t next_ = 1;
-  std::uint64_t ended_ = 0;    // all up to this one succeeded
-  std::uint64_t running_ = 0;  // 0: none
-  std::list<Message> messages_;
-  std::list<Message> spare_messages_;
+  std::uint64_t ended_ = 0;     // all up to this one succeeded
+  std::uint64_t running_ = 0;   // 0: none
+  InFlight<Message> messages_;  // not collected yet
   std::uint64_t next_message_ = 1;
-  std::list<OnDevice> on_device_;  // in the order of the side stream; as queue_ otherwise
-  std::list<OnDevice> spare_on_device_;
-  std::uint64_t blamed_ = 0;  // the operation that failed first; 0: abort()
+  InFlight<OnDevice> on_device_;  // in the order of the side stream; as queue_ otherwise
+  std::uint64_t blamed_ = 0;      // the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
   std::string unheard_;  // the loss of a peer, of which no operation has told the caller yet
 
