@@ -68,8 +68,8 @@ class Clockwork final : public DeadlineWatch::Watched {
 TEST_CASE("deadline watch: of those that passed each is told once, in their order", "[runtime][unit]") {
   DeadlineWatch watch;
   Clockwork clockwork(watch);
-  clockwork.add(2, 20ms);
-  clockwork.add(1, 10ms);
+  clockwork.add(2, 400ms);
+  clockwork.add(1, 200ms);
   REQUIRE(clockwork.wait_for(2));
   CHECK(clockwork.passed() == std::vector{1, 2});
 }
