@@ -3,7 +3,9 @@
 //   store        clients of any c10d store on this machine; scripts/bench_store starts the servers and prints the table
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives and plain Gloo's in turn; scripts/bench_collectives prints the
-//   table layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
+//   table
+//   layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
+//   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/bench_ddp prints the table
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -19,6 +21,7 @@
 #include "apps/ddp_bench/layer_cost.hpp"
 #include "apps/ddp_bench/libddp_contender.hpp"
 #include "apps/ddp_bench/rendezvous_load.hpp"
+#include "apps/ddp_bench/step_command.hpp"
 #include "apps/ddp_bench/store_load.hpp"
 #include "rendezvous/file_limit.hpp"
 
@@ -163,6 +166,10 @@ int main(int argc, char** argv) {
   CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
   layer->option_defaults()->always_capture_default();
   layer->add_option("--calls", calls, "Of each kind")->check(CLI::Range(1000, 100000000));
+
+  ddp::bench::StepOptions step_options;
+  CLI::App* steps = app.add_subcommand("ddp", "A rank that ddprun started: training steps with and without DDP");
+  ddp::bench::declare_options(*steps, step_options);
   try {
     app.parse(argc, argv);
     if (rendezvous->parsed()) {
@@ -171,6 +178,8 @@ int main(int argc, char** argv) {
       bench_collectives(ranks);
     } else if (layer->parsed()) {
       bench_layer(calls);
+    } else if (steps->parsed()) {
+      ddp::bench::bench_steps(step_options);
     } else {
       if (options.scenarios.empty()) options.scenarios = names;
       bench_store(options);
