@@ -15,7 +15,8 @@
 namespace {
 
 constexpr std::size_t kCollectives = 9;
-constexpr long kBurst = 8;  // allocation_worker.cpp issues so many operations before it waits for the last
+constexpr long kBurst = 8;    // allocation_worker.cpp issues so many operations before it waits for the last
+constexpr long kBuckets = 4;  // of its DistributedDataParallel
 
 struct Calls {
   int rank = 0;
@@ -30,8 +31,8 @@ struct Counts {
   std::map<Calls, std::vector<long>> wakes;
 };
 
-Counts count(int ranks, const std::string& backend) {
-  ddp::testing::Process job({DDPRUN_BINARY, "--nproc_per_node", std::to_string(ranks), ALLOCATION_WORKER, backend},
+Counts count(int ranks, const std::string& what) {
+  ddp::testing::Process job({DDPRUN_BINARY, "--nproc_per_node", std::to_string(ranks), ALLOCATION_WORKER, what},
                             {.deadline = std::chrono::minutes(2)});
   const ddp::testing::Result ended = job.wait();
   INFO(ended.err);
@@ -69,6 +70,17 @@ TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "
   for (const auto& [rank, allocations] : by_bursts) {
     CAPTURE(ranks, rank);
     CHECK(allocations <= kBurst);
+  }
+}
+
+// The queue of the group becomes as long as there are buckets, as with bursts.
+TEST_CASE("DistributedDataParallel: a step allocates nothing", "[runtime][integration]") {
+  const int ranks = GENERATE(1, 2, 3);
+  const Counts counts = count(ranks, "ddp");
+  CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * 2);
+  for (const auto& [calls, allocations] : counts.allocations) {
+    CAPTURE(ranks, calls.rank, calls.how);
+    CHECK(allocations.at(0) <= kBuckets);  // of 1000 steps
   }
 }
 

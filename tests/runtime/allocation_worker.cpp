@@ -4,6 +4,7 @@
 // other threads was woken:
 //
 //   allocation_worker null    libddp over a backend that does nothing, 1000 calls: "0 all_reduce blocking 0 0"
+//   allocation_worker ddp     steps of DistributedDataParallel over the same, 1000: "0 ddp copied 0 1203"
 //   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn, 100 calls: "0 reduce gloo 1601 305"
 #include <unistd.h>
 
@@ -95,7 +96,7 @@ long wakes_of_other_threads() {
   return wakes;
 }
 
-void report(ddp::ProcessGroup group, Collective collective, const char* how, const Calls& all_calls) {
+void report(ddp::ProcessGroup group, const char* what, const char* how, const Calls& all_calls) {
   group.barrier();
   const long wakes_before = wakes_of_other_threads();
   allocations = 0;
@@ -104,7 +105,7 @@ void report(ddp::ProcessGroup group, Collective collective, const char* how, con
   group.barrier();  // what other ranks still do, this one's threads take part in
   counting = false;
   const long wakes = wakes_of_other_threads() - wakes_before;
-  std::printf("%d %s %s %ld %ld\n", group.rank(), name_of(collective), how, allocations.load(), wakes);
+  std::printf("%d %s %s %ld %ld\n", group.rank(), what, how, allocations.load(), wakes);
 }
 
 void for_each_collective(const std::function<void(Collective)>& body) {
@@ -133,9 +134,36 @@ void count_over_null_backend() {
         {"blocking", [&] { repeat(blocking); }}, {"asynchronous", [&] { repeat(asynchronous); }}, {"burst", burst}};
     for (const auto& [how, all_calls] : ways) {
       for (int k = 0; k < kWarmUps; ++k) all_calls();
-      report(session.world(), collective, how, all_calls);
+      report(session.world(), name_of(collective), how, all_calls);
     }
   });
+}
+
+// Eight gradients of 1 KiB in four buckets.
+void count_ddp() {
+  constexpr std::size_t kParameters = 8;
+  constexpr std::size_t kElements = 256;
+  const ddp::Session session = ddp::init_process_group({.backend = "null"});
+  std::vector<float> values(kParameters * kElements);
+  std::vector<float> gradients(values.size());
+  ddp::DistributedDataParallelOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 2 * kElements * sizeof(float);
+  for (const bool copied : {true, false}) {
+    std::vector<ddp::Parameter> parameters;
+    for (std::size_t i = 0; i < kParameters; ++i) {
+      float* const gradient = copied ? &gradients[i * kElements] : nullptr;
+      parameters.emplace_back("", &values[i * kElements], gradient, kElements);
+    }
+    ddp::DistributedDataParallel model(session.world(), parameters, options);
+    const auto steps = [&] {
+      for (int k = 0; k < kCalls; ++k) {
+        for (std::size_t i = kParameters; i-- > 0;) model.mark_ready(i);
+        model.synchronize();
+      }
+    };
+    for (int k = 0; k < kWarmUps; ++k) steps();
+    report(session.world(), "ddp", copied ? "copied" : "in_buckets", steps);
+  }
 }
 
 void count_over_gloo() {
@@ -146,7 +174,7 @@ void count_over_gloo() {
   for_each_collective([&](Collective collective) {
     if (!gloo->has(collective)) return;
     const auto count = [&](ddp::bench::Contender& contender) {
-      report(session.world(), collective, contender.name(), [&] {
+      report(session.world(), name_of(collective), contender.name(), [&] {
         for (int k = 0; k < kGlooCalls; ++k) contender.run(collective, b.input.data(), b.output.data(), kCount);
       });
     };
@@ -164,6 +192,8 @@ int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string(argv[1]) == "null") {
       count_over_null_backend();
+    } else if (argc == 2 && std::string(argv[1]) == "ddp") {
+      count_ddp();
     } else {
       count_over_gloo();
     }
