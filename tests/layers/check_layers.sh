@@ -22,7 +22,7 @@ forbid rendezvous   'apps/|launcher/|runtime/|collectives/|ddp/'                
 forbid collectives  'apps/|launcher/|runtime/|ddp/'                                       "$none"
 forbid launcher     'apps/|runtime/|collectives/|ddp/'                                    "$none"
 forbid runtime      'apps/|launcher/'                                                     "$none"
-forbid apps/train   'rendezvous/|launcher/|collectives/|runtime/'                         "$none"
+forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
 # The control half of rendezvous is the launcher's: libddp links the store half only.
 control='rendezvous/(coordinator|link_)'
 forbid 'collectives runtime' "$control" "$none"

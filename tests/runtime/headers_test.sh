@@ -1,6 +1,6 @@
 #!/bin/bash
 # Every public header compiles by itself, with every warning an error, and so does a program that uses them. Exit code
-# 77: this compiler is not on this machine.
+# 77: this compiler is not on this machine. torch.hpp needs libtorch: tests/interop compiles it.
 #
 #   headers_test.sh c|c++|cuda COMPILER STANDARD INCLUDE_FOLDER PROGRAM
 set -u
@@ -20,7 +20,7 @@ case $language in
   cuda) command=("$compiler" -x cu -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror
                  -c -o "$work/object") ;;
 esac
-[ "$language" = c ] || mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h *.hpp)
+[ "$language" = c ] || mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h *.hpp | grep -vx torch.hpp)
 
 bad=0
 compile() {
