@@ -29,6 +29,28 @@ ddp_status status_of(rendezvous::ErrorCode code) {
   return DDP_SYSTEM;
 }
 
+rendezvous::ErrorCode code_of(ddp_status status) {
+  using rendezvous::ErrorCode;
+  switch (status) {
+    case DDP_INVALID_ARGUMENT:
+      return ErrorCode::InvalidArgument;
+    case DDP_TIMEOUT:
+      return ErrorCode::Timeout;
+    case DDP_PEER_LOST:
+      return ErrorCode::PeerLost;
+    case DDP_ABORTED:
+      return ErrorCode::Aborted;
+    case DDP_MISMATCH:
+      return ErrorCode::Mismatch;
+    case DDP_CORRUPT:
+      return ErrorCode::Corrupt;
+    case DDP_OK:
+    case DDP_SYSTEM:
+      break;
+  }
+  return ErrorCode::System;
+}
+
 ddp_status remember(ddp_status status, const char* what) noexcept {
   try {
     last_error = what;

@@ -12,6 +12,7 @@
 namespace ddp::runtime {
 
 ddp_status status_of(rendezvous::ErrorCode code);
+rendezvous::ErrorCode code_of(ddp_status status);  // of a failure
 ddp_status remember(ddp_status status, const char* what) noexcept;
 
 template <typename Body>

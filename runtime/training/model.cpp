@@ -2,222 +2,379 @@
 #include "runtime/training/model.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "collectives/element_types.hpp"
 
 namespace ddp::runtime {
 namespace {
 
+using collectives::is_16_bit_float;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+constexpr char kSameModel[] = "every rank must build the same model";
+constexpr char kSameOptions[] = "every rank must set the same options";
 
 ddp_buffer bytes_of(void* data, std::size_t size) { return {data, size, DDP_UINT8, {DDP_CPU, 0}}; }
 
-std::string numbered(std::size_t i, const std::string& name) {
-  return "parameter " + std::to_string(i) + (name.empty() ? "" : " (" + name + ")");
-}
-
-// What ranks compare of a parameter.
-struct Shape {
-  std::int64_t count;
-  std::int64_t dtype;
-  bool operator==(const Shape&) const = default;
-};
-
-std::string describe(const Shape& shape) {
-  return std::to_string(shape.count) + " " + dtype_name(static_cast<std::int32_t>(shape.dtype)) + " elements";
-}
-
-// The first parameter in which a rank differs from rank 0, or -1, and what the rank has there.
-struct Difference {
-  std::int64_t index = -1;
-  Shape have{0, 0};
-};
-
-template <typename T>
-std::vector<T> gather(ProcessGroup& group, const T& mine) {
-  std::vector<T> all(static_cast<std::size_t>(group.size()));
-  T copy = mine;
-  group.run(make_all_gather(bytes_of(&copy, sizeof(T)), bytes_of(all.data(), all.size() * sizeof(T)), group.place()),
-            kGroupsOwnTimeout);
-  return all;
-}
-
 }  // namespace
 
-Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, std::size_t first_bucket_bytes,
-             std::size_t bucket_bytes)
+Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
     : group_(group),
-      parameters_(checked(parameters, count)),
-      plan_(plan(parameters_, first_bucket_bytes, bucket_bytes)),
-      core_(names(parameters_), plan_),
-      buckets_(plan_.size()) {
+      options_(checked(options)),
+      parameters_(replicated("parameter", parameters, count)),
+      buffers_(replicated("buffer", options.buffers, options.buffer_count)),
+      gradients_(gradients(parameters, parameters_, options_)),
+      plan_(plan(backward_order(count))),
+      core_(names(parameters_), plan_, shape_of(options_)),
+      used_(count),
+      words_(static_cast<std::size_t>(group.size())) {
   compare_across_ranks();
-  for (std::size_t b = 0; b < plan_.size(); ++b) {
-    Bucket& bucket = buckets_[b];
-    bucket.dtype = parameters_[plan_[b].front()].dtype;
-    for (const std::size_t i : plan_[b]) bucket.count += parameters_[i].count;
-    bucket.memory.resize(bucket.count * dtype_size(bucket.dtype));
-    std::byte* next = bucket.memory.data();
-    for (const std::size_t i : plan_[b]) {
-      parameters_[i].in_bucket = next;
-      next += parameters_[i].bytes();
-    }
-  }
-  broadcast_values();
+  will_rebuild_ = holds_on_all_ranks(group_, can_rebuild());
+  buckets_ = make_buckets(plan_);
+  place_gradients(plan_);
+  broadcast_.run(group_, parameters_, 0);
+  broadcast_.run(group_, buffers_, 0);
 }
 
 Model::~Model() {
-  if (in_flight_.empty()) return;
+  if (launched_ == 0) return;
   group_.abort("DistributedDataParallel was destroyed in the middle of a step");
   group_.drain();
 }
 
-std::vector<Model::Parameter> Model::checked(const ddp_parameter* parameters, std::size_t count) {
-  if (parameters == nullptr && count > 0) throw Error(ErrorCode::InvalidArgument, "a model's parameters are null");
-  std::vector<Parameter> result;
-  for (std::size_t i = 0; i < count; ++i) {
-    const ddp_parameter& p = parameters[i];
-    const std::string name = p.name != nullptr ? p.name : "";
-    check_buffer(numbered(i, name).c_str(), p.value, p.count, p.dtype, p.device);
-    if (p.dtype != DDP_FLOAT32 && p.dtype != DDP_FLOAT64) {
+ddp_model_options Model::checked(ddp_model_options options) {
+  if (options.first_bucket_bytes == 0) options.first_bucket_bytes = kMebibyte;
+  if (options.bucket_bytes == 0) options.bucket_bytes = 25 * kMebibyte;
+  for (std::int32_t* flag : {&options.find_unused_parameters, &options.static_graph, &options.gradient_as_bucket_view,
+                             &options.no_broadcast_buffers}) {
+    *flag = *flag != 0 ? 1 : 0;
+  }
+  return options;
+}
+
+std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
+                                              const ddp_model_options& options) {
+  std::vector<Gradient> result;
+  for (std::size_t i = 0; i < checked.size(); ++i) {
+    if (!collectives::is_floating_point(checked[i].dtype)) {
       throw Error(ErrorCode::InvalidArgument,
-                  numbered(i, name) + " is " + dtype_name(p.dtype) +
-                      ": only float32 and float64 parameters have gradients that this version averages");
+                  checked[i].name + " is " + dtype_name(checked[i].dtype) +
+                      ": only floating-point parameters have gradients; hand in others as buffers");
     }
-    result.push_back({p.value, p.grad, p.count, p.dtype, name, nullptr});
+    if (options.gradient_as_bucket_view != 0 && parameters[i].grad != nullptr) {
+      throw Error(ErrorCode::InvalidArgument,
+                  checked[i].name +
+                      " has a gradient of its own, but gradient_as_bucket_view puts it into a bucket: "
+                      "leave grad null and ask ddp_model_gradient()");
+    }
+    result.push_back({parameters[i].grad, 0, 0, {}});
   }
   return result;
 }
 
-std::vector<PlannedBucket> Model::plan(const std::vector<Parameter>& parameters, std::size_t first_bucket_bytes,
-                                       std::size_t bucket_bytes) {
-  std::vector<PlannedParameter> planned;
-  for (const Parameter& p : parameters) planned.push_back({p.bytes(), p.dtype});
-  return plan_buckets(planned, first_bucket_bytes > 0 ? first_bucket_bytes : kMebibyte,
-                      bucket_bytes > 0 ? bucket_bytes : 25 * kMebibyte);
+StepShape Model::shape_of(const ddp_model_options& options) {
+  if (options.static_graph != 0) return StepShape::AsFirst;
+  return options.find_unused_parameters != 0 ? StepShape::Any : StepShape::All;
 }
 
-std::vector<std::string> Model::names(const std::vector<Parameter>& parameters) {
+std::vector<std::string> Model::names(const ReplicatedTensors& parameters) {
   std::vector<std::string> result;
-  for (const Parameter& p : parameters) result.push_back(p.name);
+  for (const ReplicatedTensor& p : parameters) result.push_back(p.name);
   return result;
 }
 
-// Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
-void Model::compare_across_ranks() {
-  // The options are compared too: other bucket sizes mean other buckets, and Gloo would end the process.
-  struct Totals {
-    std::int64_t parameters;
-    std::int64_t buckets;
-  };
-  const std::vector<Totals> totals =
-      gather(group_, Totals{static_cast<std::int64_t>(parameters_.size()), static_cast<std::int64_t>(plan_.size())});
-  const auto different = [&](auto member) {
-    return static_cast<std::size_t>(
-        std::find_if(totals.begin(), totals.end(), [&](const Totals& t) { return t.*member != totals[0].*member; }) -
-        totals.begin());
-  };
-  if (const std::size_t r = different(&Totals::parameters); r < totals.size()) {
-    throw Error(ErrorCode::Mismatch, "the model has " + std::to_string(totals[0].parameters) +
-                                         " parameters on rank 0 but " + std::to_string(totals[r].parameters) +
-                                         " on rank " + std::to_string(r) + ": every rank must build the same model");
-  }
-  std::vector<Shape> shapes;
-  for (const Parameter& p : parameters_) shapes.push_back({static_cast<std::int64_t>(p.count), p.dtype});
-  std::vector<Shape> reference = shapes;
-  group_.run(make_broadcast(bytes_of(reference.data(), reference.size() * sizeof(Shape)), 0, group_.place()),
-             kGroupsOwnTimeout);
-  Difference mine;
-  for (std::size_t i = 0; i < shapes.size() && mine.index < 0; ++i) {
-    if (shapes[i] != reference[i]) mine = {static_cast<std::int64_t>(i), shapes[i]};
-  }
-  const std::vector<Difference> all = gather(group_, mine);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].index < 0) continue;
-    const std::size_t i = static_cast<std::size_t>(all[r].index);
-    throw Error(ErrorCode::Mismatch, numbered(i, parameters_[i].name) + " has " + describe(reference[i]) +
-                                         " on rank 0 but " + describe(all[r].have) + " on rank " + std::to_string(r) +
-                                         ": every rank must build the same model");
-  }
-  if (const std::size_t r = different(&Totals::buckets); r < totals.size()) {
-    throw Error(ErrorCode::Mismatch, "the gradients make " + std::to_string(totals[0].buckets) +
-                                         " buckets on rank 0 but " + std::to_string(totals[r].buckets) + " on rank " +
-                                         std::to_string(r) + ": every rank must set the same bucket sizes");
-  }
+std::vector<PlannedBucket> Model::plan(const std::vector<std::size_t>& order) const {
+  std::vector<PlannedParameter> planned;
+  for (const ReplicatedTensor& p : parameters_) planned.push_back({p.bytes(), p.dtype});
+  return plan_buckets(planned, order, {options_.first_bucket_bytes, options_.bucket_bytes});
 }
 
-// Rank 0's values to everyone; small parameters travel together.
-void Model::broadcast_values() {
-  std::vector<std::byte> packed;
-  std::vector<Parameter*> members;
-  const auto send = [&](void* data, std::size_t size) {
-    group_.run(make_broadcast(bytes_of(data, size), 0, group_.place()), kGroupsOwnTimeout);
-  };
-  const auto send_packed = [&] {
-    std::size_t size = 0;
-    for (const Parameter* p : members) size += p->bytes();
-    if (size == 0) return;
-    packed.resize(size);
-    std::byte* at = packed.data();
-    for (const Parameter* p : members) at = std::copy_n(static_cast<const std::byte*>(p->value), p->bytes(), at);
-    send(packed.data(), size);
-    const std::byte* from = packed.data();
-    for (Parameter* p : members) {
-      std::copy_n(from, p->bytes(), static_cast<std::byte*>(p->value));
-      from += p->bytes();
+// What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
+void Model::compare_across_ranks() {
+  const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
+  compare_numbers(group_, {{"the model has ", count(parameters_), " parameters", kSameModel},
+                           {"the model has ", count(buffers_), " buffers", kSameModel},
+                           {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
+                           {"static_graph is ", options_.static_graph, "", kSameOptions},
+                           {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
+  compare_shapes(group_, parameters_);
+  compare_shapes(group_, buffers_);
+  compare_numbers(group_,
+                  {{"first_bucket_bytes is ", static_cast<std::int64_t>(options_.first_bucket_bytes), "", kSameOptions},
+                   {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
+}
+
+// Not where backward produces another set of gradients each time, nor where callers hold pointers into buckets for
+// good.
+bool Model::can_rebuild() const {
+  const bool may_move = options_.gradient_as_bucket_view != 0;
+  return shape_of(options_) != StepShape::Any &&
+         std::all_of(gradients_.begin(), gradients_.end(), [&](const Gradient& g) { return may_move || g.own; });
+}
+
+std::vector<Bucket> Model::make_buckets(const std::vector<PlannedBucket>& plan) const {
+  std::vector<Bucket> buckets;
+  for (const PlannedBucket& members : plan) {
+    std::vector<ddp_grad_slice> slices;
+    for (const std::size_t i : members) {
+      const ReplicatedTensor& p = parameters_[i];
+      slices.push_back({i, 0, p.count, p.shape.data(), p.shape.size(), p.data});
     }
-    members.clear();
-  };
-  std::size_t waiting = 0;
-  for (Parameter& p : parameters_) {
-    if (p.bytes() >= kMebibyte) {
-      send(p.value, p.bytes());
-      continue;
-    }
-    members.push_back(&p);
-    waiting += p.bytes();
-    if (waiting < 4 * kMebibyte) continue;
-    send_packed();
-    waiting = 0;
+    buckets.emplace_back(parameters_[members.front()].dtype, std::move(slices));
   }
-  send_packed();
+  return buckets;
+}
+
+void Model::place_gradients(const std::vector<PlannedBucket>& plan) {
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    for (std::size_t s = 0; s < plan[b].size(); ++s) {
+      gradients_[plan[b][s]].bucket = b;
+      gradients_[plan[b][s]].slice = s;
+    }
+  }
+  in_flight_.assign(plan.size(), 0);
+  done_.assign(plan.size(), false);
 }
 
 void* Model::gradient(std::size_t i) {
-  if (i >= parameters_.size()) {
+  if (i >= gradients_.size()) {
     throw Error(ErrorCode::InvalidArgument,
-                "there is no parameter " + std::to_string(i) + ": the model has " + std::to_string(parameters_.size()));
+                "there is no parameter " + std::to_string(i) + ": the model has " + std::to_string(gradients_.size()));
   }
-  const Parameter& p = parameters_[i];
-  return p.grad != nullptr ? p.grad : p.in_bucket;
+  const Gradient& g = gradients_[i];
+  return g.own != nullptr ? g.own : buckets_[g.bucket].at(g.slice);
+}
+
+void Model::register_comm_hook(std::unique_ptr<CommHook> hook) {
+  core_.throw_if_failed();
+  if (hook_ != nullptr) {
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: there is a communication hook already");
+  }
+  if (core_.has_begun()) {
+    throw Error(ErrorCode::InvalidArgument,
+                "DistributedDataParallel: a communication hook is registered before the first backward, not after it");
+  }
+  hook_ = std::move(hook);
+}
+
+// An error in here leaves ranks at different places: it is final.
+template <typename Body>
+void Model::communicate(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    core_.give_up(error);
+    throw;
+  }
+}
+
+// The other ranks would wait for what the hook had in mind.
+template <typename Body>
+auto Model::ask_hook(Body&& body) {
+  const auto failed = [&](const std::exception& error) {
+    group_.abort(std::string("DistributedDataParallel: the communication hook failed: ") + error.what());
+  };
+  try {
+    return body();
+  } catch (const Error& error) {
+    failed(error);
+    throw;
+  } catch (const std::exception& error) {
+    failed(error);
+    throw Error(ErrorCode::System, error.what());
+  }
+}
+
+void Model::before_forward() {
+  const bool buffers_due = core_.before_forward();
+  int root = 0;
+  if (join_) root = tell_join({1, core_.no_sync() ? 0 : 1}).authority;
+  if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(root);
+}
+
+void Model::broadcast_buffers(int root) {
+  communicate([&] { broadcast_.run(group_, buffers_, root); });
 }
 
 void Model::mark_ready(std::size_t i) {
-  to_launch_.clear();
-  if (!core_.mark_ready(i, to_launch_)) return;
-  const Parameter& p = parameters_[i];
-  const void* from = p.grad != nullptr ? p.grad : p.in_bucket;
-  scale(p.in_bucket, from, p.count, p.dtype, share_of(group_.size(), p.dtype));
-  for (const std::size_t bucket : to_launch_) launch(bucket);
+  actions_.clear();
+  core_.mark_ready(i, actions_);
+  carry_out(Who::ThisRank);
 }
 
-void Model::launch(std::size_t b) {
-  Bucket& bucket = buckets_[b];
-  const ddp_buffer buffer = {bucket.memory.data(), bucket.count, bucket.dtype, {DDP_CPU, 0}};
-  in_flight_.push_back(group_.issue(make_all_reduce(buffer, {DDP_SUM, 1}), kGroupsOwnTimeout));
+void Model::mark_unused(std::size_t i) {
+  actions_.clear();
+  core_.mark_unused(i, actions_);
+  carry_out(Who::ThisRank);
 }
 
 void Model::synchronize() {
-  if (!core_.synchronize()) return;
-  for (const std::uint64_t sequence : in_flight_) group_.wait(sequence);
-  in_flight_.clear();
-  for (const Parameter& p : parameters_) {
-    if (p.grad != nullptr) std::copy_n(p.in_bucket, p.bytes(), static_cast<std::byte*>(p.grad));
+  actions_.clear();
+  if (!core_.synchronize(actions_)) return;
+  carry_out(Who::ThisRank);
+  finish(Who::ThisRank);
+}
+
+void Model::carry_out(Who whose) {
+  for (const std::size_t i : actions_.fill) fill(i);
+  for (const std::size_t i : actions_.zero) zero(i, whose);
+  if (actions_.launch.empty()) return;
+  communicate([&] {
+    for (const std::size_t bucket : actions_.launch) launch(bucket);
+  });
+}
+
+// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form.
+void Model::fill(std::size_t i) {
+  const Gradient& g = gradients_[i];
+  const std::int32_t dtype = parameters_[i].dtype;
+  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype);
+  buckets_[g.bucket].put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
+}
+
+void Model::zero(std::size_t i, Who whose) {
+  Gradient& g = gradients_[i];
+  Bucket& bucket = buckets_[g.bucket];
+  if (whose == Who::ThisRank && g.own == nullptr) {
+    g.kept.resize(parameters_[i].bytes());
+    bucket.take(g.slice, g.kept.data());
   }
+  bucket.put_zeros(g.slice);
+}
+
+double Model::share(std::int32_t dtype) const {
+  return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
+}
+
+void Model::launch(std::size_t b) {
+  ++launched_;
+  if (hook_ != nullptr) return ask_hook([&] { hook_->start(view(b)); });
+  const ddp_buffer buffer = buckets_[b].buffer();
+  const double factor = is_16_bit_float(buffer.dtype) ? share(buffer.dtype) : 1;
+  const ddp_reduction sum = {factor != 1 ? DDP_PREMUL_SUM : DDP_SUM, factor};
+  in_flight_[b] = group_.issue(make_all_reduce(buffer, sum), kGroupsOwnTimeout);
+}
+
+// Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
+void Model::finish(Who whose) {
+  std::vector<std::size_t> order;
+  communicate([&] {
+    std::uint64_t used = 0;
+    const bool asks = core_.asks_who_used();
+    if (asks) {
+      used_ = core_.used_here();
+      if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+      used = group_.issue(make_all_reduce(bytes_of(used_.data(), used_.size()), {DDP_MAX, 0}), kGroupsOwnTimeout);
+    }
+    wait_for_buckets();
+    if (asks) {
+      group_.wait(used);
+      core_.hear_used(used_);
+    }
+    if (will_rebuild_) order = agree_on_order();
+  });
+  launched_ = 0;
+  if (whose == Who::ThisRank) take_out();
+  core_.end_step();
+  if (std::exchange(will_rebuild_, false)) rebuild(order);
+}
+
+void Model::wait_for_buckets() {
+  if (hook_ != nullptr) return advance_hook();
+  for (const std::uint64_t sequence : in_flight_) group_.wait(sequence);
+}
+
+void Model::advance_hook() {
+  std::fill(done_.begin(), done_.end(), false);
+  for (std::size_t left = buckets_.size(); left > 0;) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (done_[b] || ask_hook([&] { return hook_->advance(view(b)); })) continue;
+      done_[b] = true;
+      --left;
+    }
+  }
+}
+
+void Model::take_out() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const Gradient& g = gradients_[i];
+    Bucket& bucket = buckets_[g.bucket];
+    if (!core_.used_anywhere(i)) {  // it stays what it was
+      if (g.own == nullptr) bucket.put(g.slice, g.kept.data(), 1);
+    } else if (g.own != nullptr) {
+      bucket.take(g.slice, g.own);
+    }
+  }
+}
+
+// Rank 0's.
+std::vector<std::size_t> Model::agree_on_order() {
+  std::vector<std::size_t> order = core_.ready_order();
+  group_.run(make_broadcast(bytes_of(order.data(), order.size() * sizeof(order[0])), 0, group_.place()),
+             kGroupsOwnTimeout);
+  return order;
+}
+
+void Model::rebuild(const std::vector<std::size_t>& order) {
+  std::vector<PlannedBucket> better = plan(order);
+  if (better == plan_) return;
+  std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
+  const std::vector<Gradient> before = gradients_;
+  plan_ = std::move(better);
+  place_gradients(plan_);
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (before[i].own == nullptr) old[before[i].bucket].take(before[i].slice, gradient(i));
+  }
+  core_.replan(plan_);
+}
+
+void Model::join_begin(JoinCore::Options options) {
+  if (join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join is under way already");
+  core_.set_joining(true);
+  join_.emplace(options, group_.size());
+}
+
+void Model::join_end() {
+  if (!join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join ends that has not begun");
+  core_.set_joining(false);
+  JoinVerdict verdict = tell_join({0, 0});
+  for (; verdict.active > 0; verdict = tell_join({0, 0})) shadow(verdict);
+  communicate([&] { broadcast_.run(group_, parameters_, verdict.authority); });
+  if (options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
+  join_.reset();
+}
+
+void Model::join_cancel() {
+  join_.reset();
+  core_.cancel_joining();
+}
+
+// Throws if all shall stop.
+JoinVerdict Model::tell_join(JoinWord mine) {
+  communicate([&] {
+    group_.run(make_all_gather(bytes_of(&mine, sizeof(mine)), bytes_of(words_.data(), words_.size() * sizeof(JoinWord)),
+                               group_.place()),
+               kGroupsOwnTimeout);
+  });
+  const JoinVerdict verdict = join_->hear(words_);
+  if (!verdict.early) return verdict;
+  join_cancel();  // all are at the same place: the model remains usable
+  throw Error(ErrorCode::Mismatch, "DistributedDataParallel: " + *verdict.early);
+}
+
+// Takes part in a step of those that have input.
+void Model::shadow(const JoinVerdict& verdict) {
+  const bool buffers_due = core_.shadow_forward(verdict.synchronizes);
+  if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
+  if (!verdict.synchronizes) return;
+  actions_.clear();
+  core_.shadow_step(actions_);
+  carry_out(Who::Others);
+  finish(Who::Others);
 }
 
 }  // namespace ddp::runtime

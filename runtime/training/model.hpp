@@ -1,67 +1,114 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel's driver: owns the buckets' memory, moves gradients in and out, issues the reductions that
-// reducer_core decides on. Parameters' values change in the constructor only; gradients of the caller's change in
-// synchronize(), after every reduction of the step has succeeded.
+// DistributedDataParallel's driver: moves gradients into buckets and out of them, issues the reductions that
+// reducer_core decides on, and goes along with the other ranks when this one has no input left (join_core).
+//
+// Parameters' values change in the constructor and at the end of a join only, buffers' before a forward too; gradients
+// of the caller's change in synchronize(), after everything that the step sends has arrived.
 // One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddp/ddp.h"
 #include "runtime/src/process_group.hpp"
+#include "runtime/training/bucket.hpp"
+#include "runtime/training/comm_hook.hpp"
+#include "runtime/training/join_core.hpp"
 #include "runtime/training/reducer_core.hpp"
+#include "runtime/training/replicated_tensors.hpp"
 
 namespace ddp::runtime {
 
 class Model {
  public:
   // Collective. Throws rendezvous::Error: InvalidArgument, Mismatch, or a failed collective's.
-  Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, std::size_t first_bucket_bytes,
-        std::size_t bucket_bytes);
+  Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options);
   ~Model();  // in the middle of a step it aborts the group: buckets in flight use memory that is about to go
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  ProcessGroup& group() { return group_; }
   void* gradient(std::size_t i);
+  void before_forward();
   void mark_ready(std::size_t i);
+  void mark_unused(std::size_t i);
   void synchronize();
   void set_no_sync(bool enabled) { core_.set_no_sync(enabled); }
   std::size_t bucket_count() const { return buckets_.size(); }
 
- private:
-  struct Parameter {
-    void* value;
-    void* grad;  // the caller's, or null
-    std::size_t count;
-    std::int32_t dtype;
-    std::string name;
-    std::byte* in_bucket;  // where this gradient lies in its bucket
-    std::size_t bytes() const { return count * dtype_size(dtype); }
-  };
-  struct Bucket {
-    std::vector<std::byte> memory;  // operator new aligns it for every element type
-    std::size_t count = 0;
-    std::int32_t dtype = DDP_FLOAT32;
-  };
+  // Once, before the first backward.
+  void register_comm_hook(std::unique_ptr<CommHook> hook);
 
-  static std::vector<Parameter> checked(const ddp_parameter* parameters, std::size_t count);
-  static std::vector<PlannedBucket> plan(const std::vector<Parameter>& parameters, std::size_t first_bucket_bytes,
-                                         std::size_t bucket_bytes);
-  static std::vector<std::string> names(const std::vector<Parameter>& parameters);
+  void join_begin(JoinCore::Options options);
+  void join_end();     // collective
+  void join_cancel();  // this rank goes on without the others
+
+ private:
+  struct Gradient {
+    void* own;                    // the caller's memory, or null: in its bucket
+    std::size_t bucket = 0;       // where it lies ...
+    std::size_t slice = 0;        // ... and as which of its gradients
+    std::vector<std::byte> kept;  // of one in its bucket: what it was, while the bucket has zeros there
+  };
+  enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
+
+  static ddp_model_options checked(ddp_model_options options);
+  static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
+                                         const ddp_model_options& options);
+  static StepShape shape_of(const ddp_model_options& options);
+  static std::vector<std::string> names(const ReplicatedTensors& parameters);
+  std::vector<PlannedBucket> plan(const std::vector<std::size_t>& order) const;
   void compare_across_ranks();
-  void broadcast_values();
+  bool can_rebuild() const;
+  std::vector<Bucket> make_buckets(const std::vector<PlannedBucket>& plan) const;
+  void place_gradients(const std::vector<PlannedBucket>& plan);
+
+  void carry_out(Who whose);
+  void fill(std::size_t i);
+  void zero(std::size_t i, Who whose);
   void launch(std::size_t bucket);
+  void finish(Who whose);
+  void wait_for_buckets();
+  void advance_hook();
+  void take_out();
+  std::vector<std::size_t> agree_on_order();
+  void rebuild(const std::vector<std::size_t>& order);
+  double share(std::int32_t dtype) const;
+  ddp_grad_bucket view(std::size_t bucket) { return buckets_[bucket].view(bucket, bucket + 1 == buckets_.size()); }
+
+  JoinVerdict tell_join(JoinWord mine);
+  void broadcast_buffers(int root);
+  void shadow(const JoinVerdict& verdict);
+  template <typename Body>
+  void communicate(Body&& body);
+  template <typename Body>
+  auto ask_hook(Body&& body);
 
   ProcessGroup& group_;
-  std::vector<Parameter> parameters_;
+  ddp_model_options options_;
+  ReplicatedTensors parameters_;
+  ReplicatedTensors buffers_;
+  std::vector<Gradient> gradients_;
   std::vector<PlannedBucket> plan_;
   ReducerCore core_;
   std::vector<Bucket> buckets_;
-  std::vector<std::uint64_t> in_flight_;  // sequence numbers of this step's reductions
-  std::vector<std::size_t> to_launch_;    // reused
+  bool will_rebuild_ = false;
+  std::unique_ptr<CommHook> hook_;  // null: the plain average
+  std::optional<JoinCore> join_;
+  TensorBroadcast broadcast_;
+
+  // A step's own; they keep their memory.
+  ReducerActions actions_;
+  std::size_t launched_ = 0;              // buckets
+  std::vector<std::uint64_t> in_flight_;  // per bucket: its reduction's sequence number
+  std::vector<bool> done_;                // per bucket: its hook says so
+  std::vector<std::uint8_t> used_;        // per parameter: by this rank, then by any
+  std::vector<JoinWord> words_;           // per rank
 };
 
 }  // namespace ddp::runtime

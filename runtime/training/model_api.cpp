@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp's exported functions on models.
 #include <memory>
+#include <string>
 
 #include "ddp/ddp.h"
 #include "runtime/src/c_guard.hpp"
@@ -9,12 +10,40 @@
 
 namespace {
 
+using ddp::rendezvous::Error;
+using ddp::rendezvous::ErrorCode;
+using ddp::runtime::CommHook;
 using ddp::runtime::guard;
 using ddp::runtime::Model;
 using ddp::runtime::not_null;
 
 Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
 const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
+
+// A user's own, behind function pointers.
+class UsersHook final : public CommHook {
+ public:
+  explicit UsersHook(const ddp_comm_hook& hook) : hook_(hook) {
+    if (hook_.start != nullptr && hook_.advance != nullptr) return;
+    throw Error(ErrorCode::InvalidArgument, "a communication hook has both start and advance");
+  }
+
+  void start(const ddp_grad_bucket& bucket) override { check(hook_.start(hook_.context, &bucket), bucket); }
+  bool advance(const ddp_grad_bucket& bucket) override {
+    std::int32_t more = 0;
+    check(hook_.advance(hook_.context, &bucket, &more), bucket);
+    return more != 0;
+  }
+
+ private:
+  void check(ddp_status status, const ddp_grad_bucket& bucket) const {
+    if (status == DDP_OK) return;
+    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_last_error();
+    throw Error(ddp::runtime::code_of(status), "bucket " + std::to_string(bucket.index) + ": " + why);
+  }
+
+  ddp_comm_hook hook_;
+};
 
 }  // namespace
 
@@ -23,9 +52,8 @@ ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, s
   return guard([&] {
     not_null(out, "the model to fill in");
     *out = nullptr;
-    const ddp_model_options chosen = options != nullptr ? *options : ddp_model_options{0, 0};
     auto model = std::make_unique<Model>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
-                                         chosen.first_bucket_bytes, chosen.bucket_bytes);
+                                         options != nullptr ? *options : ddp_model_options{});
     *out = reinterpret_cast<ddp_model*>(model.release());
   });
 }
@@ -40,8 +68,16 @@ void* ddp_model_gradient(ddp_model* model, size_t i) {
   return gradient;
 }
 
+ddp_status ddp_model_before_forward(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").before_forward(); });
+}
+
 ddp_status ddp_model_mark_ready(ddp_model* model, size_t i) {
   return guard([&] { not_null(of(model), "the model").mark_ready(i); });
+}
+
+ddp_status ddp_model_mark_unused(ddp_model* model, size_t i) {
+  return guard([&] { not_null(of(model), "the model").mark_unused(i); });
 }
 
 ddp_status ddp_model_synchronize(ddp_model* model) {
@@ -53,3 +89,26 @@ ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
 }
 
 size_t ddp_model_bucket_count(const ddp_model* model) { return of(model)->bucket_count(); }
+
+ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook) {
+  return guard([&] {
+    not_null(of(model), "the model")
+        .register_comm_hook(std::make_unique<UsersHook>(not_null(hook, "the communication hook")));
+  });
+}
+
+ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* options) {
+  return guard([&] {
+    const ddp_join_options chosen = options != nullptr ? *options : ddp_join_options{};
+    not_null(of(model), "the model")
+        .join_begin({chosen.divide_by_active_ranks == 0, chosen.throw_on_early_termination != 0});
+  });
+}
+
+ddp_status ddp_model_join_end(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").join_end(); });
+}
+
+void ddp_model_join_cancel(ddp_model* model) {
+  guard([&] { not_null(of(model), "the model").join_cancel(); });
+}

@@ -472,14 +472,17 @@ DDP_API ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects
  * @{
  */
 
-/** A trainable tensor: plain memory. Never owns. */
+/** A tensor of the model, a trainable one or a buffer: plain memory. Never owns. */
 typedef struct ddp_parameter {
-  void* value;       /**< count elements */
-  void* grad;        /**< count elements, averaged in place; NULL: ddp_model_gradient() is library memory */
-  size_t count;      /**< in elements */
-  int32_t dtype;     /**< DDP_FLOAT32 or DDP_FLOAT64 */
-  ddp_device device; /**< where value and grad are: DDP_CPU */
-  const char* name;  /**< for error messages; copied; may be NULL */
+  void* value;          /**< count elements */
+  void* grad;           /**< count elements, averaged in place; NULL: in a bucket, see ddp_model_gradient(). Of a buffer
+                         * it is not looked at */
+  size_t count;         /**< in elements */
+  int32_t dtype;        /**< floating point; of a buffer any ddp_dtype */
+  ddp_device device;    /**< where value and grad are: DDP_CPU */
+  const char* name;     /**< for error messages; copied; may be NULL */
+  const int64_t* shape; /**< rank entries, whose product is count; copied; may be NULL: one dimension of count */
+  size_t rank;          /**< number of dimensions in shape */
 } ddp_parameter;
 
 /** Where one parameter's gradient lies in a bucket. Source: GradBucket.gradients() and .parameters(). */
@@ -501,37 +504,98 @@ typedef struct ddp_grad_bucket {
   size_t slice_count;           /**< how many */
 } ddp_grad_bucket;
 
-/** For those who tune. All zeros: as PyTorch. */
+/** All zeros: as PyTorch. Equal on all ranks, but for gradient_as_bucket_view. Source: the arguments of
+ * DistributedDataParallel. */
 typedef struct ddp_model_options {
-  size_t first_bucket_bytes; /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
-  size_t bucket_bytes;       /**< 0 means 25 MiB */
+  size_t first_bucket_bytes;       /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
+  size_t bucket_bytes;             /**< 0 means 25 MiB */
+  const ddp_parameter* buffers;    /**< what is not trained but belongs to the model, such as running statistics; the
+                                    * array is copied; may be NULL if buffer_count is 0 */
+  size_t buffer_count;             /**< how many */
+  int32_t find_unused_parameters;  /**< 1: one that is not marked in a step is unused by this rank, not an error */
+  int32_t static_graph;            /**< 1: each is marked as often as in the first step, maybe never, maybe twice */
+  int32_t gradient_as_bucket_view; /**< 1: gradients live in the buckets, so that none is copied: every grad is NULL */
+  int32_t no_broadcast_buffers;    /**< 1: buffers are rank 0's at the beginning only, not before each forward */
 } ddp_model_options;
 
-/** Checks that all ranks have the same parameters (count, sizes, types; an error names the first that differs), then
- * copies rank 0's values to every rank. Collective. options may be NULL, and parameters if count is 0; the array itself
- * is copied, the memory it points to must stay until the model is destroyed. DDP_MISMATCH on every rank if they differ.
- */
+/** Checks that all ranks have the same parameters and buffers (count, shapes, types; an error names the first that
+ * differs and both shapes), then copies rank 0's values to every rank. Collective. options may be NULL, and parameters
+ * if count is 0; the array itself is copied, the memory it points to must stay until the model is destroyed.
+ * DDP_MISMATCH on every rank if they differ.
+ *
+ * Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
+ * which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
+ * memory may not move. */
 DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
                                     const ddp_model_options* options, ddp_model** out);
 /** In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
  * before their session. NULL is allowed. */
 DDP_API void ddp_model_destroy(ddp_model* model);
-/** Parameter i's gradient, count elements: the caller's grad, or library memory that is reduced without a copy, and
- * valid until the model is destroyed. NULL if there is no parameter i; ddp_last_error() then says so. */
+/** Parameter i's gradient, count elements: the caller's grad, or memory in a bucket that is reduced without a copy.
+ * That is valid until the model is destroyed; but with gradient_as_bucket_view it moves once, values and all, in the
+ * first synchronize() outside no_sync (or a join's end): ask again after it. NULL if there is no parameter i;
+ * ddp_last_error() then says so. */
 DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
+/** Call it before each forward: rank 0's buffers go to all ranks, and inside a join the ranks that have no input left
+ * hear that there is another step. Collective, if there are buffers or a join. Under no_sync buffers are left alone,
+ * except before the first forward after one that synchronizes, as in PyTorch. */
+DDP_API ddp_status ddp_model_before_forward(ddp_model* model);
 /** Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
  * Marking a parameter twice in a step is an error that names it; it is final, for the ranks no longer agree on what
- * comes next: every later call on this model fails with it too. Inside no_sync it does nothing. */
+ * comes next: every later call on this model fails with it too. With static_graph, once is as often as in the first
+ * step. Inside no_sync it only counts as used. */
 DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
+/** With find_unused_parameters: gradient i will not come in this step, so its bucket need not wait for synchronize() to
+ * find that out. It is marked ready no more in this step. Inside no_sync, and with static_graph, it does nothing. */
+DDP_API ddp_status ddp_model_mark_unused(ddp_model* model, size_t i);
 /** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
- * it, not a hang, and final like one marked twice. The caller's grads change only once all reductions of the step have
- * succeeded. Inside no_sync it does nothing. */
+ * it, not a hang, and final like one marked twice; with find_unused_parameters this rank adds zeros to its average
+ * (but what it has gathered under no_sync since the step before), and if no rank used it its gradient stays as it was.
+ * The caller's grads change only once all reductions of the step have succeeded. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
 /** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. All ranks
  * must do the same. Source: DistributedDataParallel.no_sync. */
 DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);
 /** Number of buckets, for those who tune: so many all_reduces make a step. */
 DDP_API size_t ddp_model_bucket_count(const ddp_model* model);
+
+/** How gradients travel instead of the plain average. Both functions are called by the thread that calls the model, for
+ * the same buckets in the same order on every rank, and may issue operations on the model's group or on another one.
+ * What they return but DDP_OK aborts the model's group, so that no rank waits for this one, and is what the model's
+ * call returns, then and ever after. Source: the hooks of DistributedDataParallel.register_comm_hook, of which start
+ * and advance are one and its continuations. */
+typedef struct ddp_comm_hook {
+  void* context; /**< handed to all of them as it is; must stay until the model is destroyed */
+  /** The bucket is full of this rank's own gradients, not divided: the division is the hook's. Called in backward, in
+   * the order of the buckets: issue an asynchronous operation, do not wait for it. */
+  ddp_status (*start)(void* context, const ddp_grad_bucket* bucket);
+  /** Called in synchronize(), for all buckets in order, again and again for those that are not done. Waits for what was
+   * issued; then the bucket holds the average, or another stage is issued and *more set to 1 (it is 0 before). */
+  ddp_status (*advance)(void* context, const ddp_grad_bucket* bucket, int32_t* more);
+  /** Why one of them failed, one line; valid until the next call. May be NULL: ddp_last_error() says it then. */
+  const char* (*why)(void* context);
+} ddp_comm_hook;
+/** Once, before the first backward, on every rank; hook itself is copied. Else DDP_INVALID_ARGUMENT, which is not
+ * final. Source: DistributedDataParallel.register_comm_hook. */
+DDP_API ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook);
+
+/** All zeros: as PyTorch. Equal on all ranks. */
+typedef struct ddp_join_options {
+  int32_t divide_by_active_ranks;     /**< 1: gradients are averaged over the ranks that have input, not over all */
+  int32_t throw_on_early_termination; /**< 1: as soon as one has none left, all stop */
+} ddp_join_options;
+
+/** Ranks have different amounts of input from here to ddp_model_join_end(). Each step begins with
+ * ddp_model_before_forward(), in which every rank hears how many have input; where throw_on_early_termination is set
+ * and one has none, it fails with DDP_MISMATCH on all ranks and names the first, and the join is over. options may be
+ * NULL. Source: DistributedDataParallel.join. */
+DDP_API ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* options);
+/** This rank has no input left. It takes part in the others' steps, with zeros, until none has any; then parameters and
+ * buffers become those of the last that had, of several the highest rank. Gradients in buckets mean nothing
+ * afterwards. */
+DDP_API ddp_status ddp_model_join_end(ddp_model* model);
+/** The loop ended by an error instead: this rank goes on without the others, which wait for it until their deadline. */
+DDP_API void ddp_model_join_cancel(ddp_model* model);
 
 /** @} */
 

@@ -17,6 +17,7 @@
 #include "ddp/buffer.hpp"
 #include "ddp/bytes.hpp"
 #include "ddp/checkpoint.hpp"
+#include "ddp/comm_hook.hpp"
 #include "ddp/cuda.hpp"
 #include "ddp/ddp.h"
 #include "ddp/distributed_data_parallel.hpp"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp/buffer.hpp"
+#include "ddp/comm_hook.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 #include "ddp/process_group.hpp"
@@ -23,70 +24,133 @@ struct ModelDeleter {
 };
 }  // namespace detail
 
-/// A trainable tensor as the optimizer and backward see it: plain memory. Never owns.
+/// A tensor of the model, a trainable one or a buffer: plain memory. Never owns.
 struct Parameter {
   void* value = nullptr;  ///< count elements
   void* grad = nullptr;   ///< count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
   std::size_t count = 0;  ///< in elements
-  DType dtype = DType::Float32;  ///< Float32 or Float64
-  Device device = {};            ///< where value and grad are: the CPU
-  std::string name;              ///< for error messages
+  DType dtype = DType::Float32;     ///< floating point; of a buffer any
+  Device device = {};               ///< where value and grad are: the CPU
+  std::string name;                 ///< for error messages
+  std::vector<std::int64_t> shape;  ///< its product is count; empty: one dimension. Compared across ranks
 
   /// To be filled in.
   Parameter() = default;
   /// Memory of the host, of a C++ type that has a DType.
   template <typename T>
-  Parameter(std::string name_, T* value_, T* grad_, std::size_t count_)
-      : value(value_), grad(grad_), count(count_), dtype(dtype_of<T>()), name(std::move(name_)) {}
+  Parameter(std::string name_, T* value_, T* grad_, std::size_t count_, std::vector<std::int64_t> shape_ = {})
+      : value(value_),
+        grad(grad_),
+        count(count_),
+        dtype(dtype_of<T>()),
+        name(std::move(name_)),
+        shape(std::move(shape_)) {}
+  /// The same without a gradient of its own: a buffer, or a parameter whose gradient is in a bucket.
+  template <typename T>
+  Parameter(std::string name_, T* value_, std::size_t count_, std::vector<std::int64_t> shape_ = {})
+      : Parameter(std::move(name_), value_, static_cast<T*>(nullptr), count_, std::move(shape_)) {}
 };
 
-/// For those who tune.
+/// As PyTorch's arguments of these names. Equal on all ranks, but for gradient_as_bucket_view.
 struct DistributedDataParallelOptions {
   std::size_t first_bucket_bytes = 1 << 20;  ///< small, so that communication starts early
-  std::size_t bucket_bytes = 25 << 20;       ///< of each further one; as PyTorch
+  std::size_t bucket_bytes = 25 << 20;       ///< of each further one
+  std::vector<Parameter> buffers;            ///< not trained, but of the model: running statistics, say
+  bool broadcast_buffers = true;             ///< rank 0's go to all in before_forward(), not at the beginning only
+  bool find_unused_parameters = false;       ///< who is not marked in a step is unused by this rank, not an error
+  bool static_graph = false;                 ///< each is marked as often as in the first step: maybe never, maybe twice
+  bool gradient_as_bucket_view = false;      ///< gradients live in the buckets, none is copied: every grad is null
+};
+
+/// How ranks with different amounts of input go along. As PyTorch's arguments of these names.
+struct JoinOptions {
+  bool divide_by_initial_world_size = true;  ///< false: gradients are averaged over the ranks that have input
+  bool throw_on_early_termination = false;   ///< all ranks throw as soon as one has no input left
 };
 
 /// Averages gradients over a group's ranks, in buckets, while backward goes on. Its collectives are the group's: one
 /// thread at a time, the group's deadline and errors. Destroy it before its session; in the middle of a step that
 /// aborts the group. PyTorch's torch.nn.parallel.DistributedDataParallel.
+///
+/// Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
+/// which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
+/// memory may not move.
 class DistributedDataParallel {
  public:
-  /// Collective. Checks that all ranks have the same parameters, then copies rank 0's values to every rank. Throws
-  /// Error with DDP_MISMATCH, naming the first parameter that differs, on every rank. The memory must stay; the list
-  /// need not.
+  /// Collective. Checks that all ranks have the same parameters and buffers, then copies rank 0's values to every rank.
+  /// Throws Error with DDP_MISMATCH, naming the first that differs and both shapes, on every rank. The memory must
+  /// stay; the list need not.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
                           const DistributedDataParallelOptions& options = {}) {
-    std::vector<ddp_parameter> c;
-    c.reserve(parameters.size());
-    for (const Parameter& p : parameters) {
-      c.push_back({p.value,
-                   p.grad,
-                   p.count,
-                   static_cast<std::int32_t>(p.dtype),
-                   {p.device.kind, p.device.index},
-                   p.name.c_str()});
-    }
-    const ddp_model_options model_options = {options.first_bucket_bytes, options.bucket_bytes};
+    const std::vector<ddp_parameter> trained = c(parameters);
+    const std::vector<ddp_parameter> buffers = c(options.buffers);
+    ddp_model_options model_options = {};
+    model_options.first_bucket_bytes = options.first_bucket_bytes;
+    model_options.bucket_bytes = options.bucket_bytes;
+    model_options.buffers = buffers.data();
+    model_options.buffer_count = buffers.size();
+    model_options.find_unused_parameters = options.find_unused_parameters ? 1 : 0;
+    model_options.static_graph = options.static_graph ? 1 : 0;
+    model_options.gradient_as_bucket_view = options.gradient_as_bucket_view ? 1 : 0;
+    model_options.no_broadcast_buffers = options.broadcast_buffers ? 0 : 1;
     ddp_model* model = nullptr;
-    detail::check(ddp_model_create(group.c(), c.data(), c.size(), &model_options, &model));
+    detail::check(ddp_model_create(group.c(), trained.data(), trained.size(), &model_options, &model));
     model_.reset(model);
   }
 
+  /// Call it before each forward if there are buffers, or inside join(): buffers become rank 0's, and ranks without
+  /// input hear that there is another step. Inside no_sync() buffers are left alone, except before the first forward
+  /// after one that synchronizes, as in PyTorch.
+  void before_forward() { check(ddp_model_before_forward(model_.get())); }
   /// Gradient i of this step is complete. May start the reduction of its bucket. Twice in a step is an error that names
-  /// the parameter, and final: every later call fails with it too. Does nothing inside no_sync().
-  void mark_ready(std::size_t i) { detail::check(ddp_model_mark_ready(model_.get(), i)); }
+  /// the parameter, and final: every later call fails with it too (with static_graph, more often than in the first
+  /// step). Inside no_sync() it only counts as used.
+  void mark_ready(std::size_t i) { check(ddp_model_mark_ready(model_.get(), i)); }
+  /// With find_unused_parameters: gradient i will not come in this step, so its bucket need not wait for synchronize()
+  /// to find that out.
+  void mark_unused(std::size_t i) { check(ddp_model_mark_unused(model_.get(), i)); }
   /// Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
-  /// it, and final. The caller's gradients change only once all reductions have succeeded. Does nothing inside
-  /// no_sync().
-  void synchronize() { detail::check(ddp_model_synchronize(model_.get())); }
-  /// Parameter i's gradient: the caller's memory, or the library's if Parameter::grad was null, which is reduced
-  /// without a copy and valid as long as this object. T is the parameter's type. Null if there is no parameter i.
+  /// it, and final; with find_unused_parameters this rank adds zeros to its average, and if no rank used it its
+  /// gradient stays as it was. The caller's gradients change only once all reductions have succeeded. Does nothing
+  /// inside no_sync().
+  void synchronize() { check(ddp_model_synchronize(model_.get())); }
+  /// Parameter i's gradient: the caller's memory, or if Parameter::grad was null memory in a bucket, which is reduced
+  /// without a copy and valid as long as this object. But with gradient_as_bucket_view it moves once, values and all,
+  /// in the first synchronize() outside no_sync(), or in join(): ask again after it. T is the parameter's type. Null if
+  /// there is no parameter i.
   template <typename T = float>
   T* gradient(std::size_t i) {
     return static_cast<T*>(ddp_model_gradient(model_.get(), i));
   }
   /// Number of buckets, for those who tune.
   std::size_t bucket_count() const { return ddp_model_bucket_count(model_.get()); }
+
+  /// Gradients travel as the hook says, on every rank, instead of as the plain average. Once, before the first
+  /// backward.
+  void register_comm_hook(std::shared_ptr<CommHook> hook) {
+    auto call = std::make_unique<detail::HookCall>(std::move(hook));
+    const ddp_comm_hook c = call->c();
+    detail::check(ddp_model_register_comm_hook(model_.get(), &c));
+    hook_ = std::move(call);
+  }
+
+  /// Runs body, a loop over input of which each rank may have another amount; each step begins with before_forward(). A
+  /// rank that is through takes part in the others' steps with zeros, until all are; then the model becomes that of the
+  /// last one (of several the highest rank). With throw_on_early_termination all ranks throw Error with DDP_MISMATCH
+  /// instead, which names the first that had no input left.
+  template <typename Body>
+  void join(Body&& body, const JoinOptions& options = {}) {
+    const ddp_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
+                                options.throw_on_early_termination ? 1 : 0};
+    detail::check(ddp_model_join_begin(model_.get(), &c));
+    try {
+      body();
+    } catch (...) {
+      ddp_model_join_cancel(model_.get());
+      throw;
+    }
+    check(ddp_model_join_end(model_.get()));
+  }
 
   /// While it lives, gradients stay local and may accumulate; the first backward after it reduces the sum.
   class NoSync {
@@ -102,8 +166,33 @@ class DistributedDataParallel {
   };
   /// From now on, until what it returns is destroyed, gradients stay local.
   [[nodiscard]] NoSync no_sync() { return NoSync(model_.get()); }
+  /// For ddp.h.
+  ddp_model* c() const { return model_.get(); }
 
  private:
+  static std::vector<ddp_parameter> c(const std::vector<Parameter>& tensors) {
+    std::vector<ddp_parameter> result;
+    result.reserve(tensors.size());
+    for (const Parameter& t : tensors) {
+      const bool has_shape = !t.shape.empty();
+      result.push_back({t.value,
+                        t.grad,
+                        t.count,
+                        static_cast<std::int32_t>(t.dtype),
+                        {t.device.kind, t.device.index},
+                        t.name.c_str(),
+                        has_shape ? t.shape.data() : nullptr,
+                        t.shape.size()});
+    }
+    return result;
+  }
+  // What a hook threw comes out as it is.
+  void check(ddp_status status) {
+    if (status != DDP_OK && hook_ != nullptr) hook_->rethrow();
+    detail::check(status);
+  }
+
+  std::unique_ptr<detail::HookCall> hook_;  // goes after the model
   std::unique_ptr<ddp_model, detail::ModelDeleter> model_;
 };
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Communication hooks: how gradients travel, if not as the plain average.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/ddp.h"
+#include "ddp/error.hpp"
+
+namespace ddp {
+
+/// Gradients that travel together, as a communication hook sees them. PyTorch's torch.distributed.GradBucket.
+class GradBucket {
+ public:
+  /// Of ddp.h's.
+  explicit GradBucket(const ddp_grad_bucket& bucket) : bucket_(bucket) {}
+  /// The first that is reduced has 0.
+  std::size_t index() const { return bucket_.index; }
+  /// No other comes behind it.
+  bool is_last() const { return bucket_.is_last != 0; }
+  /// All of its gradients, without gaps: to be given to collectives, and changed in place.
+  Buffer buffer() const {
+    return {bucket_.buffer.data,
+            bucket_.buffer.count,
+            static_cast<DType>(bucket_.buffer.dtype),
+            {static_cast<ddp_device_kind>(bucket_.buffer.device.kind), bucket_.buffer.device.index}};
+  }
+  /// How many gradients lie in it.
+  std::size_t size() const { return bucket_.slice_count; }
+  /// Number of the parameter whose gradient lies there as the k-th.
+  std::size_t parameter(std::size_t k) const { return bucket_.slices[k].parameter; }
+  /// The k-th gradient alone.
+  Buffer gradient(std::size_t k) const {
+    Buffer all = buffer();
+    const std::size_t element = dtype_size();
+    return {static_cast<unsigned char*>(all.data) + bucket_.slices[k].offset * element, bucket_.slices[k].count,
+            all.dtype, all.device};
+  }
+  /// And its shape, whose product is the gradient's count.
+  std::vector<std::int64_t> shape(std::size_t k) const {
+    return {bucket_.slices[k].shape, bucket_.slices[k].shape + bucket_.slices[k].rank};
+  }
+  /// For ddp.h.
+  const ddp_grad_bucket& c() const { return bucket_; }
+
+ private:
+  std::size_t dtype_size() const {
+    const auto type = static_cast<DType>(bucket_.buffer.dtype);
+    if (type == DType::Float64) return 8;
+    return type == DType::Float32 ? 4 : 2;  // gradients are floating point
+  }
+
+  const ddp_grad_bucket& bucket_;
+};
+
+/// How gradients travel. Its functions are called by the thread that calls the model, for the same buckets in the same
+/// order on every rank; they may issue operations on the model's group. What they throw comes out of the model's call
+/// on this rank, and aborts the group, so that no other rank waits. PyTorch's
+/// DistributedDataParallel.register_comm_hook.
+class CommHook {
+ public:
+  CommHook() = default;
+  virtual ~CommHook() = default;
+  CommHook(const CommHook&) = delete;
+  CommHook& operator=(const CommHook&) = delete;
+
+  /// The bucket is full of this rank's own gradients, not divided: the division is the hook's. Called in backward:
+  /// issue an asynchronous operation, do not wait for it.
+  virtual void start(const GradBucket& bucket) = 0;
+  /// Called in synchronize(), for all buckets in order, again and again for those for which it returned true. Waits for
+  /// what was issued. False: the bucket holds the average. True: there is another stage, which was issued.
+  virtual bool advance(const GradBucket& bucket) = 0;
+};
+
+namespace detail {
+
+// A CommHook behind ddp.h's function pointers, which no exception may cross: it waits here.
+class HookCall {
+ public:
+  explicit HookCall(std::shared_ptr<CommHook> hook) : hook_(std::move(hook)) {}
+
+  ddp_comm_hook c() {
+    return {this,
+            [](void* self, const ddp_grad_bucket* bucket) {
+              return of(self).guard([&] { of(self).hook_->start(GradBucket(*bucket)); });
+            },
+            [](void* self, const ddp_grad_bucket* bucket, std::int32_t* more) {
+              return of(self).guard([&] { *more = of(self).hook_->advance(GradBucket(*bucket)) ? 1 : 0; });
+            },
+            [](void* self) { return of(self).why_.c_str(); }};
+  }
+  void rethrow() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  static HookCall& of(void* self) { return *static_cast<HookCall*>(self); }
+
+  template <typename Body>
+  ddp_status guard(Body&& body) {
+    try {
+      body();
+      return DDP_OK;
+    } catch (const Error& e) {
+      return keep(e.status(), e.what());
+    } catch (const std::exception& e) {
+      return keep(DDP_SYSTEM, e.what());
+    } catch (...) {
+      return keep(DDP_SYSTEM, "an exception of an unknown kind");
+    }
+  }
+  ddp_status keep(ddp_status status, const char* why) {
+    error_ = std::current_exception();
+    why_ = why;
+    return status;
+  }
+
+  std::shared_ptr<CommHook> hook_;
+  std::exception_ptr error_;
+  std::string why_;
+};
+
+}  // namespace detail
+
+}  // namespace ddp
