@@ -38,6 +38,7 @@ class Model {
   void mark_ready(std::size_t i);
   void mark_unused(std::size_t i);
   void synchronize();
+  bool was_used(std::size_t i) const { return i < gradients_.size() && core_.used_anywhere(i); }
   void set_no_sync(bool enabled) { core_.set_no_sync(enabled); }
   std::size_t bucket_count() const { return buckets_.size(); }
 

@@ -84,6 +84,8 @@ ddp_status ddp_model_synchronize(ddp_model* model) {
   return guard([&] { not_null(of(model), "the model").synchronize(); });
 }
 
+int32_t ddp_model_was_used(const ddp_model* model, size_t i) { return of(model)->was_used(i) ? 1 : 0; }
+
 ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
   return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
 }

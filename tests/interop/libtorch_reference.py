@@ -3,7 +3,6 @@
 
 Prints "SCENARIO RANK STEP LOSS" after each step of each.
 """
-import contextlib
 import os
 import sys
 
@@ -39,37 +38,78 @@ class Net(nn.Module):
         return self.fc2(x) + self.sometimes(x) if with_sometimes else self.fc2(x)
 
 
-def train(name, folder, batch_norm=False, spare_layers=False, backwards=1, **options):
+def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, channels_last=False, penalty=False,
+          evaluate=False, backwards=1, fewer_steps=0, divide_by_initial_world_size=True, **options):
     rank = dist.get_rank()
     data = load_file(f"{folder}/data{rank}.safetensors")
     net = Net(batch_norm, spare_layers)
     net.load_state_dict(load_file(f"{folder}/weights.safetensors"), strict=False)
+    if frozen:
+        net.conv1.weight.requires_grad_(False)
+    if channels_last:
+        for conv in net.conv1, net.conv2:
+            conv.weight.data = conv.weight.data.contiguous(memory_format=torch.channels_last)
     model = DistributedDataParallel(net, **options)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.02, momentum=0.9)
     row = 0
+
+    def loss_of(step):
+        with_sometimes = "find_unused_parameters" in options and (rank + step) % 3 == 1
+        return cross_entropy(model(data["images"][row], with_sometimes), data["labels"][row])
 
     def backward(step):
         nonlocal row
-        with_sometimes = spare_layers and (rank + step) % 3 == 1
-        loss = cross_entropy(model(data["images"][row], with_sometimes), data["labels"][row])
+        loss = loss_of(step)
+        if penalty:
+            gradient, = torch.autograd.grad([loss], [net.fc2.weight], create_graph=True)
+            loss = loss + gradient.pow(2).sum()
         loss.backward()
         row += 1
         return loss.item()
 
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss = 0
-        for _ in range(1, backwards):
-            with model.no_sync():
-                loss += backward(step)
-        loss += backward(step)
-        optimizer.step()
-        print(f"{name} {rank} {step} {loss:.9g}", flush=True)
+    def all_steps():
+        for step in range(STEPS - rank * fewer_steps):
+            optimizer.zero_grad()
+            loss = 0
+            for _ in range(1, backwards):
+                with model.no_sync():
+                    loss += backward(step)
+            loss += backward(step)
+            optimizer.step()
+            if evaluate:
+                with torch.no_grad():
+                    model.eval()
+                    loss += loss_of(step).item()
+                    model.train()
+            print(f"{name} {rank} {step} {loss:.9g}", flush=True)
+
+    if fewer_steps:
+        with model.join(divide_by_initial_world_size=divide_by_initial_world_size):
+            all_steps()
+        with torch.no_grad():  # all ranks end with the last one's model
+            loss = cross_entropy(net(data["images"][0]), data["labels"][0])
+            print(f"{name} {rank} {STEPS} {loss.item():.9g}", flush=True)
+    else:
+        all_steps()
 
 
 SCENARIOS = {
     "plain": {},
     "no_sync": {"backwards": 2},
+    "buckets": {"bucket_cap_mb": 0.0625},
+    "views": {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
+    "views_no_sync": {"backwards": 2, "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
+    "batch_norm": {"batch_norm": True, "evaluate": True},
+    "local_buffers": {"batch_norm": True, "evaluate": True, "broadcast_buffers": False},
+    "unused": {"spare_layers": True, "find_unused_parameters": True},
+    "unused_views": {"spare_layers": True, "backwards": 2, "find_unused_parameters": True,
+                     "gradient_as_bucket_view": True},
+    "static_graph": {"spare_layers": True, "static_graph": True},
+    "frozen": {"frozen": True},
+    "channels_last": {"channels_last": True},
+    "penalty": {"penalty": True},
+    "uneven": {"batch_norm": True, "fewer_steps": 3},
+    "uneven_active": {"fewer_steps": 3, "divide_by_initial_world_size": False},
 }
 
 if __name__ == "__main__":

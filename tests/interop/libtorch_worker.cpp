@@ -7,12 +7,14 @@
 // FOLDER has the first weights, which only rank 0 reads, and each rank's images: what both programs begin with.
 #include "ddp/torch.hpp"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,8 +31,43 @@ constexpr std::int64_t kBatch = 8;
 struct Scenario {
   bool batch_norm = false;
   bool spare_layers = false;  // one that some ranks use in some steps, and one that nobody uses
-  int backwards = 1;          // in each step, all but the last without communication
+  bool frozen = false;        // conv1 is not trained
+  bool channels_last = false;
+  bool penalty = false;   // on the gradient's norm: backward through a backward
+  bool evaluate = false;  // between steps, without gradients
+  int backwards = 1;      // in each step, all but the last without communication
+  int fewer_steps = 0;    // for each rank after the first: uneven input
+  bool divide_by_initial_world_size = true;
+  ddp::DistributedDataParallelOptions options = {};
 };
+
+ddp::DistributedDataParallelOptions small_buckets() {
+  ddp::DistributedDataParallelOptions options;
+  options.first_bucket_bytes = 4096;
+  options.bucket_bytes = 65536;
+  return options;
+}
+ddp::DistributedDataParallelOptions finds_unused(bool views = false) {
+  ddp::DistributedDataParallelOptions options = small_buckets();
+  options.find_unused_parameters = true;
+  options.gradient_as_bucket_view = views;
+  return options;
+}
+ddp::DistributedDataParallelOptions static_graph() {
+  ddp::DistributedDataParallelOptions options;
+  options.static_graph = true;
+  return options;
+}
+ddp::DistributedDataParallelOptions views() {
+  ddp::DistributedDataParallelOptions options = small_buckets();
+  options.gradient_as_bucket_view = true;
+  return options;
+}
+ddp::DistributedDataParallelOptions local_buffers() {
+  ddp::DistributedDataParallelOptions options;
+  options.broadcast_buffers = false;
+  return options;
+}
 
 struct NetImpl : nn::Module {
   explicit NetImpl(const Scenario& scenario) {
@@ -86,26 +123,62 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
   const Data data(folder, rank);
   Net net(scenario);
   if (rank == 0) read_weights(folder, *net);
-  ddp::torch::DistributedDataParallel model(net);
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  if (scenario.frozen) net->conv1->weight.requires_grad_(false);
+  if (scenario.channels_last) {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& weight : {std::ref(net->conv1->weight), std::ref(net->conv2->weight)}) {
+      weight.set_data(weight.contiguous(at::MemoryFormat::ChannelsLast));
+    }
+  }
+  ddp::torch::DistributedDataParallel model(net, scenario.options);
+  std::vector<torch::Tensor> trained;
+  for (const torch::Tensor& p : model->parameters()) {
+    if (p.requires_grad()) trained.push_back(p);
+  }
+  torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.02).momentum(0.9));
   std::int64_t row = 0;
+  const auto loss_of = [&](std::int64_t step) {
+    const bool with_sometimes = scenario.options.find_unused_parameters && (rank + step) % 3 == 1;
+    return nn::functional::cross_entropy(model(data.images[row], with_sometimes), data.labels[row]);
+  };
   const auto backward = [&](std::int64_t step) {
-    const bool with_sometimes = scenario.spare_layers && (rank + step) % 3 == 1;
-    const torch::Tensor loss = nn::functional::cross_entropy(model(data.images[row], with_sometimes), data.labels[row]);
+    torch::Tensor loss = loss_of(step);
+    if (scenario.penalty) {
+      const auto gradients = torch::autograd::grad({loss}, {net->fc2->weight}, {}, true, /*create_graph=*/true);
+      loss = loss + gradients[0].pow(2).sum();
+    }
     loss.backward();
     ++row;
     return loss.item<double>();
   };
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
-    double loss = 0;
-    for (int i = 1; i < scenario.backwards; ++i) {
-      const auto local = model.no_sync();
+  const auto all_steps = [&] {
+    for (std::int64_t step = 0; step < kSteps - rank * scenario.fewer_steps; ++step) {
+      optimizer.zero_grad();
+      double loss = 0;
+      for (int i = 1; i < scenario.backwards; ++i) {
+        const auto local = model.no_sync();
+        loss += backward(step);
+      }
       loss += backward(step);
+      optimizer.step();
+      if (scenario.evaluate) {
+        const torch::NoGradGuard no_grad;
+        model->eval();
+        loss += loss_of(step).item<double>();
+        model->train();
+      }
+      std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(step), loss);
     }
-    loss += backward(step);
-    optimizer.step();
-    std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(step), loss);
+  };
+  if (scenario.fewer_steps > 0) {
+    ddp::JoinOptions options;
+    options.divide_by_initial_world_size = scenario.divide_by_initial_world_size;
+    model.join(all_steps, options);
+    const torch::NoGradGuard no_grad;  // all ranks end with the last one's model
+    std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(kSteps),
+                nn::functional::cross_entropy(net->forward(data.images[0]), data.labels[0]).item<double>());
+  } else {
+    all_steps();
   }
 }
 
@@ -130,6 +203,62 @@ void collectives() {
   }
 }
 
+// What a model that must not work says; each has a group of its own, for some end it.
+void mistake(const ddp::Session& session, const char* what, const std::function<void(const ddp::ProcessGroup&)>& body) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < session.world_size(); ++rank) ranks.push_back(rank);
+  const ddp::ProcessGroup group = session.new_group(ranks);
+  try {
+    body(group);
+    std::printf("%s: nothing was said\n", what);
+  } catch (const ddp::Error& error) {
+    std::printf("%s: %s\n", what, error.what());
+  }
+}
+
+void mistakes(const ddp::Session& session) {
+  using ddp::torch::DistributedDataParallel;
+  const torch::Tensor input = torch::ones({2, 3});
+  mistake(session, "shapes", [&](const ddp::ProcessGroup& group) {
+    DistributedDataParallel model(nn::Linear(3, session.rank() == 1 ? 5 : 4), group);
+  });
+  mistake(session, "frozen shapes", [&](const ddp::ProcessGroup& group) {
+    nn::Linear net(3, 4);
+    net->register_parameter("table", torch::ones({2, 2 + session.rank()}), /*requires_grad=*/false);
+    DistributedDataParallel model(net, group);
+  });
+  mistake(session, "layouts", [&](const ddp::ProcessGroup& group) {
+    nn::Conv2d net(3, 4, 5);
+    if (session.rank() == 1) net->weight.set_data(net->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    DistributedDataParallel model(net, group);
+  });
+  mistake(session, "forgotten", [&](const ddp::ProcessGroup& group) {
+    Scenario scenario;
+    scenario.spare_layers = true;
+    Net net(scenario);
+    DistributedDataParallel model(net, group);
+    model(torch::ones({1, 1, 28, 28})).sum().backward();
+  });
+  mistake(session, "sparse", [&](const ddp::ProcessGroup& group) {
+    nn::Embedding net(nn::EmbeddingOptions(10, 3).sparse(true));
+    DistributedDataParallel model(net, group);
+    model(torch::arange(4)).sum().backward();
+  });
+  mistake(session, "nothing",
+          [&](const ddp::ProcessGroup& group) { DistributedDataParallel model(nn::Flatten(), group); });
+  mistake(session, "moved", [&](const ddp::ProcessGroup& group) {
+    nn::BatchNorm1d net(3);
+    DistributedDataParallel model(net, group);
+    net->to(torch::kDouble);
+    model(input.to(torch::kDouble));
+  });
+  mistake(session, "overlap", [&](const ddp::ProcessGroup& group) {
+    nn::Linear net(3, 4);
+    net->register_buffer("ones", torch::ones({1}).expand({4}));
+    DistributedDataParallel model(net, group);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -139,10 +268,24 @@ int main(int argc, char** argv) {
   const std::vector<std::pair<std::string, Scenario>> scenarios = {
       {"plain", {}},
       {"no_sync", {.backwards = 2}},
+      {"buckets", {.options = small_buckets()}},
+      {"views", {.options = views()}},
+      {"views_no_sync", {.backwards = 2, .options = views()}},
+      {"batch_norm", {.batch_norm = true, .evaluate = true}},
+      {"local_buffers", {.batch_norm = true, .evaluate = true, .options = local_buffers()}},
+      {"unused", {.spare_layers = true, .options = finds_unused()}},
+      {"unused_views", {.spare_layers = true, .backwards = 2, .options = finds_unused(true)}},
+      {"static_graph", {.spare_layers = true, .options = static_graph()}},
+      {"frozen", {.frozen = true}},
+      {"channels_last", {.channels_last = true}},
+      {"penalty", {.penalty = true}},
+      {"uneven", {.batch_norm = true, .fewer_steps = 3}},
+      {"uneven_active", {.fewer_steps = 3, .divide_by_initial_world_size = false}},
   };
   for (int i = 2; i < argc; ++i) {
     const std::string wanted = argv[i];
     if (wanted == "collectives") collectives();
+    if (wanted == "mistakes") mistakes(session);
     for (const auto& [name, scenario] : scenarios) {
       if (name == wanted) train(name, scenario, folder);
     }

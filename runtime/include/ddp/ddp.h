@@ -553,6 +553,8 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model* model, size_t i);
  * (but what it has gathered under no_sync since the step before), and if no rank used it its gradient stays as it was.
  * The caller's grads change only once all reductions of the step have succeeded. Inside no_sync it does nothing. */
 DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
+/** 1 if any rank used parameter i in the last step, so that its gradient is an average; 0 if none did. */
+DDP_API int32_t ddp_model_was_used(const ddp_model* model, size_t i);
 /** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. All ranks
  * must do the same. Source: DistributedDataParallel.no_sync. */
 DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);

@@ -114,6 +114,8 @@ class DistributedDataParallel {
   /// gradient stays as it was. The caller's gradients change only once all reductions have succeeded. Does nothing
   /// inside no_sync().
   void synchronize() { check(ddp_model_synchronize(model_.get())); }
+  /// Has any rank used parameter i in the last step? If not, its gradient is no average, but what it was.
+  bool was_used(std::size_t i) const { return ddp_model_was_used(model_.get(), i) != 0; }
   /// Parameter i's gradient: the caller's memory, or if Parameter::grad was null memory in a bucket, which is reduced
   /// without a copy and valid as long as this object. But with gradient_as_bucket_view it moves once, values and all,
   /// in the first synchronize() outside no_sync(), or in join(): ask again after it. T is the parameter's type. Null if

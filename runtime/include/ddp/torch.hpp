@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// libddp for programs that use libtorch.
+/// libddp for programs that use libtorch: DistributedDataParallel for modules, collectives on tensors. Header-only;
+/// libtorch's headers must be on the include path, and not be older than 2.0. With a libtorch that has no CUDA it needs
+/// nothing of CUDA's.
+///
+///     Net net;
+///     ddp::torch::DistributedDataParallel model(net);
+///     loss(model(input), target).backward();   // net's gradients are averages now
+///
+/// Not part of ddp/ddp.hpp. Where `using namespace ddp` stands beside it, libtorch's names begin with ::torch.
 #pragma once
 
 #include "ddp/torch/distributed_data_parallel.hpp"

@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -45,129 +47,285 @@ struct GradientHook : ::torch::autograd::FunctionPostHook {
 
 // Between autograd, whose gradients are tensors that come and go, and libddp, whose gradients are memory that stays.
 //
-//     backward: hook of parameter i -> its gradient copied into libddp's memory -> mark_ready(i)
-//               ... last hook -> end of backward -> synchronize() -> averages copied back
+//     backward: hook of parameter i -> its gradient goes into libddp's memory -> mark_ready(i)
+//               ... last hook -> end of backward -> synchronize() -> the averages come back
 //
-// With gradient_as_bucket_view the gradients are views of that memory, and nothing is copied from the second step on.
-// Hooks run on the thread that calls backward, or on a thread a GPU: one at a time takes the lock.
+// With gradient_as_bucket_view the module's gradients are views of that memory, and nothing is copied as long as they
+// are kept. Hooks run on the thread that calls backward, or on one for each GPU: one at a time has the lock.
 class Reducer {
  public:
-  Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, const DistributedDataParallelOptions& options)
-      : parameters_(trainable(module)), model_(group, described(), options) {
+  Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
+      : parameters_(trainable(module)),
+        buffers_(module_buffers(module)),
+        finds_unused_(options.find_unused_parameters),
+        views_(options.gradient_as_bucket_view),
+        came_(parameters_.size()),
+        reached_(parameters_.size()),
+        model_(group, described(parameters_), for_model(std::move(options), buffers_)) {
+    // The frozen ones once: nothing changes them afterwards.
+    DistributedDataParallelOptions frozen;
+    frozen.buffers = described(frozen_parameters(module));
+    const DistributedDataParallel once(group, {}, frozen);
+    look_at_gradients();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       Parameter& p = parameters_[i];
       p.accumulator = ::torch::autograd::impl::grad_accumulator(p.tensor);
       p.hook = p.accumulator->add_post_hook(std::make_unique<GradientHook<Reducer>>(*this, i));
     }
-    look_at_gradients();
   }
   ~Reducer() {
-    for (Parameter& p : parameters_) p.accumulator->del_post_hook(p.hook);
+    for (Parameter& p : parameters_) {
+      p.accumulator->del_post_hook(p.hook);
+      at::Tensor& grad = p.tensor.mutable_grad();
+      if (is_view(grad, p.averaged)) grad = grad.clone();  // the memory goes
+    }
   }
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
   DistributedDataParallel& model() { return model_; }
 
-  // Gradients stay local, or do no longer.
-  void set_no_sync(bool enabled) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    no_sync_ = enabled;
+  // While it lives, gradients stay local.
+  class NoSync {
+   public:
+    explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(std::exchange(reducer.no_sync_, true)) {
+      ddp::detail::check(ddp_model_set_no_sync(reducer_.model_.c(), 1));
+    }
+    ~NoSync() {
+      reducer_.no_sync_ = before_;
+      ddp_model_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // what is wrong, the next call says too
+    }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Reducer& reducer_;
+    const bool before_;
+  };
+
+  // A forward without gradients counts as one under no_sync, as in PyTorch.
+  void before_forward() {
+    for (const Tensor& buffer : buffers_) check_in_place(buffer);
+    std::optional<NoSync> without_backward;
+    if (!at::GradMode::is_enabled()) without_backward.emplace(*this);
+    model_.before_forward();
+  }
+  bool looks_at_outputs() const { return finds_unused_ && !no_sync_ && at::GradMode::is_enabled(); }
+  // What is reached from the outputs of any forward since the last step may get a gradient; the rest will not.
+  void note_outputs(const std::vector<at::Tensor>& outputs) {
+    const auto nodes = reachable(outputs);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (nodes.count(parameters_[i].accumulator.get()) > 0) reached_[i] = true;
+    }
+    knows_reached_ = true;
+  }
+
+  template <typename Body>
+  void join(Body&& body, const JoinOptions& options) {
+    model_.join(std::forward<Body>(body), options);
+    look_at_gradients();
   }
 
   // For GradientHook.
   void gradient_is_there(std::size_t i) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const at::NoGradGuard no_grad;
-    if (no_sync_) return;
-    Parameter& p = parameters_[i];
-    at::Tensor& grad = p.tensor.mutable_grad();
-    if (grad.defined() && grad.is_sparse()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: the gradient of " + p.name +
-                                            " is sparse: only dense ones are averaged (an embedding makes them with "
-                                            "sparse(false))");
-    }
-    if (!in_backward_) {
-      in_backward_ = true;
-      ::torch::autograd::Engine::get_default_engine().queue_callback([this] { end_of_backward(); });
-    }
-    if (grad.defined()) {
-      p.averaged.copy_(grad);
-    } else {
-      p.averaged.zero_();
-    }
-    const CurrentStream stream(p.averaged);
-    model_.mark_ready(i);
+    check_dense(parameters_[i]);
+    if (no_sync_) return model_.mark_ready(i);
+    if (!in_backward_) begin_of_backward();
+    contribute(i);
   }
 
  private:
-  struct Parameter {
+  struct Tensor {
     std::string name;
     at::Tensor tensor;
+    void* memory;
+  };
+  struct Parameter : Tensor {
+    explicit Parameter(Tensor of) : Tensor(std::move(of)) {}
     at::Tensor averaged;                                                            // libddp's memory of its gradient
     decltype(::torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // kept, or its hook would go
     std::uintptr_t hook = 0;
   };
 
-  // Each once, also where two modules share it.
+  // ---- what the module has ----
+
+  // Each tensor once, also where two modules share it.
+  template <typename Dictionary, typename Wanted>
+  static std::vector<Tensor> tensors(const Dictionary& dictionary, const Wanted& wanted) {
+    std::vector<Tensor> result;
+    std::unordered_set<const at::TensorImpl*> seen;
+    for (const auto& named : dictionary) {
+      const at::Tensor& tensor = named.value();
+      if (!tensor.defined() || !wanted(tensor) || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
+        throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + named.key() +
+                                              " is sparse, or its elements overlap or have gaps between them: give the "
+                                              "module a contiguous() copy");
+      }
+      result.push_back({named.key(), tensor, tensor.data_ptr()});
+    }
+    return result;
+  }
   static std::vector<Parameter> trainable(const ::torch::nn::Module& module) {
     std::vector<Parameter> result;
-    std::unordered_set<const at::TensorImpl*> seen;
-    for (const auto& named : module.named_parameters()) {
-      const at::Tensor& tensor = named.value();
-      if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      result.push_back({named.key(), tensor, {}, nullptr});
+    for (Tensor& t : tensors(module.named_parameters(), [](const at::Tensor& p) { return p.requires_grad(); })) {
+      result.emplace_back(std::move(t));
     }
     if (result.empty()) {
       throw Error(DDP_INVALID_ARGUMENT,
-                  "DistributedDataParallel: the module has no parameter that requires a gradient: there is nothing to "
-                  "average");
+                  "DistributedDataParallel: the module has no parameter that requires a gradient, so there is nothing "
+                  "to average");
     }
     return result;
   }
+  static std::vector<Tensor> frozen_parameters(const ::torch::nn::Module& module) {
+    return tensors(module.named_parameters(), [](const at::Tensor& p) { return !p.requires_grad(); });
+  }
+  static std::vector<Tensor> module_buffers(const ::torch::nn::Module& module) {
+    return tensors(module.named_buffers(), [](const at::Tensor&) { return true; });
+  }
 
-  std::vector<ddp::Parameter> described() const {
+  // As libddp is told of them: the shape is that in which the elements lie in memory, so that two ranks whose layouts
+  // differ are found out.
+  template <typename Tensors>
+  static std::vector<ddp::Parameter> described(const Tensors& tensors) {
     std::vector<ddp::Parameter> result;
-    for (const Parameter& p : parameters_) {
-      const Buffer value = buffer(p.tensor);
-      ddp::Parameter described;
-      described.value = value.data;
-      described.count = value.count;
-      described.dtype = value.dtype;
-      described.device = value.device;
-      described.name = p.name;
-      result.push_back(std::move(described));
+    for (const Tensor& t : tensors) {
+      const at::Tensor& tensor = t.tensor;
+      std::vector<std::int64_t> order(static_cast<std::size_t>(tensor.dim()));
+      std::iota(order.begin(), order.end(), 0);
+      if (!tensor.is_contiguous()) {
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::int64_t a, std::int64_t b) { return tensor.stride(a) > tensor.stride(b); });
+      }
+      ddp::Parameter p;
+      p.value = t.memory;
+      p.count = static_cast<std::size_t>(tensor.numel());
+      p.dtype = dtype_of(tensor.scalar_type());
+      p.device = torch::device_of(tensor);
+      p.name = t.name;
+      for (const std::int64_t dimension : order) p.shape.push_back(tensor.size(dimension));
+      result.push_back(std::move(p));
     }
     return result;
   }
 
-  void look_at_gradients() {
+  // The buckets' memory is asked for in any case, since it may move: gradients of this module's own are copied.
+  static DistributedDataParallelOptions for_model(DistributedDataParallelOptions options,
+                                                  const std::vector<Tensor>& buffers) {
+    options.buffers = described(buffers);
+    options.gradient_as_bucket_view = true;
+    return options;
+  }
+
+  static void check_in_place(const Tensor& t) {
+    if (t.tensor.data_ptr() == t.memory) return;
+    throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + t.name +
+                                          " is no longer where it was when the model was made: move a module to its "
+                                          "device or type before that, and change its tensors in place");
+  }
+  static void check_dense(const Parameter& p) {
+    const at::Tensor& grad = p.tensor.grad();
+    if (!grad.defined() || grad.layout() == at::kStrided) return;
+    throw Error(DDP_INVALID_ARGUMENT,
+                "DistributedDataParallel: the gradient of " + p.name +
+                    " is sparse, and only dense ones are averaged: make the embedding with sparse(false)");
+  }
+
+  // ---- a step ----
+
+  void begin_of_backward() {
+    in_backward_ = true;
+    ::torch::autograd::Engine::get_default_engine().queue_callback([this] { end_of_backward(); });
+    if (!knows_reached_) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      Parameter& p = parameters_[i];
-      p.averaged = at::from_blob(model_.gradient<void>(i), p.tensor.sizes(), p.tensor.options().requires_grad(false));
+      if (reached_[i]) continue;
+      if (has_gathered(i)) {
+        contribute(i);
+      } else {
+        came_[i] = true;
+        model_.mark_unused(i);
+      }
     }
+  }
+
+  // Unused in this backward, but there is a gradient of earlier ones to be averaged.
+  bool has_gathered(std::size_t i) const { return parameters_[i].tensor.grad().defined(); }
+
+  void contribute(std::size_t i) {
+    came_[i] = true;
+    Parameter& p = parameters_[i];
+    at::Tensor& grad = p.tensor.mutable_grad();
+    if (!grad.defined()) {
+      p.averaged.zero_();
+    } else if (!is_view(grad, p.averaged)) {
+      p.averaged.copy_(grad);
+      if (views_) grad = p.averaged;
+    }
+    const CurrentStream stream(p.averaged);
+    model_.mark_ready(i);
   }
 
   void end_of_backward() {
     const std::lock_guard<std::mutex> lock(mutex_);
     const at::NoGradGuard no_grad;
-    in_backward_ = false;
-    model_.synchronize();
-    for (Parameter& p : parameters_) {
-      at::Tensor& grad = p.tensor.mutable_grad();
-      if (grad.defined()) {
-        grad.copy_(p.averaged);
-      } else {
-        grad = p.averaged.clone();
+    if (finds_unused_) {
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (!came_[i] && has_gathered(i)) contribute(i);
       }
     }
+    came_.assign(came_.size(), false);
+    reached_.assign(reached_.size(), false);
+    in_backward_ = knows_reached_ = false;
+    const CurrentStream stream(parameters_.front().averaged);
+    model_.synchronize();
+    look_at_gradients();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (model_.was_used(i)) hand_back(parameters_[i]);
+    }
+  }
+
+  void hand_back(Parameter& p) {
+    at::Tensor& grad = p.tensor.mutable_grad();
+    if (views_) {
+      grad = p.averaged;
+    } else if (grad.defined()) {
+      grad.copy_(p.averaged);
+    } else {
+      grad = p.averaged.clone();
+    }
+  }
+
+  // The memory moves once, when buckets are made anew; views of it move along.
+  void look_at_gradients() {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      Parameter& p = parameters_[i];
+      void* memory = model_.gradient<void>(i);
+      if (p.averaged.defined() && p.averaged.data_ptr() == memory) continue;
+      const at::Tensor before = std::exchange(p.averaged, at::from_blob(memory, p.tensor.sizes(), p.tensor.strides(),
+                                                                        p.tensor.options().requires_grad(false)));
+      at::Tensor& grad = p.tensor.mutable_grad();
+      if (is_view(grad, before)) grad = p.averaged;
+    }
+  }
+  static bool is_view(const at::Tensor& grad, const at::Tensor& memory) {
+    return grad.defined() && memory.defined() && grad.layout() == at::kStrided &&
+           grad.data_ptr() == memory.data_ptr() && grad.strides() == memory.strides();
   }
 
   std::mutex mutex_;
   std::vector<Parameter> parameters_;
-  DistributedDataParallel model_;
+  std::vector<Tensor> buffers_;
+  const bool finds_unused_;
+  const bool views_;
+  std::vector<bool> came_;     // per parameter: it was marked in this step
+  std::vector<bool> reached_;  // per parameter: from some forward's outputs since the last step
+  bool knows_reached_ = false;
   bool in_backward_ = false;
   bool no_sync_ = false;
+  DistributedDataParallel model_;
 };
 
 }  // namespace ddp::torch::detail
