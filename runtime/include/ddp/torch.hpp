@@ -8,7 +8,7 @@
 ///     ddp::torch::DistributedDataParallel model(net);
 ///     loss(model(input), target).backward();   // net's gradients are averages now
 ///
-/// Not part of ddp/ddp.hpp. Where `using namespace ddp` stands beside it, libtorch's names begin with ::torch.
+/// Not part of ddp/ddp.hpp. Beside `using namespace ddp`, libtorch's namespace needs two colons before it.
 #pragma once
 
 #include "ddp/torch/distributed_data_parallel.hpp"
