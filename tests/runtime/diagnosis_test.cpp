@@ -110,7 +110,7 @@ TEST_CASE("DDP_DEBUG=detail: who waits for a message learns what its sender did 
 }
 
 TEST_CASE("DDP_DEBUG=detail: what is right stays right", "[runtime][integration]") {
-  for (const char* scenario : {"async", "buckets", "monitored"}) run(2, scenario, kDetail);
+  for (const char* scenario : {"async", "monitored"}) run(2, scenario, kDetail);
 }
 
 TEST_CASE("DDP_DEBUG off: an error at the deadline says how to learn more", "[runtime][integration]") {

@@ -69,7 +69,7 @@ Job::~Job() {
 }
 
 pid_t Job::start(const std::vector<std::string>& arguments, const Variables& variables) {
-  std::vector<std::string> argument_texts = {COLLECTIVE_WORKER};
+  std::vector<std::string> argument_texts = {JOB_WORKER};
   argument_texts.insert(argument_texts.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment_texts = make_environment(variables);
   const std::vector<char*> argv = pointers(argument_texts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A job of collective_worker processes for one test: started with the environment a launcher would give them, watched
-// through their output, gone when the Job is.
+// A job of processes of one worker program (JOB_WORKER) for one test: started with the environment a launcher would
+// give them, watched through their output, gone when the Job is.
 #pragma once
 
 #include <sys/types.h>

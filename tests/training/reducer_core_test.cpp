@@ -36,7 +36,7 @@ ReducerActions synchronize(ReducerCore& core) {
 
 // A whole step, as the driver takes it; `anywhere` is what all ranks together used.
 void step(ReducerCore& core, std::initializer_list<std::size_t> parameters,
-          std::vector<std::uint8_t> anywhere = {1, 1, 1, 1, 1}) {
+          const std::vector<std::uint8_t>& anywhere = {1, 1, 1, 1, 1}) {
   mark(core, parameters);
   synchronize(core);
   if (core.asks_who_used()) core.hear_used(anywhere);
