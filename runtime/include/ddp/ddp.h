@@ -581,6 +581,33 @@ typedef struct ddp_comm_hook {
  * final. Source: DistributedDataParallel.register_comm_hook. */
 DDP_API ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook);
 
+/** Communication hooks of libddp's own. Source: torch.distributed.algorithms.ddp_comm_hooks.default_hooks. */
+typedef enum ddp_builtin_comm_hook {
+  DDP_ALLREDUCE_HOOK = 1,     /**< the average, as without a hook */
+  DDP_FP16_COMPRESS_HOOK = 2, /**< the average of gradients rounded to DDP_FLOAT16; 65520 and more become infinite */
+  DDP_BF16_COMPRESS_HOOK = 3  /**< the same with DDP_BFLOAT16, whose range is that of a float */
+} ddp_builtin_comm_hook;
+
+/** Gradients travel as a ddp_builtin_comm_hook says; otherwise as ddp_model_register_comm_hook(). Source:
+ * DistributedDataParallel._register_builtin_comm_hook. */
+DDP_API ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook);
+
+/** How PowerSGD compresses. All zeros: as PyTorch's PowerSGDState. */
+typedef struct ddp_powersgd_options {
+  size_t matrix_approximation_rank; /**< columns of P and Q; 0 means 1 */
+  uint64_t start_powersgd_iter;     /**< so many steps go as plain averages first; 0 means 1000 */
+  double min_compression_rate;      /**< a gradient whose P and Q are not this much smaller goes as it is; 0 means 2 */
+  int32_t no_error_feedback;        /**< 1: what a step leaves out of the gradients is not added to the next step's */
+  int32_t no_warm_start;            /**< 1: each step begins with random numbers, not with the last step's Q */
+  uint64_t random_seed;             /**< the same on every rank */
+} ddp_powersgd_options;
+
+/** Gradients travel as products of thin matrices: PowerSGD, of Vogels, Karimireddy and Jaggi (2019). A gradient is the
+ * matrix of its first dimension against all others; one that is not worth it, as a vector never is, travels as it is.
+ * All options are the same on every rank; options may be NULL. Otherwise as ddp_model_register_comm_hook(). Source:
+ * powerSGD_hook.PowerSGDState and powerSGD_hook. */
+DDP_API ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options);
+
 /** All zeros: as PyTorch. Equal on all ranks. */
 typedef struct ddp_join_options {
   int32_t divide_by_active_ranks;     /**< 1: gradients are averaged over the ranks that have input, not over all */

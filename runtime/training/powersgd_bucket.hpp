@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What PowerSGD makes of one bucket, without the communication: what is sent lies in three buffers, each of which comes
+// back as its average over the ranks.
+//
+//     compress(M)    bucket's matrices M += error; P = M Q; what is not compressed is packed    -> p(), rest()
+//     project(M)     P orthogonalised; Q = M^T P                                                 -> q()
+//     decompress(M)  error = M - P Q^T, M = P Q^T; the rest is put back
+//
+// Between these calls M stays in the bucket as compress() left it. Memory is taken at construction only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ddp/ddp.h"
+
+namespace ddp::runtime {
+
+struct PowerSgdOptions {
+  std::size_t columns = 1;               // of P and Q: PyTorch's matrix_approximation_rank
+  std::uint64_t start_iteration = 1000;  // steps that go as plain averages
+  double min_compression_rate = 2;
+  bool error_feedback = true;
+  bool warm_start = true;
+  std::uint64_t seed = 0;
+};
+
+class PowerSgdBucket {
+ public:
+  PowerSgdBucket() = default;
+  virtual ~PowerSgdBucket() = default;
+  PowerSgdBucket(const PowerSgdBucket&) = delete;
+  PowerSgdBucket& operator=(const PowerSgdBucket&) = delete;
+
+  // gradients: the bucket's memory, of the same layout each time.
+  virtual void compress(void* gradients) = 0;
+  virtual void project(const void* gradients) = 0;
+  virtual void decompress(void* gradients) = 0;
+
+  virtual ddp_buffer p() = 0;
+  virtual ddp_buffer q() = 0;
+  virtual ddp_buffer rest() = 0;
+};
+
+// Of a bucket of float32 or float64.
+std::unique_ptr<PowerSgdBucket> make_powersgd_bucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options);
+
+}  // namespace ddp::runtime
