@@ -6,7 +6,9 @@
 #include "ddp/ddp.h"
 #include "runtime/src/c_guard.hpp"
 #include "runtime/src/c_handles.hpp"
+#include "runtime/training/builtin_comm_hooks.hpp"
 #include "runtime/training/model.hpp"
+#include "runtime/training/powersgd.hpp"
 
 namespace {
 
@@ -96,6 +98,28 @@ ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* h
   return guard([&] {
     not_null(of(model), "the model")
         .register_comm_hook(std::make_unique<UsersHook>(not_null(hook, "the communication hook")));
+  });
+}
+
+ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook) {
+  return guard([&] {
+    Model& registers = not_null(of(model), "the model");
+    registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
+  });
+}
+
+ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options) {
+  return guard([&] {
+    Model& registers = not_null(of(model), "the model");
+    const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
+    ddp::runtime::PowerSgdOptions chosen;
+    if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
+    if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
+    if (given.min_compression_rate != 0) chosen.min_compression_rate = given.min_compression_rate;
+    chosen.error_feedback = given.no_error_feedback == 0;
+    chosen.warm_start = given.no_warm_start == 0;
+    chosen.seed = given.random_seed;
+    registers.register_comm_hook(std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
   });
 }
 

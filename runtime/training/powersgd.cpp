@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/training/comm_hooks.hpp"
+#include "runtime/training/builtin_comm_hooks.hpp"
 
 namespace ddp::runtime {
 
@@ -11,13 +11,6 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 PowerSgdHook::PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options) : group_(group), options_(options) {
-  if (options.columns == 0) {
-    throw Error(ErrorCode::InvalidArgument, "PowerSGD: a matrix_approximation_rank of 0 leaves nothing of a gradient");
-  }
-  if (options.start_iteration == 0) {
-    throw Error(ErrorCode::InvalidArgument,
-                "PowerSGD: start_powersgd_iter is 0, but the first step goes uncompressed: buckets change after it");
-  }
   // Written so that a NaN is refused.
   if (!(options.min_compression_rate > 0)) {
     throw Error(ErrorCode::InvalidArgument,

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "ddp/buffer.hpp"
+#include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/bytes.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/comm_hook.hpp"

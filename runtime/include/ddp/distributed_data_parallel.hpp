@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp/buffer.hpp"
+#include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
@@ -134,6 +135,16 @@ class DistributedDataParallel {
     const ddp_comm_hook c = call->c();
     detail::check(ddp_model_register_comm_hook(model_.get(), &c));
     hook_ = std::move(call);
+  }
+
+  /// The same with one of libddp's own: allreduce_hook, fp16_compress_hook, bf16_compress_hook.
+  void register_comm_hook(BuiltinCommHook hook) {
+    detail::check(ddp_model_register_builtin_comm_hook(model_.get(), static_cast<std::int32_t>(hook)));
+  }
+  /// The same with PowerSGD.
+  void register_comm_hook(const PowerSGD& hook) {
+    const ddp_powersgd_options c = hook.c();
+    detail::check(ddp_model_register_powersgd_hook(model_.get(), &c));
   }
 
   /// Runs body, a loop over input of which each rank may have another amount; each step begins with before_forward(). A

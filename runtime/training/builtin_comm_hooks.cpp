@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/training/comm_hooks.hpp"
+#include "runtime/training/builtin_comm_hooks.hpp"
 
 #include <algorithm>
 #include <string>
