@@ -10,6 +10,7 @@ The loss is the sum of parameter times g, so that the gradient is g, to the bit.
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import sys
 import tempfile
@@ -35,8 +36,8 @@ TRAINING_STEPS = 20
 BATCH = 4
 
 
-def random_numbers(state, count):
-    """splitmix64's upper 24 bits, in [-1, 1): libddp's PowerSGD begins with these."""
+def random_numbers(state, count, bits=24):
+    """splitmix64's upper bits, in [-1, 1); of 24 libddp's PowerSGD makes its first Q."""
     numbers = []
     mask = (1 << 64) - 1
     for _ in range(count):
@@ -45,7 +46,7 @@ def random_numbers(state, count):
         z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & mask
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & mask
         z = z ^ z >> 31
-        numbers.append(((z >> 40) - (1 << 23)) / (1 << 23))
+        numbers.append((z >> (64 - bits)) / (1 << (bits - 1)) - 1)
     return numpy.array(numbers)
 
 
@@ -59,7 +60,7 @@ def make_inputs():
     inputs = {}
     for rank in range(max(WORLDS)):
         for step in range(STEPS):
-            numbers = random_numbers(1000 * rank + step, 2 * total)
+            numbers = random_numbers(1000 * rank + step, 2 * total, bits=53)
             scale = 2.0 ** numpy.floor(8 * numbers[total:])
             inputs[f"gradient.{rank}.{step}"] = numbers[:total] * scale
         inputs[f"x.{rank}"] = random_numbers(100_000 + rank, BATCH * MLP[0][0]).astype("float32")
@@ -230,7 +231,7 @@ class Run:
                     # In the file a matrix is inputs x outputs.
                     parameter.copy_(values.T if values.dim() == 2 else values)
             model = DistributedDataParallel(network, bucket_cap_mb=BUCKET_BYTES / (1 << 20))
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)
             x = torch.from_numpy(self.inputs[f"x.{self.rank}"].copy()).reshape(BATCH, 8)
             y = torch.from_numpy(self.inputs[f"y.{self.rank}"].copy()).reshape(BATCH, 1)
             losses = []
@@ -277,10 +278,21 @@ def make(folder, worlds):
             ]
             for process in ranks:
                 process.start()
-            for process in ranks:
-                process.join()
-            if any(process.exitcode for process in ranks):
-                sys.exit(f"world of {size}: exit codes {[process.exitcode for process in ranks]}")
+            await_all(ranks, size)
+
+
+def await_all(ranks, size):
+    """When one fails, the others would wait for it."""
+    running = {process.sentinel: process for process in ranks}
+    while running:
+        for ended in multiprocessing.connection.wait(running):
+            process = running.pop(ended)
+            process.join()
+            if process.exitcode:
+                for other in running.values():
+                    other.kill()
+                    other.join()
+                sys.exit(f"world of {size}: a rank ended with exit code {process.exitcode}")
 
 
 if __name__ == "__main__":
