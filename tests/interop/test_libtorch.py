@@ -28,7 +28,7 @@ def builder():
     def build(source, program):
         subprocess.run([*compiler, "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-Wall", "-Wextra", "-Werror",
                         "-isystem", f"{wheel}/include", "-isystem", f"{wheel}/include/torch/csrc/api/include",
-                        f"-I{repository}/runtime/include", "-c", f"{repository}/{source}", "-o", f"{program}.o"],
+                        f"-I{repository}/runtime/include", "-c", source, "-o", f"{program}.o"],
                        check=True)
         subprocess.run([compiler[-1], f"{program}.o", "-o", program, f"-L{wheel}/lib", "-Wl,--no-as-needed", "-ltorch",
                         "-ltorch_cpu", "-lc10", libddp, f"-Wl,-rpath,{wheel}/lib:{os.path.dirname(libddp)}"],
@@ -101,6 +101,15 @@ def check_words(program, folder):
         assert len(said) == ranks and all(re.search(words, line) for line in said), f"{mistake}: {said}"
 
 
+def write_snippet(source, expected):
+    """The program in docs/library.md that needs libtorch, and what stands below it."""
+    with open(f"{repository}/docs/library.md") as document:
+        program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", document.read(), re.S | re.M).groups()
+    for path, text in (source, program), (expected, output):
+        with open(path, "w") as file:
+            file.write(text)
+
+
 def check_example(program):
     out, err = run(ddprun, "--nproc_per_node", 2, program, patience=120)
     right = [int(line.split()[2]) for line in lines_with(out, "right")]
@@ -109,12 +118,15 @@ def check_example(program):
 
 with tempfile.TemporaryDirectory() as folder:
     build, abi = builder()
-    worker, example = (os.path.join(folder, name) for name in ("worker", "example"))
-    build("tests/interop/libtorch_worker.cpp", worker)
-    build("apps/examples/libtorch.cpp", example)
+    worker, example, snippet = (os.path.join(folder, name) for name in ("worker", "example", "snippet"))
+    build(f"{here}/libtorch_worker.cpp", worker)
+    build(f"{repository}/apps/examples/libtorch.cpp", example)
+    write_snippet(f"{snippet}.cpp", f"{snippet}.txt")
+    build(f"{snippet}.cpp", snippet)
     write_inputs(folder)
     check_words(worker, folder)
     for ranks in 2, MOST_RANKS:
         check_training(worker, ranks, folder)
     check_example(example)
+    subprocess.run([f"{repository}/tests/docs/snippet_test.sh", ddprun, snippet, f"{snippet}.txt"], check=True)
 print(f"string ABI {abi}")
