@@ -2,7 +2,7 @@
 // A convolutional network of libtorch's, trained by all ranks: what is libddp's are the five lines that say ddp::. The
 // images are made here, ten patterns under noise; each rank sees its own share of them.
 //
-//   cmake -DTorch_DIR=LIBTORCH/share/cmake/Torch ...     builds it
+//   cmake --preset release -DDDPRUN_TORCH=$(python3 -c "import torch; print(*torch.__path__)")     builds it
 //   ddprun --nproc_per_node 2 ./libtorch
 #include <torch/nn.h>
 #include <torch/optim.h>
