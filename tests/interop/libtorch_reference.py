@@ -53,13 +53,13 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.02, momentum=0.9)
     row = 0
 
-    def loss_of(step):
-        with_sometimes = "find_unused_parameters" in options and (rank + step) % 3 == 1
+    def loss_of():
+        with_sometimes = "find_unused_parameters" in options and (rank + row) % 3 == 1
         return cross_entropy(model(data["images"][row], with_sometimes), data["labels"][row])
 
-    def backward(step):
+    def backward():
         nonlocal row
-        loss = loss_of(step)
+        loss = loss_of()
         if penalty:
             gradient, = torch.autograd.grad([loss], [net.fc2.weight], create_graph=True)
             loss = loss + gradient.pow(2).sum()
@@ -73,13 +73,15 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
             loss = 0
             for _ in range(1, backwards):
                 with model.no_sync():
-                    loss += backward(step)
-            loss += backward(step)
+                    loss += backward()
+            loss += backward()
             optimizer.step()
             if evaluate:
                 with torch.no_grad():
                     model.eval()
-                    loss += loss_of(step).item()
+                    loss += loss_of().item()
+                    if rank == 0:
+                        loss_of()  # of such forwards only the first sends buffers
                     model.train()
             print(f"{name} {rank} {step} {loss:.9g}", flush=True)
 
@@ -106,7 +108,7 @@ SCENARIOS = {
                      "gradient_as_bucket_view": True},
     "static_graph": {"spare_layers": True, "static_graph": True},
     "frozen": {"frozen": True},
-    "channels_last": {"channels_last": True},
+    "channels_last": {"channels_last": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
     "penalty": {"penalty": True},
     "uneven": {"batch_norm": True, "fewer_steps": 3},
     "uneven_active": {"fewer_steps": 3, "divide_by_initial_world_size": False},

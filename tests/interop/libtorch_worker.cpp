@@ -137,12 +137,12 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
   }
   torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.02).momentum(0.9));
   std::int64_t row = 0;
-  const auto loss_of = [&](std::int64_t step) {
-    const bool with_sometimes = scenario.options.find_unused_parameters && (rank + step) % 3 == 1;
+  const auto loss_of = [&] {
+    const bool with_sometimes = scenario.options.find_unused_parameters && (rank + row) % 3 == 1;
     return nn::functional::cross_entropy(model(data.images[row], with_sometimes), data.labels[row]);
   };
-  const auto backward = [&](std::int64_t step) {
-    torch::Tensor loss = loss_of(step);
+  const auto backward = [&] {
+    torch::Tensor loss = loss_of();
     if (scenario.penalty) {
       const auto gradients = torch::autograd::grad({loss}, {net->fc2->weight}, {}, true, /*create_graph=*/true);
       loss = loss + gradients[0].pow(2).sum();
@@ -157,14 +157,16 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
       double loss = 0;
       for (int i = 1; i < scenario.backwards; ++i) {
         const auto local = model.no_sync();
-        loss += backward(step);
+        loss += backward();
       }
-      loss += backward(step);
+      loss += backward();
       optimizer.step();
+      for (const torch::Tensor& p : trained) TORCH_CHECK(!p.grad().defined() || p.grad().strides() == p.strides());
       if (scenario.evaluate) {
         const torch::NoGradGuard no_grad;
         model->eval();
-        loss += loss_of(step).item<double>();
+        loss += loss_of().item<double>();
+        if (rank == 0) loss_of();  // of such forwards only the first sends buffers
         model->train();
       }
       std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(step), loss);
@@ -277,7 +279,7 @@ int main(int argc, char** argv) {
       {"unused_views", {.spare_layers = true, .backwards = 2, .options = finds_unused(true)}},
       {"static_graph", {.spare_layers = true, .options = static_graph()}},
       {"frozen", {.frozen = true}},
-      {"channels_last", {.channels_last = true}},
+      {"channels_last", {.channels_last = true, .options = views()}},
       {"penalty", {.penalty = true}},
       {"uneven", {.batch_norm = true, .fewer_steps = 3}},
       {"uneven_active", {.fewer_steps = 3, .divide_by_initial_world_size = false}},

@@ -298,21 +298,18 @@ class Reducer {
     }
   }
 
-  // The memory moves once, when buckets are made anew; views of it move along.
+  // The memory moves once, when buckets are made anew: in the first step, whose views hand_back() renews.
   void look_at_gradients() {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       Parameter& p = parameters_[i];
       void* memory = model_.gradient<void>(i);
       if (p.averaged.defined() && p.averaged.data_ptr() == memory) continue;
-      const at::Tensor before = std::exchange(p.averaged, at::from_blob(memory, p.tensor.sizes(), p.tensor.strides(),
-                                                                        p.tensor.options().requires_grad(false)));
-      at::Tensor& grad = p.tensor.mutable_grad();
-      if (is_view(grad, before)) grad = p.averaged;
+      p.averaged = at::from_blob(memory, p.tensor.sizes(), p.tensor.strides(), p.tensor.options().requires_grad(false));
     }
   }
   static bool is_view(const at::Tensor& grad, const at::Tensor& memory) {
-    return grad.defined() && memory.defined() && grad.layout() == at::kStrided &&
-           grad.data_ptr() == memory.data_ptr() && grad.strides() == memory.strides();
+    return grad.defined() && grad.layout() == at::kStrided && grad.data_ptr() == memory.data_ptr() &&
+           grad.strides() == memory.strides();
   }
 
   std::mutex mutex_;
