@@ -205,6 +205,39 @@ void collectives() {
   }
 }
 
+// The plain average, and how often it was begun.
+class CountingHook : public ddp::CommHook {
+ public:
+  void start(const ddp::GradBucket& bucket) override {
+    ++started;
+    works_.push_back(ddp::default_group().all_reduce_async(bucket.buffer(), ddp::ReduceOp::Avg));
+  }
+  bool advance(const ddp::GradBucket& bucket) override {
+    works_.at(bucket.index()).wait();
+    return false;
+  }
+  std::size_t started = 0;
+
+ private:
+  std::vector<ddp::Work> works_;
+};
+
+// What the outputs do not depend on holds up no bucket: the first ones go while backward is under way.
+void early_buckets() {
+  Scenario scenario;
+  scenario.spare_layers = true;
+  Net net(scenario);
+  ddp::torch::DistributedDataParallel model(net, finds_unused());
+  const auto hook = std::make_shared<CountingHook>();
+  model.register_comm_hook(hook);
+  const torch::Tensor images = torch::ones({1, 1, 28, 28}).requires_grad_();
+  std::size_t before_the_end = 0;
+  images.register_hook([&](const torch::Tensor&) { before_the_end = hook->started; });
+  model(images).sum().backward();
+  TORCH_CHECK(before_the_end > 0);
+  std::printf("early buckets\n");
+}
+
 // What a model that must not work says; each has a group of its own, for some end it.
 void mistake(const ddp::Session& session, const char* what, const std::function<void(const ddp::ProcessGroup&)>& body) {
   std::vector<int> ranks;
@@ -287,6 +320,7 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string wanted = argv[i];
     if (wanted == "collectives") collectives();
+    if (wanted == "early_buckets") early_buckets();
     if (wanted == "mistakes") mistakes(session);
     for (const auto& [name, scenario] : scenarios) {
       if (name == wanted) train(name, scenario, folder);

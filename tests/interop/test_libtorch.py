@@ -93,9 +93,10 @@ def check_training(program, ranks, folder):
 def check_words(program, folder):
     """Collectives on tensors, and what is said about mistakes."""
     ranks = 3
-    out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "mistakes", patience=120)
+    out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "early_buckets", "mistakes",
+                   patience=120)
     assert sorted(lines_with(out, "done")) == [f"rank {rank} of {ranks} done" for rank in range(ranks)], f"{out}\n{err}"
-    assert len(lines_with(out, "not contiguous")) == ranks, out
+    assert len(lines_with(out, "not contiguous")) == len(lines_with(out, "early buckets")) == ranks, out
     for mistake, words in MISTAKES.items():
         said = [line for line in out.splitlines() if line.startswith(f"{mistake}: ")]
         assert len(said) == ranks and all(re.search(words, line) for line in said), f"{mistake}: {said}"
