@@ -13,7 +13,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
-constexpr std::size_t kPiece = 4096;  // doubles that become floats at a time: they stay in the cache
+constexpr std::size_t kPiece = 4096;  // floats in between at a time: they stay in the cache
 
 // A bucket's own entry; buckets start in order, so a new one comes last.
 template <typename T>
@@ -56,6 +56,23 @@ void decompress(std::int32_t from, const std::uint16_t* narrow, std::int32_t to,
   }
 }
 
+void average_parts(std::int32_t dtype, const std::uint16_t* parts, int ranks, std::uint16_t* average,
+                   std::size_t count) {
+  const auto share = static_cast<float>(share_of(ranks, DDP_FLOAT32));
+  float sums[kPiece];
+  float floats[kPiece];
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t n = std::min(kPiece, count - done);
+    std::fill_n(sums, n, 0.0F);
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+      collectives::widen(dtype, parts + rank * count + done, floats, n);
+      for (std::size_t i = 0; i < n; ++i) sums[i] += floats[i] * share;
+    }
+    collectives::narrow(dtype, sums, average + done, n);
+    done += n;
+  }
+}
+
 void AllReduceHook::start(const ddp_grad_bucket& bucket) {
   entry(in_flight_, bucket) = issue_average(group_, bucket.buffer);
 }
@@ -67,22 +84,48 @@ bool AllReduceHook::advance(const ddp_grad_bucket& bucket) {
 
 void CompressHook::start(const ddp_grad_bucket& bucket) {
   Compressed& compressed = entry(buckets_, bucket);
-  if (!is_wide(bucket)) {
-    compressed.in_flight = issue_average(group_, bucket.buffer);
-    return;
-  }
-  compressed.elements.resize(bucket.buffer.count);
-  compress(bucket.buffer.dtype, bucket.buffer.data, dtype_, compressed.elements.data(), bucket.buffer.count);
-  compressed.in_flight = issue_average(group_, {compressed.elements.data(), bucket.buffer.count, dtype_, {DDP_CPU, 0}});
+  if (is_wide(bucket)) return start_compressed(compressed, bucket.buffer);
+  compressed.stage = Stage::Plain;
+  compressed.in_flight = issue_average(group_, bucket.buffer);
+}
+
+void CompressHook::start_compressed(Compressed& compressed, const ddp_buffer& gradients) {
+  const auto ranks = static_cast<std::size_t>(group_.size());
+  const std::size_t part = (gradients.count + ranks - 1) / ranks;
+  compressed.stage = Stage::Averaging;
+  compressed.elements.resize(part * ranks);
+  compressed.received.resize(part * ranks);
+  compressed.average.resize(part);
+  compress(gradients.dtype, gradients.data, dtype_, compressed.elements.data(), gradients.count);
+  std::fill(compressed.elements.begin() + static_cast<std::ptrdiff_t>(gradients.count), compressed.elements.end(), 0);
+  compressed.in_flight = group_.issue(
+      make_all_to_all(buffer_of(compressed.elements), nullptr, buffer_of(compressed.received), nullptr, group_.place()),
+      kGroupsOwnTimeout);
 }
 
 bool CompressHook::advance(const ddp_grad_bucket& bucket) {
-  const Compressed& compressed = buckets_[bucket.index];
+  Compressed& compressed = buckets_[bucket.index];
   group_.wait(compressed.in_flight);
-  if (is_wide(bucket)) {
-    decompress(dtype_, compressed.elements.data(), bucket.buffer.dtype, bucket.buffer.data, bucket.buffer.count);
+  switch (compressed.stage) {
+    case Stage::Plain:
+      return false;
+    case Stage::Averaging:
+      average_parts(dtype_, compressed.received.data(), group_.size(), compressed.average.data(),
+                    compressed.average.size());
+      compressed.in_flight =
+          group_.issue(make_all_gather(buffer_of(compressed.average), buffer_of(compressed.elements), group_.place()),
+                       kGroupsOwnTimeout);
+      compressed.stage = Stage::Gathering;
+      return true;
+    case Stage::Gathering:
+      break;
   }
+  decompress(dtype_, compressed.elements.data(), bucket.buffer.dtype, bucket.buffer.data, bucket.buffer.count);
   return false;
+}
+
+ddp_buffer CompressHook::buffer_of(std::vector<std::uint16_t>& elements) const {
+  return {elements.data(), elements.size(), dtype_, {DDP_CPU, 0}};
 }
 
 std::unique_ptr<CommHook> make_builtin_comm_hook(ProcessGroup& group, std::int32_t kind) {

@@ -23,7 +23,14 @@ class AllReduceHook final : public CommHook {
   std::vector<std::uint64_t> in_flight_;  // per bucket
 };
 
-// Gradients travel as 16-bit floating point. Buckets that are not wider than that go as they are.
+// Gradients travel as 16-bit floating point. An all_reduce of such would travel as 32-bit in memory of the CPU,
+// whatever the backend; so each rank averages one part of them, and tells the others:
+//
+//     start()    rank r gets part r of every rank      all_to_all
+//     advance()  its average goes to every rank        all_gather
+//     advance()  and is widened
+//
+// Buckets that are not wider than that go as they are.
 class CompressHook final : public CommHook {
  public:
   // dtype: DDP_FLOAT16 or DDP_BFLOAT16
@@ -32,10 +39,17 @@ class CompressHook final : public CommHook {
   bool advance(const ddp_grad_bucket& bucket) override;
 
  private:
+  enum class Stage { Plain, Averaging, Gathering };
   struct Compressed {
-    std::vector<std::uint16_t> elements;
+    Stage stage = Stage::Plain;
+    std::vector<std::uint16_t> elements;  // of the bucket, and zeros that make all parts of one length
+    std::vector<std::uint16_t> received;  // this rank's part of every rank
+    std::vector<std::uint16_t> average;   // of that part
     std::uint64_t in_flight = 0;
   };
+
+  ddp_buffer buffer_of(std::vector<std::uint16_t>& elements) const;
+  void start_compressed(Compressed& compressed, const ddp_buffer& gradients);
 
   ProcessGroup& group_;
   std::int32_t dtype_;
@@ -51,5 +65,9 @@ std::uint64_t issue_average(ProcessGroup& group, const ddp_buffer& buffer);
 // count elements of float32 or float64 at `wide` to 16-bit ones and back.
 void compress(std::int32_t from, const void* wide, std::int32_t to, std::uint16_t* narrow, std::size_t count);
 void decompress(std::int32_t from, const std::uint16_t* narrow, std::int32_t to, void* wide, std::size_t count);
+// The average of as many 16-bit parts as ranks, one behind the other in `parts`: each times 1/ranks, then summed in
+// their order, rounded once.
+void average_parts(std::int32_t dtype, const std::uint16_t* parts, int ranks, std::uint16_t* average,
+                   std::size_t count);
 
 }  // namespace ddp::runtime

@@ -44,3 +44,16 @@ TEST_CASE("compression: float16 keeps 11 bits and overflows, bfloat16 keeps 8 an
   CHECK(half[3] == 0);
   CHECK(brain[3] == Approx(1e-9).epsilon(0x1p-8));
 }
+
+TEST_CASE("compression: an average is rounded once, however many ranks there are", "[training][unit]") {
+  // 2048 and seven ones in float16: added one by one, each would be lost.
+  constexpr std::size_t kCount = 5000;  // more than is widened at a time
+  std::vector<float> values(8 * kCount, 8);
+  std::fill_n(values.begin(), kCount, 8 * 2048.0F);
+  std::vector<std::uint16_t> parts(values.size()), average(kCount);
+  std::vector<float> back(kCount);
+  compress(DDP_FLOAT32, values.data(), DDP_FLOAT16, parts.data(), parts.size());
+  average_parts(DDP_FLOAT16, parts.data(), 8, average.data(), kCount);
+  decompress(DDP_FLOAT16, average.data(), DDP_FLOAT32, back.data(), kCount);
+  CHECK(back == std::vector<float>(kCount, 2056));  // 2055, and above 2048 every second number
+}
