@@ -139,22 +139,26 @@ void count_over_null_backend() {
   });
 }
 
-// Eight gradients of 1 KiB in four buckets.
+// Eight gradients of 1 KiB in four buckets, also compressed by hooks.
 void count_ddp() {
   constexpr std::size_t kParameters = 8;
   constexpr std::size_t kElements = 256;
   const ddp::Session session = ddp::init_process_group({.backend = "null"});
   std::vector<float> values(kParameters * kElements);
-  std::vector<float> gradients(values.size());
+  std::vector<float> gradients(values.size(), 1);
   ddp::DistributedDataParallelOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 2 * kElements * sizeof(float);
-  for (const bool copied : {true, false}) {
+  for (const std::string how : {"copied", "in_buckets", "fp16", "powersgd"}) {
     std::vector<ddp::Parameter> parameters;
     for (std::size_t i = 0; i < kParameters; ++i) {
-      float* const gradient = copied ? &gradients[i * kElements] : nullptr;
-      parameters.emplace_back("", &values[i * kElements], gradient, kElements);
+      float* const gradient = how == "in_buckets" ? nullptr : &gradients[i * kElements];
+      parameters.emplace_back("", &values[i * kElements], gradient, kElements, std::vector<std::int64_t>{16, 16});
     }
     ddp::DistributedDataParallel model(session.world(), parameters, options);
+    ddp::PowerSGD powersgd;
+    powersgd.start_powersgd_iter = 1;
+    if (how == "fp16") model.register_comm_hook(ddp::fp16_compress_hook);
+    if (how == "powersgd") model.register_comm_hook(powersgd);
     const auto steps = [&] {
       for (int k = 0; k < kCalls; ++k) {
         for (std::size_t i = kParameters; i-- > 0;) model.mark_ready(i);
@@ -162,7 +166,7 @@ void count_ddp() {
       }
     };
     for (int k = 0; k < kWarmUps; ++k) steps();
-    report(session.world(), "ddp", copied ? "copied" : "in_buckets", steps);
+    report(session.world(), "ddp", how.c_str(), steps);
   }
 }
 
