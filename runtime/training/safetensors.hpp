@@ -1,56 +1,61 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checkpoints as safetensors files (github.com/huggingface/safetensors):
+// One file of tensors in the safetensors format (github.com/huggingface/safetensors):
 //
 //     u64 little endian: length H of the header | H bytes of JSON, padded with spaces to 8 | tensor data, no gaps
 //
 //     {"__metadata__":{"step":"7"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
 //
-// Written to a temporary name, fsynced and renamed, so that a crash leaves the old file or the new one. What is read is
-// not trusted: everything the header claims is checked against the file before anything else is done with it.
+// What is read is not trusted: everything the header claims is checked against the file before anything else is done
+// with it. All of it throws rendezvous::Error.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "ddp/ddp.h"
+#include "runtime/training/durable_file.hpp"
+#include "runtime/training/tensor_box.hpp"
 
 namespace ddp::runtime {
 
-// Throws rendezvous::Error; the file at `path` is then as it was.
+// ---- Element types, as files name them ----
+
+std::string_view file_type(std::int32_t dtype);               // of a ddp_dtype
+std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype; none: only others use it
+std::uint64_t file_type_size(std::string_view type);          // 0: there is no such type
+// Bytes of so many elements; none if the shape is negative or too large.
+std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::uint64_t element_size);
+
+// ---- Files ----
+
+struct FileTensor {
+  std::string dtype;  // as in the file; may be one that only others read
+  Shape shape;
+  std::uint64_t begin = 0;  // in the file
+  std::uint64_t end = 0;
+};
+
+struct FileHeader {
+  std::uint64_t bytes = 0;  // before the data
+  std::map<std::string, FileTensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// All that comes before the data of these tensors, in this order. path: for messages. Error{InvalidArgument}.
+std::string make_header(const std::string& path, std::span<const ddp_tensor> tensors,
+                        std::span<const ddp_metadata_entry> metadata);
+// Bytes of a tensor that make_header() took.
+std::uint64_t data_bytes(const ddp_tensor& tensor);
+// Error{Corrupt} if the file is not what it should be.
+FileHeader read_header(const std::string& path, const OpenFile& file);
+[[noreturn]] void corrupt(const std::string& path, const std::string& what);
+
+// A whole file, to a temporary name, fsynced and renamed: a crash leaves the old file or the new one.
 void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
                      std::span<const ddp_metadata_entry> metadata);
-
-// An open file. const methods may be called from several threads.
-class Checkpoint {
- public:
-  // Throws rendezvous::Error: System if it cannot be read, Corrupt if it is not what it should be.
-  explicit Checkpoint(const std::string& path);
-  ~Checkpoint();
-  Checkpoint(const Checkpoint&) = delete;
-  Checkpoint& operator=(const Checkpoint&) = delete;
-
-  const std::string* metadata(const std::string& key) const;  // nullptr: no such key
-  void read(const std::string& name, const ddp_buffer& buffer, std::span<const std::int64_t> shape) const;
-
- private:
-  struct Tensor {
-    std::string dtype;  // as in the file; may be one that only others read
-    std::vector<std::int64_t> shape;
-    std::uint64_t begin = 0;  // within the data
-    std::uint64_t end = 0;
-  };
-
-  void parse_header(const std::string& header, std::uint64_t data_size);
-  [[noreturn]] void corrupt(const std::string& what) const;
-
-  std::string path_;
-  int file_ = -1;
-  std::uint64_t data_begin_ = 0;
-  std::map<std::string, Tensor> tensors_;
-  std::map<std::string, std::string> metadata_;
-};
 
 }  // namespace ddp::runtime

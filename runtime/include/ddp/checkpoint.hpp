@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Checkpoints: one file in the safetensors format.
+/// Checkpoints: one file in the safetensors format, or a folder in which all ranks save a training's steps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,14 +14,19 @@
 #include <vector>
 
 #include "ddp/buffer.hpp"
+#include "ddp/bytes.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
+#include "ddp/process_group.hpp"
 
 namespace ddp {
 
 namespace detail {
 struct CheckpointDeleter {
   void operator()(ddp_checkpoint* checkpoint) const { ddp_checkpoint_close(checkpoint); }
+};
+struct CheckpointFolderDeleter {
+  void operator()(ddp_checkpoint_folder* folder) const { ddp_checkpoint_folder_destroy(folder); }
 };
 }  // namespace detail
 
@@ -28,47 +36,267 @@ struct Tensor {
   const void* data = nullptr;       ///< as many elements as the shape says, row-major
   DType dtype = DType::Float32;     ///< of each element
   std::vector<std::int64_t> shape;  ///< an empty one is a scalar
+
+  /// For ddp.h; points into this.
+  ddp_tensor c() const { return {name.c_str(), data, static_cast<std::int32_t>(dtype), shape.data(), shape.size()}; }
+};
+
+/// What a rank saves of a tensor. Never owns.
+struct TensorSlice {
+  Tensor part;                            ///< the elements that are here, under the name of the whole tensor
+  std::vector<std::int64_t> offset;       ///< where they begin in each dimension of it
+  std::vector<std::int64_t> whole_shape;  ///< of which part.shape is a part
+
+  /// All of it.
+  TensorSlice(const Tensor& whole) : part(whole), offset(whole.shape.size()), whole_shape(whole.shape) {}  // NOLINT
+  /// A slice.
+  TensorSlice(Tensor part_, std::vector<std::int64_t> offset_, std::vector<std::int64_t> whole_shape_)
+      : part(std::move(part_)), offset(std::move(offset_)), whole_shape(std::move(whole_shape_)) {}
+};
+
+/// What a rank saves: tensors, slices, or both.
+class TensorSlices {
+ public:
+  /// Nothing.
+  TensorSlices() = default;
+  /// Whole tensors.
+  TensorSlices(std::initializer_list<Tensor> tensors) : all_(tensors.begin(), tensors.end()) {}
+  /// Likewise.
+  TensorSlices(const std::vector<Tensor>& tensors) : all_(tensors.begin(), tensors.end()) {}  // NOLINT: the same
+  /// Slices, and whole tensors beside them.
+  TensorSlices(std::initializer_list<TensorSlice> slices) : all_(slices) {}
+  /// Likewise.
+  TensorSlices(std::vector<TensorSlice> slices) : all_(std::move(slices)) {}  // NOLINT: the same
+
+  /// For ddp.h; points into this.
+  std::vector<ddp_tensor_slice> c() const {
+    std::vector<ddp_tensor_slice> c;
+    for (const TensorSlice& each : all_) {
+      const std::size_t rank = each.part.shape.size();
+      if (each.offset.size() != rank || each.whole_shape.size() != rank) {
+        throw Error(DDP_INVALID_ARGUMENT, each.part.name + ": offset and whole_shape need one entry for each of its " +
+                                              std::to_string(rank) + " dimensions");
+      }
+      c.push_back({each.part.c(), each.offset.data(), each.whole_shape.data()});
+    }
+    return c;
+  }
+
+ private:
+  std::vector<TensorSlice> all_;
 };
 
 /// Lines of text that a checkpoint carries beside its tensors: keys and values.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+namespace detail {
+
+inline std::vector<ddp_metadata_entry> c_metadata(const Metadata& metadata) {
+  std::vector<ddp_metadata_entry> c;
+  for (const auto& [key, value] : metadata) c.push_back({key.c_str(), value.c_str()});
+  return c;
+}
+
+}  // namespace detail
 
 /// Writes one safetensors file: temporary name, fsync, rename, so that a crash leaves the previous file or the new one.
 /// Call it on one rank, and let the others wait, for example in a barrier. Any thread. Throws Error:
 /// DDP_INVALID_ARGUMENT for a name that is empty or given twice, DDP_SYSTEM if the file cannot be written.
 inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata) {
   std::vector<ddp_tensor> c_tensors;
-  std::vector<ddp_metadata_entry> c_metadata;
-  for (const Tensor& t : tensors) {
-    c_tensors.push_back({t.name.c_str(), t.data, static_cast<std::int32_t>(t.dtype), t.shape.data(), t.shape.size()});
-  }
-  for (const auto& [key, value] : metadata) c_metadata.push_back({key.c_str(), value.c_str()});
+  for (const Tensor& each : tensors) c_tensors.push_back(each.c());
+  const auto c_metadata = detail::c_metadata(metadata);
   detail::check(
       ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(), c_metadata.size()));
 }
 
-/// A safetensors file opened for reading, whoever wrote it. Any thread may read.
+/// Of tensors that every rank has, those that this rank is to save, so that each saves about as many bytes. The same
+/// tensors in the same order on every rank.
+inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const ProcessGroup& group) {
+  const auto bytes_of = [](const Tensor& tensor) {
+    std::size_t bytes = ddp_dtype_size(static_cast<std::int32_t>(tensor.dtype));
+    for (const std::int64_t n : tensor.shape) bytes *= static_cast<std::size_t>(n);
+    return bytes;
+  };
+  double all = 0;
+  for (const Tensor& tensor : tensors) all += static_cast<double>(bytes_of(tensor));
+  std::vector<Tensor> share;
+  double before = 0;
+  for (const Tensor& tensor : tensors) {  // a tensor is of the rank in whose part its middle lies
+    const double bytes = static_cast<double>(bytes_of(tensor));
+    const double middle = all > 0 ? (before + bytes / 2) / all : 0;
+    if (static_cast<int>(middle * group.size()) == group.rank()) share.push_back(tensor);
+    before += bytes;
+  }
+  return share;
+}
+
+/// A checkpoint opened for reading: a safetensors file, whoever wrote it, or a step of a CheckpointFolder. Any thread
+/// may read.
 class Checkpoint {
  public:
-  /// Validates the header; throws Error with DDP_CORRUPT if the file is truncated or malformed.
+  /// A file, or a step's folder. Validates header and record; throws Error with DDP_CORRUPT if something is truncated
+  /// or malformed.
   explicit Checkpoint(const std::string& path) {
     ddp_checkpoint* checkpoint = nullptr;
     detail::check(ddp_checkpoint_open(path.c_str(), &checkpoint));
     checkpoint_.reset(checkpoint);
   }
+  /// From ddp.h; owns it from now on.
+  explicit Checkpoint(ddp_checkpoint* checkpoint) : checkpoint_(checkpoint) {}
+  /// The step it was saved under; -1 of a plain file.
+  std::int64_t step() const { return ddp_checkpoint_step(checkpoint_.get()); }
   /// The value of a key, if there is one.
   std::optional<std::string> metadata(const std::string& key) const {
     const char* value = ddp_checkpoint_metadata(checkpoint_.get(), key.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   }
+  /// What tensors it has, in the order of names, without data. Those of a type that only others use are left out.
+  std::vector<Tensor> tensors() const {
+    std::vector<Tensor> all;
+    for (std::size_t i = 0; i < ddp_checkpoint_tensor_count(checkpoint_.get()); ++i) {
+      ddp_tensor c;
+      detail::check(ddp_checkpoint_tensor(checkpoint_.get(), i, &c));
+      if (c.dtype < 0) continue;
+      all.push_back({c.name, nullptr, static_cast<DType>(c.dtype), {c.shape, c.shape + c.rank}});
+    }
+    return all;
+  }
   /// Copies the tensor into buffer, as many elements as its shape says. Throws Error: DDP_MISMATCH if its type or shape
-  /// is not the one asked for, DDP_CORRUPT if there is no such tensor.
+  /// is not the one asked for, DDP_CORRUPT if there is no such tensor, or its bytes are not what was written.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     detail::check(ddp_checkpoint_read(checkpoint_.get(), name.c_str(), buffer.c(), shape.data(), shape.size()));
   }
+  /// The same of a slice: shape[d] elements from offset[d] on in each dimension d, however the tensor was sliced when
+  /// it was saved. Reads no more than it needs.
+  void read_slice(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& offset,
+                  const std::vector<std::int64_t>& shape) const {
+    if (offset.size() != shape.size()) {
+      throw Error(DDP_INVALID_ARGUMENT, name + ": offset and shape differ in their number of dimensions");
+    }
+    detail::check(ddp_checkpoint_read_slice(checkpoint_.get(), name.c_str(), buffer.c(), offset.data(), shape.data(),
+                                            shape.size()));
+  }
+  /// Reads everything and compares it with its checksums. Throws Error: DDP_CORRUPT names the file and the tensor that
+  /// is not as it was written. A plain file has no checksums.
+  void verify() const { detail::check(ddp_checkpoint_verify(checkpoint_.get())); }
 
  private:
   std::unique_ptr<ddp_checkpoint, detail::CheckpointDeleter> checkpoint_;
+};
+
+/// How a CheckpointFolder is used.
+struct CheckpointOptions {
+  std::int64_t keep_last = 0;              ///< after each save, of the steps up to it only so many stay; 0: all
+  std::int64_t keep_every = 0;             ///< and the multiples of this beside them; 0: none
+  Milliseconds timeout = kDefaultTimeout;  ///< for a save in flight, and for other ranks; by default the group's
+  bool read_only = false;                  ///< nothing is created or saved here
+};
+
+/// A save that goes on. A plain value, valid as long as its folder; dropping it neither waits nor cancels.
+class PendingSave {
+ public:
+  /// From ddp.h.
+  PendingSave(ddp_checkpoint_folder* folder, std::uint64_t save) : folder_(folder), save_(save) {}
+  /// Returns when it is on the disk. Throws what it failed with; DDP_TIMEOUT leaves it going on.
+  void wait(Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_checkpoint_folder_wait(folder_, save_, timeout.count()));
+  }
+  /// Has it ended? Does not wait, nor throw.
+  bool is_completed() const { return ddp_checkpoint_folder_has_ended(folder_, save_) != 0; }
+
+ private:
+  ddp_checkpoint_folder* folder_;
+  std::uint64_t save_;
+};
+
+/// The checkpoints of a training, each step in a folder of its own that has its name once all of it is on the disk:
+/// whatever is killed at whatever moment, what was saved before can be read. On a file system that all ranks share.
+///
+/// save(), save_async() and the latest ones are collective over the group, and run in a group of the folder's own, so
+/// that they wait for nothing else. If one rank fails, all throw Error with its words, and what was saved before is
+/// untouched; if one is lost or late, later saves fail too. One thread at a time. Ends before its session.
+class CheckpointFolder {
+ public:
+  /// For this process alone.
+  explicit CheckpointFolder(const std::string& path, const CheckpointOptions& options = {})
+      : CheckpointFolder(static_cast<ddp_group*>(nullptr), path, options) {}
+  /// For these ranks; collective. Creates the folder if need be; throws Error with DDP_SYSTEM if it cannot be written
+  /// to.
+  CheckpointFolder(const ProcessGroup& group, const std::string& path, const CheckpointOptions& options = {})
+      : CheckpointFolder(member(group, path), path, options) {}
+
+  /// Each rank gives what it is to write: all on rank 0 and nothing elsewhere, share_of() what all have, or its own
+  /// slices. Together they make every tensor whole, each element once. Rank 0's metadata counts. Returns when the step
+  /// is on the disk; one of the same number is replaced.
+  void save(std::int64_t step, const TensorSlices& slices, const Metadata& metadata = {}) {
+    const auto c_slices = slices.c();
+    const auto c_metadata = detail::c_metadata(metadata);
+    detail::check(ddp_checkpoint_folder_save(folder_.get(), step, c_slices.data(), c_slices.size(), c_metadata.data(),
+                                             c_metadata.size()));
+  }
+  /// Returns once the tensors are copied; a thread writes the copy. Waits for the save before; throws what that failed
+  /// with, if nobody has waited for it. PyTorch's torch.distributed.checkpoint.async_save.
+  PendingSave save_async(std::int64_t step, const TensorSlices& slices, const Metadata& metadata = {}) {
+    const auto c_slices = slices.c();
+    const auto c_metadata = detail::c_metadata(metadata);
+    std::uint64_t save = 0;
+    detail::check(ddp_checkpoint_folder_save_async(folder_.get(), step, c_slices.data(), c_slices.size(),
+                                                   c_metadata.data(), c_metadata.size(), &save));
+    return PendingSave(folder_.get(), save);
+  }
+
+  /// The steps that are there, in ascending order. Not collective.
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> steps;
+    std::size_t count = 0;
+    do {
+      steps.resize(count);
+      detail::check(ddp_checkpoint_folder_steps(folder_.get(), steps.data(), steps.size(), &count));
+    } while (count > steps.size());
+    steps.resize(count);
+    return steps;
+  }
+  /// Opens the checkpoint of a step. Not collective.
+  Checkpoint open(std::int64_t step) const {
+    ddp_checkpoint* checkpoint = nullptr;
+    detail::check(ddp_checkpoint_folder_open_step(folder_.get(), step, &checkpoint));
+    return Checkpoint(checkpoint);
+  }
+  /// Opens the newest checkpoint, the same on every rank, if there is one. Collective. Its bytes are compared with
+  /// their checksums as they are read.
+  std::optional<Checkpoint> latest() { return open_latest(false, nullptr); }
+  /// Opens the newest checkpoint of which every byte is as it was written: reads all of them first, each rank some of
+  /// the files. Calls skipped(why) for each newer one that is not. Throws Error with DDP_CORRUPT if there are some, but
+  /// none is whole. Collective.
+  std::optional<Checkpoint> latest_valid(const std::function<void(const std::string&)>& skipped = nullptr) {
+    return open_latest(true, skipped);
+  }
+
+ private:
+  static ddp_group* member(const ProcessGroup& group, const std::string& path) {
+    if (group) return group.c();
+    throw Error(DDP_INVALID_ARGUMENT, "checkpoints in " + path + ": this process is no member of the group");
+  }
+  CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
+    const ddp_checkpoint_folder_options c = {options.keep_last, options.keep_every, options.timeout.count(),
+                                             options.read_only ? 1 : 0};
+    ddp_checkpoint_folder* folder = nullptr;
+    detail::check(ddp_checkpoint_folder_create(group, path.c_str(), &c, &folder));
+    folder_.reset(folder);
+  }
+  std::optional<Checkpoint> open_latest(bool verify, const std::function<void(const std::string&)>& skipped) {
+    detail::Texts why;
+    ddp_checkpoint* checkpoint = nullptr;
+    const ddp_status status = ddp_checkpoint_folder_open_latest(folder_.get(), verify ? 1 : 0, why.sink(), &checkpoint);
+    if (skipped) {
+      for (const std::string& each : why.all()) skipped(each);
+    }
+    detail::check(status);
+    return checkpoint != nullptr ? std::optional<Checkpoint>(Checkpoint(checkpoint)) : std::nullopt;
+  }
+
+  std::unique_ptr<ddp_checkpoint_folder, detail::CheckpointFolderDeleter> folder_;
 };
 
 }  // namespace ddp

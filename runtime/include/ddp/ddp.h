@@ -120,8 +120,10 @@ typedef struct ddp_session ddp_session;
 typedef struct ddp_group ddp_group;
 /** The parameters of a model whose gradients are averaged. Made by ddp_model_create(). */
 typedef struct ddp_model ddp_model;
-/** A safetensors file opened for reading. Made by ddp_checkpoint_open(). */
+/** A checkpoint opened for reading. Made by ddp_checkpoint_open() and a folder's functions. */
 typedef struct ddp_checkpoint ddp_checkpoint;
+/** The checkpoints of a training. Made by ddp_checkpoint_folder_create(). */
+typedef struct ddp_checkpoint_folder ddp_checkpoint_folder;
 /** A store of keys and values. Made by one of the ddp_store_create functions, or a session's. */
 typedef struct ddp_store ddp_store;
 
@@ -629,7 +631,11 @@ DDP_API void ddp_model_join_cancel(ddp_model* model);
 /** @} */
 
 /**
- * @defgroup checkpoint Checkpoints: one file in the safetensors format
+ * @defgroup checkpoint Checkpoints: files in the safetensors format, and folders of them
+ *
+ * One file, written by one rank, or a folder in which each step has a folder of its own, written by as many ranks as
+ * like. Whatever is killed at whatever moment, what was saved before can be read. Memory is the CPU's.
+ *
  * @{
  */
 
@@ -654,17 +660,103 @@ typedef struct ddp_metadata_entry {
  * written; the previous one is untouched then. metadata may be NULL if metadata_count is 0. */
 DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
                                        const ddp_metadata_entry* metadata, size_t metadata_count);
-/** Reads and validates the header, whoever wrote the file. DDP_CORRUPT if it is truncated or malformed, DDP_SYSTEM if
- * it cannot be opened. What was opened may be used by any thread. */
+/** Opens a safetensors file, whoever wrote it, or the folder of one step: step-000000500 in that of
+ * ddp_checkpoint_folder_create(). DDP_CORRUPT if its header or record is truncated or malformed, DDP_SYSTEM if it cannot
+ * be read. What was opened may be used by any thread. */
 DDP_API ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out);
-/** Closes the file. NULL is allowed. */
+/** Closes it. NULL is allowed. */
 DDP_API void ddp_checkpoint_close(ddp_checkpoint* checkpoint);
+/** The step it was saved under; -1 of a plain file. */
+DDP_API int64_t ddp_checkpoint_step(const ddp_checkpoint* checkpoint);
 /** The value of a key, or NULL if there is no such key. Valid until the checkpoint is closed. */
 DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, const char* key);
+/** How many tensors it has. */
+DDP_API size_t ddp_checkpoint_tensor_count(const ddp_checkpoint* checkpoint);
+/** *out: what tensor i is, in the order of names; its data is NULL, its dtype -1 if it is one that only others use.
+ * Valid until the checkpoint is closed. */
+DDP_API ddp_status ddp_checkpoint_tensor(const ddp_checkpoint* checkpoint, size_t i, ddp_tensor* out);
 /** Copies tensor `name` into buffer. DDP_MISMATCH if its type or shape differs from what is asked for, DDP_CORRUPT if
- * there is no such tensor. shape has rank entries, whose product is buffer.count; it may be NULL if rank is 0. */
+ * there is no such tensor, or its bytes are not what was written: the text names file, tensor and bytes. shape has rank
+ * entries, whose product is buffer.count; it may be NULL if rank is 0. */
 DDP_API ddp_status ddp_checkpoint_read(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
                                        const int64_t* shape, size_t rank);
+/** The same of a slice: shape[d] elements from offset[d] on in each dimension, however it was sliced when it was saved.
+ * Reads no more than it needs. */
+DDP_API ddp_status ddp_checkpoint_read_slice(const ddp_checkpoint* checkpoint, const char* name, ddp_buffer buffer,
+                                             const int64_t* offset, const int64_t* shape, size_t rank);
+/** Reads everything and compares it with its checksums. DDP_CORRUPT names the first file and tensor that is not as it
+ * was written. A plain file has no checksums: DDP_OK. */
+DDP_API ddp_status ddp_checkpoint_verify(const ddp_checkpoint* checkpoint);
+
+/** What a rank saves of a tensor: all of it, or a slice. Never owns. */
+typedef struct ddp_tensor_slice {
+  ddp_tensor part;            /**< the elements that are here: the slice's shape, the whole tensor's name */
+  const int64_t* offset;      /**< part.rank entries: where it begins in each dimension; NULL: it is the whole tensor */
+  const int64_t* whole_shape; /**< part.rank entries; NULL if and only if offset is */
+} ddp_tensor_slice;
+
+/** How a folder is used. All zeros: keep everything. */
+typedef struct ddp_checkpoint_folder_options {
+  int64_t keep_last;  /**< after each save, of the steps up to it only so many stay; 0: all */
+  int64_t keep_every; /**< and the multiples of this beside them; 0: none */
+  int64_t timeout_ms; /**< for a save in flight, and for the other ranks at each point where all meet; 0: the group's, or
+                           30 minutes */
+  int32_t read_only;  /**< 1: nothing is created or saved here */
+} ddp_checkpoint_folder_options;
+
+/** Opens a folder, creating it if need be:
+ *
+ *     step-000000500/model-00001-of-00002.safetensors    what each rank that had something to save has written
+ *     step-000000500/model-00002-of-00002.safetensors
+ *     step-000000500/model.safetensors.index.json        Hugging Face's index, if no tensor is sliced
+ *     step-000000500/checkpoint.json                     which slice of which tensor lies where, with checksums
+ *
+ * A step gets its name when all of it is on the disk. Of one training; the folder must be on a file system that all
+ * ranks share.
+ *
+ * group: the ranks that save together; collective over it, which gives the folder a group of its own. NULL: this process
+ * alone. options may be NULL. One thread at a time. Errors of one rank are those of all: DDP_SYSTEM if it cannot be
+ * written to. */
+DDP_API ddp_status ddp_checkpoint_folder_create(ddp_group* group, const char* path,
+                                                const ddp_checkpoint_folder_options* options,
+                                                ddp_checkpoint_folder** out);
+/** Waits for a save in flight. Before the session ends. NULL is allowed. */
+DDP_API void ddp_checkpoint_folder_destroy(ddp_checkpoint_folder* folder);
+/** Collective: saves what the ranks give, each of them what it is to write: all on rank 0 and nothing elsewhere, or each
+ * its own tensors and slices. Together they make every tensor whole, each element once. step is not negative and equal
+ * on all; one that is there is replaced. Rank 0's metadata counts.
+ *
+ * When it returns, the step is on the disk. If one rank fails (no space, no permission, a tensor that is not whole), all
+ * fail with its words, and what was saved before is as it was; save again when you like. If one is lost or late, the
+ * others fail with DDP_PEER_LOST or DDP_TIMEOUT, and so does every later save: create the folder anew. */
+DDP_API ddp_status ddp_checkpoint_folder_save(ddp_checkpoint_folder* folder, int64_t step,
+                                              const ddp_tensor_slice* slices, size_t count,
+                                              const ddp_metadata_entry* metadata, size_t metadata_count);
+/** The same, but returns once the tensors are copied; a thread of the folder's writes the copy. *save: for
+ * ddp_checkpoint_folder_wait(). One at a time: waits for the save before, and if that failed and nobody has waited for
+ * it, returns what it failed with instead. Memory for the copy is kept until the folder is destroyed. Source:
+ * torch.distributed.checkpoint.async_save, which leaves that waiting to its caller. */
+DDP_API ddp_status ddp_checkpoint_folder_save_async(ddp_checkpoint_folder* folder, int64_t step,
+                                                    const ddp_tensor_slice* slices, size_t count,
+                                                    const ddp_metadata_entry* metadata, size_t metadata_count,
+                                                    uint64_t* save);
+/** Waits until that save has ended, and returns what it failed with. timeout_ms 0: the folder's; a deadline that passes
+ * is DDP_TIMEOUT and leaves the save going on. */
+DDP_API ddp_status ddp_checkpoint_folder_wait(ddp_checkpoint_folder* folder, uint64_t save, int64_t timeout_ms);
+/** 1 if that save has ended, 0 if not. Does not wait. */
+DDP_API int32_t ddp_checkpoint_folder_has_ended(ddp_checkpoint_folder* folder, uint64_t save);
+/** *count: how many steps there are; the first `capacity` of them, in ascending order, are put into steps, which may be
+ * NULL if that is 0. Not collective. */
+DDP_API ddp_status ddp_checkpoint_folder_steps(ddp_checkpoint_folder* folder, int64_t* steps, size_t capacity,
+                                               size_t* count);
+/** Opens the checkpoint of a step. Not collective. */
+DDP_API ddp_status ddp_checkpoint_folder_open_step(ddp_checkpoint_folder* folder, int64_t step, ddp_checkpoint** out);
+/** Collective: opens the newest checkpoint, the same on every rank; *out is NULL if there is none. Waits for a save in
+ * flight. With verify = 1 the ranks first read all of it, each some of the files; if not every byte is as it was
+ * written, skipped is given one line that says what is wrong, and the next older one is tried. DDP_CORRUPT if none is
+ * left. skipped.deliver may be NULL. */
+DDP_API ddp_status ddp_checkpoint_folder_open_latest(ddp_checkpoint_folder* folder, int32_t verify, ddp_sink skipped,
+                                                     ddp_checkpoint** out);
 
 /** @} */
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// XXH3's 64 bits: finds what disks and networks do to bytes, not what somebody does on purpose. The library is a header
+// (Debian: libxxhash-dev) that hashes as fast as memory can be read, and leaves nothing to link.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp::runtime {
+
+std::uint64_t checksum(const void* data, std::uint64_t size);
+
+// 16 hexadecimal digits, as the program xxh3sum writes it.
+std::string checksum_text(std::uint64_t checksum);
+std::optional<std::uint64_t> parse_checksum(std::string_view text);
+
+}  // namespace ddp::runtime
