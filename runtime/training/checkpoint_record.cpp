@@ -155,7 +155,9 @@ std::string to_text(const Record& record) {
 
 Record parse_record(const std::string& path, std::string_view text) {
   const std::size_t body = kChecksumStart.size() + 16 + kChecksumEnd.size();
-  if (text.size() < body || !text.starts_with(kChecksumStart)) corrupt(path, "it does not begin as it should");
+  if (text.size() < body || !text.starts_with(kChecksumStart) || !text.substr(0, body).ends_with(kChecksumEnd)) {
+    corrupt(path, "it does not begin as it should");
+  }
   const auto expected = parse_checksum(text.substr(kChecksumStart.size(), 16));
   if (expected != checksum(text.data() + body, text.size() - body)) corrupt(path, "its checksum is wrong");
   try {
