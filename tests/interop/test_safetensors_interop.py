@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libddp's checkpoints and the safetensors package read each other's files.
+"""libddp's checkpoints and the safetensors package read each other's files, also those of a folder of checkpoints.
 
     python test_safetensors_interop.py path/to/libddp.so
 
@@ -42,6 +42,14 @@ class Device(ctypes.Structure):
 
 class Buffer(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("device", Device)]
+
+
+class Slice(ctypes.Structure):
+    _fields_ = [
+        ("part", Tensor),
+        ("offset", ctypes.POINTER(ctypes.c_int64)),
+        ("whole_shape", ctypes.POINTER(ctypes.c_int64)),
+    ]
 
 
 def make_tensors():
@@ -89,6 +97,37 @@ def read_with_libddp(lib, path, expected, metadata):
     lib.ddp_checkpoint_close(checkpoint)
 
 
+def check_folder(lib, place, tensors, metadata):
+    """What is saved in a folder is read by the package, whole tensors and slices alike."""
+    folder = ctypes.c_void_p()
+    check(lib, lib.ddp_checkpoint_folder_create(None, place.encode(), None, ctypes.byref(folder)))
+    matrix = tensors["matrix.float64"]
+    halves = [matrix[:2].copy(), matrix[2:].copy()]
+    shapes = [shape_of(a) for a in [*tensors.values(), *halves]]
+    offsets = [(ctypes.c_int64 * 2)(0, 0), (ctypes.c_int64 * 2)(2, 0)]
+    slices = [
+        Slice(Tensor(name.encode(), array.ctypes.data, DTYPES.index(str(array.dtype)), shape, array.ndim))
+        for (name, array), shape in zip(tensors.items(), shapes)
+    ] + [
+        Slice(Tensor(b"halved", array.ctypes.data, DTYPES.index("float64"), shape, 2), offset, shape_of(matrix))
+        for array, shape, offset in zip(halves, shapes[len(tensors):], offsets)
+    ]
+    c_metadata = (MetadataEntry * len(metadata))(*[MetadataEntry(k.encode(), v.encode()) for k, v in metadata.items()])
+    check(lib, lib.ddp_checkpoint_folder_save(
+        folder, 7, (Slice * len(slices))(*slices), len(slices), c_metadata, len(metadata)))
+    lib.ddp_checkpoint_folder_destroy(folder)
+
+    step = os.path.join(place, "step-000000007")
+    with safe_open(os.path.join(step, "model.safetensors"), framework="numpy") as file:
+        assert file.metadata() == metadata, file.metadata()
+        assert set(file.keys()) == set(tensors) | {"halved[0:2, 0:5]", "halved[2:3, 0:5]"}, file.keys()
+        for name, array in tensors.items():
+            assert file.get_tensor(name).tobytes() == array.tobytes(), name
+        both = [file.get_tensor("halved[0:2, 0:5]"), file.get_tensor("halved[2:3, 0:5]")]
+        assert numpy.concatenate(both).tobytes() == matrix.tobytes()
+    read_with_libddp(lib, step, {**tensors, "halved": matrix}, metadata)
+
+
 def main():
     lib = ctypes.CDLL(sys.argv[1])
     lib.ddp_last_error.restype = ctypes.c_char_p
@@ -101,6 +140,14 @@ def main():
         ctypes.c_char_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(MetadataEntry), ctypes.c_size_t,
     ]
     lib.ddp_checkpoint_close.argtypes = [ctypes.c_void_p]
+    lib.ddp_checkpoint_folder_create.argtypes = [
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+    ]
+    lib.ddp_checkpoint_folder_save.argtypes = [
+        ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(Slice), ctypes.c_size_t, ctypes.POINTER(MetadataEntry),
+        ctypes.c_size_t,
+    ]
+    lib.ddp_checkpoint_folder_destroy.argtypes = [ctypes.c_void_p]
     tensors = make_tensors()
     metadata = {"step": "7", "format": "ddp", "ünïcode": "wért"}
     with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +163,7 @@ def main():
         theirs = os.path.join(folder, "theirs.safetensors")
         save_file(tensors, theirs, metadata=metadata)
         read_with_libddp(lib, theirs, tensors, metadata)
+        check_folder(lib, os.path.join(folder, "steps"), tensors, metadata)
     print(f"{len(tensors)} tensors, both ways: equal")
 
 
