@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,7 +40,7 @@ class Net(nn.Module):
 
 
 def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, channels_last=False, penalty=False,
-          evaluate=False, backwards=1, fewer_steps=0, divide_by_initial_world_size=True, **options):
+          evaluate=False, fp16=False, backwards=1, fewer_steps=0, divide_by_initial_world_size=True, **options):
     rank = dist.get_rank()
     data = load_file(f"{folder}/data{rank}.safetensors")
     net = Net(batch_norm, spare_layers)
@@ -50,6 +51,8 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
         for conv in net.conv1, net.conv2:
             conv.weight.data = conv.weight.data.contiguous(memory_format=torch.channels_last)
     model = DistributedDataParallel(net, **options)
+    if fp16:
+        model.register_comm_hook(None, fp16_compress_hook)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.02, momentum=0.9)
     row = 0
 
@@ -110,6 +113,7 @@ SCENARIOS = {
     "frozen": {"frozen": True},
     "channels_last": {"channels_last": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
     "penalty": {"penalty": True},
+    "fp16": {"fp16": True, "bucket_cap_mb": 0.0625},
     "uneven": {"batch_norm": True, "fewer_steps": 3},
     "uneven_active": {"fewer_steps": 3, "divide_by_initial_world_size": False},
 }

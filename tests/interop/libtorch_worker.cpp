@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Scenario {
   bool channels_last = false;
   bool penalty = false;   // on the gradient's norm: backward through a backward
   bool evaluate = false;  // between steps, without gradients
+  bool fp16 = false;      // gradients travel in 16 bits
   int backwards = 1;      // in each step, all but the last without communication
   int fewer_steps = 0;    // for each rank after the first: uneven input
   bool divide_by_initial_world_size = true;
@@ -131,6 +133,7 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
     }
   }
   ddp::torch::DistributedDataParallel model(net, scenario.options);
+  if (scenario.fp16) model.register_comm_hook(ddp::fp16_compress_hook);
   std::vector<torch::Tensor> trained;
   for (const torch::Tensor& p : model->parameters()) {
     if (p.requires_grad()) trained.push_back(p);
@@ -238,6 +241,30 @@ void early_buckets() {
   std::printf("early buckets\n");
 }
 
+struct TwoHeadsImpl : nn::Module {
+  std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x) { return {first(x), second(x)}; }
+  nn::Linear first = register_module("first", nn::Linear(3, 1));
+  nn::Linear second = register_module("second", nn::Linear(3, 1));
+};
+TORCH_MODULE(TwoHeads);
+
+// An output that the loss leaves out: what its layer has gathered under no_sync is averaged all the same.
+void part_of_outputs() {
+  TwoHeads net;
+  ddp::torch::DistributedDataParallel model(net, finds_unused());
+  const torch::Tensor input = torch::full({1, 3}, ddp::get_rank() + 1.0);
+  {
+    const auto local = model.no_sync();
+    const auto [first, second] = model(input);
+    (first + second).sum().backward();
+  }
+  std::get<0>(model(input)).sum().backward();
+  const double average = (ddp::get_world_size() + 1) / 2.0;
+  TORCH_CHECK(net->first->weight.grad().sub(2 * average).abs().max().item<double>() < 1e-6);
+  TORCH_CHECK(net->second->weight.grad().sub(average).abs().max().item<double>() < 1e-6);
+  std::printf("part of the outputs\n");
+}
+
 // What a model that must not work says; each has a group of its own, for some end it.
 void mistake(const ddp::Session& session, const char* what, const std::function<void(const ddp::ProcessGroup&)>& body) {
   std::vector<int> ranks;
@@ -314,6 +341,7 @@ int main(int argc, char** argv) {
       {"frozen", {.frozen = true}},
       {"channels_last", {.channels_last = true, .options = views()}},
       {"penalty", {.penalty = true}},
+      {"fp16", {.fp16 = true, .options = small_buckets()}},
       {"uneven", {.batch_norm = true, .fewer_steps = 3}},
       {"uneven_active", {.fewer_steps = 3, .divide_by_initial_world_size = false}},
   };
@@ -321,6 +349,7 @@ int main(int argc, char** argv) {
     const std::string wanted = argv[i];
     if (wanted == "collectives") collectives();
     if (wanted == "early_buckets") early_buckets();
+    if (wanted == "part_of_outputs") part_of_outputs();
     if (wanted == "mistakes") mistakes(session);
     for (const auto& [name, scenario] : scenarios) {
       if (name == wanted) train(name, scenario, folder);

@@ -18,6 +18,7 @@ ddprun, libddp, repository, *compiler = sys.argv[1:]
 here = os.path.dirname(os.path.abspath(__file__))
 BATCH, MOST_RANKS = 8, 4
 TOLERANCE = 1e-6
+COARSE = {"fp16": 1e-3}  # PyTorch's Gloo rounds at every addition, libddp once
 
 
 def builder():
@@ -84,7 +85,7 @@ def check_training(program, ranks, folder):
     assert ours.keys() == theirs.keys(), sorted(theirs.keys() ^ ours.keys())
     for scenario in SCENARIOS:
         apart, where = max((abs(ours[key] - theirs[key]), key) for key in theirs if key[0] == scenario)
-        assert apart <= TOLERANCE, f"{ranks} ranks, {where}: {ours[where]} is not {theirs[where]}"
+        assert apart <= COARSE.get(scenario, TOLERANCE), f"{ranks} ranks, {where}: {ours[where]} is not {theirs[where]}"
         first, last = (theirs[scenario, 0, step] for step in (0, STEPS - 1))
         assert last < first, f"{scenario}: the loss went from {first} to {last}"
         print(f"{ranks} ranks, {scenario}: losses at most {apart:.2g} apart, from {first:.3f} to {last:.3f}")
@@ -93,10 +94,11 @@ def check_training(program, ranks, folder):
 def check_words(program, folder):
     """Collectives on tensors, and what is said about mistakes."""
     ranks = 3
-    out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "early_buckets", "mistakes",
-                   patience=120)
+    out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "early_buckets",
+                   "part_of_outputs", "mistakes", patience=120)
     assert sorted(lines_with(out, "done")) == [f"rank {rank} of {ranks} done" for rank in range(ranks)], f"{out}\n{err}"
-    assert len(lines_with(out, "not contiguous")) == len(lines_with(out, "early buckets")) == ranks, out
+    for words in "not contiguous", "early buckets", "part of the outputs":
+        assert len(lines_with(out, words)) == ranks, f"{words}: {out}\n{err}"
     for mistake, words in MISTAKES.items():
         said = [line for line in out.splitlines() if line.startswith(f"{mistake}: ")]
         assert len(said) == ranks and all(re.search(words, line) for line in said), f"{mistake}: {said}"
