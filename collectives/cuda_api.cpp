@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/cuda_api.hpp"
 
+#include <dlfcn.h>
+
+#include <string>
+
 #include "collectives/shared_library.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -34,6 +38,20 @@ CudaApi table_of(const SharedLibrary& library) {
 constexpr char kAdvice[] = "is there an NVIDIA driver? DDP_CUDA_LIBRARY names its libcuda.so.1 if it is elsewhere";
 
 }  // namespace
+
+bool cuda_is_initialised() {
+  using rendezvous::contract::kCudaLibrary;
+  for (const std::string& name : library_names(kCudaLibrary, {"libcuda.so.1"})) {
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    const auto count = reinterpret_cast<CudaResult (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
+    int devices = 0;
+    const bool is_initialised = count != nullptr && count(&devices) != CudaResult::NotInitialized;
+    dlclose(library);
+    if (is_initialised) return true;
+  }
+  return false;
+}
 
 CudaApi open_cuda(const char* path) { return table_of(SharedLibrary("the CUDA driver", {path}, kAdvice)); }
 

@@ -43,6 +43,8 @@ struct CudaApi {
 
 // Opens one library; throws rendezvous::Error.
 CudaApi open_cuda(const char* path);
+// Has somebody in this process called cuInit()? Opens nothing.
+bool cuda_is_initialised();
 // The process's, opened when first asked for; throws rendezvous::Error saying what to install.
 const CudaApi& cuda_api();
 

@@ -843,6 +843,58 @@ DDP_API ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t 
 /** @} */
 
 /**
+ * @defgroup spawn Processes that a program starts itself
+ *
+ * The ranks of a job on this machine, without ddprun: each is a copy of the calling process (fork) that runs one
+ * function. Source: torch.multiprocessing.spawn and start_processes.
+ *
+ * @{
+ */
+
+/** What ddp_spawn() started. */
+typedef struct ddp_spawned ddp_spawned;
+
+/** What a process does. Returns DDP_OK, or what failed after writing the reason, NUL-terminated, into the why_size
+ * bytes at why; without a reason it is ddp_last_error(). context is ddp_spawn()'s, in the process's own copy of the
+ * memory. */
+typedef ddp_status (*ddp_spawn_function)(int32_t rank, void* context, char* why, size_t why_size);
+
+/** Zero is the default of each. */
+typedef struct ddp_spawn_options {
+  int32_t daemon;   /**< 1: ddp_spawn_destroy() stops the processes that still run; 0: it waits for them */
+  int64_t grace_ms; /**< from SIGTERM to SIGKILL for those that are stopped; 0 means 30 s */
+} ddp_spawn_options;
+
+/** Which process failed, and how it ended. */
+typedef struct ddp_spawn_failure {
+  int32_t rank;
+  int32_t exit_code; /**< -1: it has none */
+  int32_t signal;    /**< that killed it; 0: none */
+} ddp_spawn_failure;
+
+/** Starts nprocs processes that each run the function: with RANK, LOCAL_RANK and WORLD_SIZE, a store of this process's
+ * at MASTER_ADDR and MASTER_PORT, and nothing to read on stdin. Returns once they run. options may be NULL.
+ *
+ * DDP_INVALID_ARGUMENT if this process cannot be copied: it has other threads, a session, or has used CUDA. A process
+ * ends when its function returns; it runs no exit handlers, which are its parent's. The kernel kills the processes if
+ * the calling thread ends before them. */
+DDP_API ddp_status ddp_spawn(ddp_spawn_function function, void* context, int32_t nprocs,
+                             const ddp_spawn_options* options, ddp_spawned** out);
+/** Waits until all have ended. When one fails (its function does, it is killed, it exits with a code that is not 0),
+ * the others hear of it as from ddprun, and are stopped. Then the status is the function's, else DDP_SYSTEM, the text
+ * names the rank and the reason, and *failure, which may be NULL, is filled in. */
+DDP_API ddp_status ddp_spawn_join(ddp_spawned* spawned, ddp_spawn_failure* failure);
+/** As ddp_spawn_join(), for timeout_ms at most; 0 only looks. *ended: 1 if all have ended. */
+DDP_API ddp_status ddp_spawn_join_for(ddp_spawned* spawned, int64_t timeout_ms, int32_t* ended,
+                                      ddp_spawn_failure* failure);
+/** The process's id; -1 if there is no such rank. */
+DDP_API int64_t ddp_spawn_pid(const ddp_spawned* spawned, int32_t rank);
+/** Waits for the processes that are left, or stops them: see ddp_spawn_options. NULL is allowed. */
+DDP_API void ddp_spawn_destroy(ddp_spawned* spawned);
+
+/** @} */
+
+/**
  * @defgroup failure What a worker tells its launcher
  * @{
  */

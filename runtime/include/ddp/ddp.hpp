@@ -27,5 +27,6 @@
 #include "ddp/process_group.hpp"
 #include "ddp/reduction.hpp"
 #include "ddp/session.hpp"
+#include "ddp/spawn.hpp"
 #include "ddp/store.hpp"
 #include "ddp/work.hpp"
