@@ -108,6 +108,11 @@ int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)-
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
 int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }
 
+int32_t ddp_job_rank(void) {
+  if (const Session* session = ddp::runtime::first_session()) return session->info().rank;
+  return ddp::runtime::rank_or_zero(ddp::runtime::process_environment);
+}
+
 int32_t ddp_group_rank(const ddp_group* group) { return group != nullptr ? of(group)->rank() : -1; }
 int32_t ddp_group_size(const ddp_group* group) { return group != nullptr ? of(group)->size() : -1; }
 const char* ddp_group_name(const ddp_group* group) { return group != nullptr ? of(group)->name().c_str() : ""; }

@@ -144,4 +144,12 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   return info;
 }
 
+int rank_or_zero(const Environment& environment) noexcept {
+  try {
+    return read_worker_info({}, environment).rank;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 }  // namespace ddp::runtime

@@ -30,5 +30,7 @@ struct InitArguments {
 
 // Throws rendezvous::Error naming the argument or variable that is missing or wrong.
 WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& environment);
+// For those who only ask who speaks: what is wrong with a job's description is told to who joins it.
+int rank_or_zero(const Environment& environment) noexcept;
 
 }  // namespace ddp::runtime

@@ -36,7 +36,7 @@ forbid runtime/include 'rendezvous/|collectives/|runtime/' "$none"
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/ddprun/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/(main|mpi_main|[a-z]+_command))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
-forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp'
+forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp|runtime/include/ddp/spdlog\.hpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+_command))\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/(training/(safetensors|checkpoint_record)|src/error_file)\.cpp|runtime/include/ddp/json\.hpp'
 forbid "$code" 'gloo/'                   '(collectives|apps/ddp_bench)/gloo_[a-z_]*\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/mpi_main\.cpp'

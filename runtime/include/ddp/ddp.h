@@ -207,6 +207,9 @@ DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
 DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
 /** How often the job was restarted before this process was started. */
 DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
+/** This process's rank in its job, for those who want to know who speaks: its first session's, else as the environment
+ * says (RANK, or what srun or mpirun set). 0 if nothing does, or nothing that makes sense. Any thread may call. */
+DDP_API int32_t ddp_job_rank(void);
 
 /** @} */
 

@@ -25,6 +25,8 @@
 #include "ddp/error.hpp"
 #include "ddp/failure.hpp"
 #include "ddp/process_group.hpp"
+#include "ddp/progress_bar.hpp"
+#include "ddp/rank_zero.hpp"
 #include "ddp/reduction.hpp"
 #include "ddp/session.hpp"
 #include "ddp/spawn.hpp"
