@@ -57,7 +57,8 @@ function(document_snippets path frame)
     set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
     # Not everything in the frame is used by every snippet.
     target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Werror)
-    target_link_libraries(${program} PRIVATE ddprun::ddp nlohmann_json::nlohmann_json)  # the latter for ddp/json.hpp
+    target_link_libraries(${program} PRIVATE ddprun::ddp nlohmann_json::nlohmann_json  # for ddp/json.hpp
+                          spdlog::spdlog_header_only fmt::fmt-header-only)             # for ddp/spdlog.hpp
     if(NOT expected STREQUAL "")
       write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.txt" "${expected}")
       set(name "${document}: snippet ${number} (${heading}) says what stands below it")
