@@ -16,8 +16,8 @@
 
 namespace ddp {
 
-/// This process's rank in its job: its first session's, else as the environment says (RANK, or what srun or mpirun set);
-/// 0 if nothing does. Unlike get_rank() it asks for no session, and never throws. From any thread.
+/// This process's rank in its job: its first session's, else as the environment says (RANK, or what srun or mpirun
+/// set); 0 if nothing does. Unlike get_rank() it asks for no session, and never throws. From any thread.
 inline int job_rank() noexcept { return ddp_job_rank(); }
 
 /// Is this rank 0, or a process without a job?
