@@ -69,8 +69,10 @@ TEST_CASE("DDP: gradients that live in buckets move once and keep their values",
   run(size, "bucket view");
 }
 
-TEST_CASE("DDP: where one rank's gradients may not move nothing is rebuilt", "[training][integration]") {
-  run(2, "memory that stays");
+TEST_CASE("DDP: where one rank's gradients may not move, or any may be unused, nothing is rebuilt",
+          "[training][integration]") {
+  const std::string scenario = GENERATE("buckets that stay", "buckets that stay, unused");
+  run(2, scenario);
 }
 
 TEST_CASE("DDP: an unused parameter adds zeros, and keeps its gradient if no rank used it", "[training][integration]") {

@@ -83,11 +83,14 @@ void bucket_view(Session& session) {
   }
 }
 
-// Without that option memory in a bucket stays where it is: on one rank is enough for all to leave buckets alone.
-void memory_that_stays(Session& session) {
+// Without that option memory in a bucket stays where it is: on one rank is enough for all to leave buckets alone. So is
+// a set of gradients that may be another in each step.
+void buckets_that_stay(Session& session, bool find_unused) {
   Tensors t({10, 10, 10, 10});
-  const bool own = session.rank() != 0;
-  DistributedDataParallel model(session.world(), t.parameters(own), two_in_a_bucket());
+  const bool own = session.rank() != 0 || find_unused;
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.find_unused_parameters = find_unused;
+  DistributedDataParallel model(session.world(), t.parameters(own), options);
   const auto hook = std::make_shared<AveragingHook>(session.world());
   model.register_comm_hook(hook);
   float* const before = model.gradient(2);
@@ -98,7 +101,7 @@ void memory_that_stays(Session& session) {
     }
     model.synchronize();
   }
-  expect(model.gradient(2) == before, "memory in a bucket stays");
+  expect(model.gradient(2) == before, "a gradient stays where it is");
   expect(hook->seen() == Buckets{{3, 2}, {1, 0}}, "nothing is rebuilt");
 }
 
@@ -279,7 +282,8 @@ void die_in_backward(Session& session) {
 Scenarios step_scenarios() {
   return {{"rebuild", rebuild},
           {"bucket view", bucket_view},
-          {"memory that stays", memory_that_stays},
+          {"buckets that stay", [](Session& s) { buckets_that_stay(s, false); }},
+          {"buckets that stay, unused", [](Session& s) { buckets_that_stay(s, true); }},
           {"unused", [](Session& s) { unused(s, true); }},
           {"unused, in buckets", [](Session& s) { unused(s, false); }},
           {"static graph", [](Session& s) { static_graph(s, false); }},
