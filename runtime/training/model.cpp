@@ -24,9 +24,9 @@ ddp_buffer bytes_of(void* data, std::size_t size) { return {data, size, DDP_UINT
 
 Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
     : group_(group),
-      options_(checked(options)),
-      parameters_(replicated("parameter", parameters, count)),
-      buffers_(replicated("buffer", options.buffers, options.buffer_count)),
+      options_(with_defaults(options)),
+      parameters_(checked(group, parameters, count, options_)),
+      buffers_(replicated("buffer", options_.buffers, options_.buffer_count)),
       gradients_(gradients(parameters, parameters_, options_)),
       plan_(plan(backward_order(count))),
       core_(names(parameters_), plan_, shape_of(options_)),
@@ -46,7 +46,7 @@ Model::~Model() {
   group_.drain();
 }
 
-ddp_model_options Model::checked(ddp_model_options options) {
+ddp_model_options Model::with_defaults(ddp_model_options options) {
   if (options.first_bucket_bytes == 0) options.first_bucket_bytes = kMebibyte;
   if (options.bucket_bytes == 0) options.bucket_bytes = 25 * kMebibyte;
   for (std::int32_t* flag : {&options.find_unused_parameters, &options.static_graph, &options.gradient_as_bucket_view,
@@ -54,6 +54,18 @@ ddp_model_options Model::checked(ddp_model_options options) {
     *flag = *flag != 0 ? 1 : 0;
   }
   return options;
+}
+
+// Everything that a rank can find wrong alone, before the others wait for it.
+ReplicatedTensors Model::checked(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count,
+                                 const ddp_model_options& options) {
+  ReplicatedTensors result;
+  check_on_all_ranks(group, [&] {
+    result = replicated("parameter", parameters, count);
+    gradients(parameters, result, options);
+    replicated("buffer", options.buffers, options.buffer_count);
+  });
+  return result;
 }
 
 std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,

@@ -58,7 +58,9 @@ class Model {
   };
   enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
 
-  static ddp_model_options checked(ddp_model_options options);
+  static ddp_model_options with_defaults(ddp_model_options options);
+  static ReplicatedTensors checked(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count,
+                                   const ddp_model_options& options);
   static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
                                          const ddp_model_options& options);
   static StepShape shape_of(const ddp_model_options& options);

@@ -34,6 +34,14 @@ std::vector<T> gather(ProcessGroup& group, std::span<T> mine) {
   return all;
 }
 
+// What fits of a text, for those who wait for something of a known size.
+using Line = std::array<char, 256>;
+Line line_of(const std::string& text) {
+  Line line{};
+  std::memcpy(line.data(), text.data(), std::min(text.size(), line.size() - 1));
+  return line;
+}
+
 // What ranks compare of a tensor: type, number of dimensions, dimensions.
 std::vector<std::int64_t> facts_of(const ReplicatedTensors& tensors) {
   std::vector<std::int64_t> facts;
@@ -62,7 +70,7 @@ std::string describe(const std::vector<std::int64_t>& facts, std::size_t begin) 
 // The first tensor in which a rank differs from rank 0, or -1, and what the rank has there.
 struct Difference {
   std::int64_t index = -1;
-  std::array<char, 248> have{};
+  Line have{};
 };
 
 Difference find_difference(const std::vector<std::int64_t>& mine, const std::vector<std::int64_t>& reference) {
@@ -76,10 +84,7 @@ Difference find_difference(const std::vector<std::int64_t>& mine, const std::vec
                                  reference.begin() + static_cast<std::ptrdiff_t>(there),
                                  reference.begin() + static_cast<std::ptrdiff_t>(reference_end));
     if (!same) {
-      Difference difference{index, {}};
-      const std::string text = describe(mine, here);
-      std::memcpy(difference.have.data(), text.data(), std::min(text.size(), difference.have.size() - 1));
-      return difference;
+      return {index, line_of(describe(mine, here))};
     }
     here = mine_end;
     there = reference_end;
@@ -161,6 +166,22 @@ bool holds_on_all_ranks(ProcessGroup& group, bool here) {
   std::uint8_t holds = here ? 1 : 0;
   group.run(make_all_reduce({&holds, 1, DDP_UINT8, {DDP_CPU, 0}}, {DDP_MIN, 0}), kGroupsOwnTimeout);
   return holds != 0;
+}
+
+void check_on_all_ranks(ProcessGroup& group, const std::function<void()>& check) {
+  std::string why;
+  try {
+    check();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::InvalidArgument) throw;
+    why = error.what();
+  }
+  Line mine = line_of(why);
+  const std::vector<Line> all = gather(group, std::span(&mine, 1));
+  if (!why.empty()) throw Error(ErrorCode::InvalidArgument, why);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r][0] != 0) throw Error(ErrorCode::InvalidArgument, "rank " + std::to_string(r) + ": " + all[r].data());
+  }
 }
 
 void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors, int root) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ void compare_numbers(ProcessGroup& group, const std::vector<Agreed>& numbers);
 // As many of them on every rank. The first that differs in type or shape is an error, Mismatch, on every rank.
 void compare_shapes(ProcessGroup& group, const ReplicatedTensors& tensors);
 bool holds_on_all_ranks(ProcessGroup& group, bool here);
+// Runs check, which looks at this rank alone. What it throws, InvalidArgument, comes out of this on every rank, so that
+// none goes on to wait for one that has stopped.
+void check_on_all_ranks(ProcessGroup& group, const std::function<void()>& check);
 
 // Small tensors travel together, in memory that stays for the next time.
 class TensorBroadcast {

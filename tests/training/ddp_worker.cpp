@@ -153,7 +153,9 @@ void model_mismatch(ddp::Session& session) {
     options.bucket_bytes = other ? 100 : 200;
     build({fc1}, options);
   });
-  // What every rank sees by itself.
+  // What one rank can see by itself, and all hear of.
+  report_failure("one rank's type",
+                 [&] { build({other ? ddp::Parameter("steps", integers.data(), integers.data(), 3) : fc1}); });
   report_failure("type", [&] { build({{"steps", integers.data(), integers.data(), 3}}); });
   report_failure("product", [&] { build({{"fc2", w.data(), w.data(), 12, {2, 5}}}); });
   report_failure("negative", [&] { build({{"fc2", w.data(), w.data(), 12, {-3, -4}}}); });
