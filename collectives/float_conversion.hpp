@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Arrays of 16-bit floating point to 32 bits and back, with the widest vector unit that this processor has. Every unit
 // gives the bits of the functions in element_types.hpp, whatever machine a rank runs on.
-//
-// The choice is made at run time and by a plain switch: a resolver of the linker's (ifunc) runs before a sanitizer
-// does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "collectives/vector_unit.hpp"
 
 namespace ddp::collectives {
-
-enum class VectorUnit { Baseline, Avx2, Avx512 };
-
-// Those of this processor, the widest last.
-const std::vector<VectorUnit>& vector_units();
 
 // count elements; dtype is Float16 or BFloat16. from and to do not overlap.
 void widen(std::int32_t dtype, const void* from, float* to, std::size_t count);
