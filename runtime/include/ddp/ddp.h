@@ -634,6 +634,81 @@ DDP_API void ddp_model_join_cancel(ddp_model* model);
 /** @} */
 
 /**
+ * @defgroup optimizer Optimizers: arithmetic on gradients and weights
+ *
+ * What stands between averaged gradients and new weights, on arrays in the CPU's memory: ddp::AdamW, ddp::GradScaler
+ * and the others of ddp/ddp.hpp are made of it. Nothing here communicates or keeps anything; any thread may call.
+ * Results are the same bits on every processor.
+ *
+ * @{
+ */
+
+/** Copies from into to, both of floating point and of equal count, and rounds to the nearest, ties to even. One of them
+ * is DDP_FLOAT32, or both are of one type. They must not overlap. */
+DDP_API ddp_status ddp_convert(ddp_buffer from, ddp_buffer to);
+/** to becomes from times factor; types as of ddp_convert(), and from may be to. 16 bits are multiplied in 32.
+ * *found_inf: 1 if an element of to is infinite or not a number, else left as it is; may be NULL. Source:
+ * torch._amp_foreach_non_finite_check_and_unscale_. */
+DDP_API ddp_status ddp_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf);
+/** *sum: the sum of the absolute values, each to the power of norm_type; for the norm type INFINITY the largest. Made
+ * in 64 bits. Those of several buffers, and of several ranks, are added (or the largest taken); the root of that is the
+ * norm. norm_type is above 0. Source: torch.nn.utils.get_total_norm. */
+DDP_API ddp_status ddp_power_sum(ddp_buffer buffer, double norm_type, double* sum);
+
+/** The numbers of one step of AdamW. Each counts as it is, zeros too; PyTorch's defaults are said. */
+typedef struct ddp_adamw {
+  double lr;           /**< learning rate; 1e-3 */
+  double beta1;        /**< how much of the gradients' mean is kept; 0.9 */
+  double beta2;        /**< how much of their squares' mean is kept; 0.999 */
+  double eps;          /**< 1e-8 */
+  double weight_decay; /**< 1e-2 */
+  int32_t maximize;    /**< 1: the step goes up; 0 */
+  int64_t step;        /**< which one this is, from 1 on */
+} ddp_adamw;
+
+/** What it works on: count elements of DDP_FLOAT32 or DDP_FLOAT64 each, a parameter's or any part of it. */
+typedef struct ddp_adamw_arrays {
+  void* value;      /**< the weights */
+  const void* grad; /**< their gradients */
+  void* exp_avg;    /**< the gradients' running mean; zeros at first */
+  void* exp_avg_sq; /**< that of their squares; likewise */
+  void* updated;    /**< where the new weights go; NULL: into value */
+  size_t count;     /**< in elements */
+  int32_t dtype;    /**< of all of them */
+} ddp_adamw_arrays;
+
+/** One step of AdamW. DDP_INVALID_ARGUMENT for another type, or a step below 1. Source: torch.optim.AdamW, in whose
+ * order it computes. */
+DDP_API ddp_status ddp_adamw_step(const ddp_adamw* numbers, const ddp_adamw_arrays* arrays);
+
+/** The numbers of one step of stochastic gradient descent, each as it is. */
+typedef struct ddp_sgd {
+  double lr;           /**< learning rate; PyTorch's default is 1e-3, that of all others 0 */
+  double momentum;     /**< how much of the last direction is kept */
+  double dampening;    /**< how much of the gradient is left out then */
+  double weight_decay; /**< added to the gradient, times the weight */
+  int32_t nesterov;    /**< 1: Nesterov's momentum; needs a momentum, and no dampening */
+  int32_t maximize;    /**< 1: the step goes up */
+  int64_t step;        /**< which one this is, from 1 on */
+} ddp_sgd;
+
+/** What it works on: as of ddp_adamw_arrays. */
+typedef struct ddp_sgd_arrays {
+  void* value;           /**< the weights */
+  const void* grad;      /**< their gradients */
+  void* momentum_buffer; /**< the last direction, zeros at first; NULL without momentum */
+  void* updated;         /**< where the new weights go; NULL: into value */
+  size_t count;          /**< in elements */
+  int32_t dtype;         /**< of all of them */
+} ddp_sgd_arrays;
+
+/** One step of stochastic gradient descent. DDP_INVALID_ARGUMENT for another type, a step below 1, momentum without its
+ * array, or Nesterov's without momentum. Source: torch.optim.SGD. */
+DDP_API ddp_status ddp_sgd_step(const ddp_sgd* numbers, const ddp_sgd_arrays* arrays);
+
+/** @} */
+
+/**
  * @defgroup checkpoint Checkpoints: files in the safetensors format, and folders of them
  *
  * One file, written by one rank, or a folder in which each step has a folder of its own, written by as many ranks as

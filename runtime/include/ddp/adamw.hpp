@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ddp/ddp.h"
+#include "ddp/error.hpp"
+#include "ddp/optimizer.hpp"
+
+namespace ddp {
+
+/// Those of torch.optim.AdamW, with its defaults.
+struct AdamWOptions {
+  double lr = 1e-3;            ///< learning rate
+  double beta1 = 0.9;          ///< how much of the gradients' mean is kept
+  double beta2 = 0.999;        ///< how much of their squares' mean is kept
+  double eps = 1e-8;           ///< added to the divisor
+  double weight_decay = 1e-2;  ///< in a step, values lose this times lr of themselves
+  bool maximize = false;       ///< go up
+};
+
+namespace detail {
+struct AdamWRule {
+  using Options = AdamWOptions;
+  static constexpr const char* kName = "AdamW";
+  static constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
+  static std::size_t state_count(const Options& /*options*/) { return 2; }
+  static void step(const Options& o, std::int64_t step, const StepArrays& a) {
+    const ddp_adamw numbers = {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize ? 1 : 0, step};
+    const ddp_adamw_arrays arrays = {a.value, a.grad, a.states[0], a.states[1], a.updated, a.count, a.dtype};
+    check(ddp_adamw_step(&numbers, &arrays));
+  }
+};
+}  // namespace detail
+
+/// torch.optim.AdamW, in whose order it computes, without amsgrad. State: "exp_avg" and "exp_avg_sq", as much as two
+/// times the parameters.
+using AdamW = Optimizer<detail::AdamWRule>;
+
+}  // namespace ddp

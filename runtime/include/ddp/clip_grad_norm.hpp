@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Gradients' norm, and what keeps it below a limit. Sums are made in 64 bits and in an order that depends on the place
+/// of an element only, so that every rank gets the same bits.
+///
+/// After averaging every rank has the same gradients: leave out the group, nothing is sent. Where each rank has its
+/// share of them only, give the group over which they are spread: the norm is that of all shares together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/ddp.h"
+#include "ddp/distributed_data_parallel.hpp"
+#include "ddp/error.hpp"
+#include "ddp/process_group.hpp"
+
+namespace ddp {
+
+/// As norm_type: the largest absolute value.
+inline constexpr double kInfinityNorm = std::numeric_limits<double>::infinity();
+
+namespace detail {
+/// What two parts of the gradients come to together. What is no number stays one.
+inline double combine_powers(double a, double b, double norm_type) {
+  if (!std::isinf(norm_type)) return a + b;
+  return std::isnan(a) ? a : (b <= a ? a : b);
+}
+
+inline double root_of_powers(double powers, double norm_type) {
+  if (norm_type == 1 || std::isinf(norm_type)) return powers;
+  return norm_type == 2 ? std::sqrt(powers) : std::pow(powers, 1 / norm_type);
+}
+
+inline double gradient_powers(const std::vector<Parameter>& parameters, double norm_type) {
+  double powers = 0;
+  for (const Parameter& p : parameters) {
+    if (p.grad == nullptr) continue;
+    double sum = 0;
+    check(ddp_power_sum(Buffer(p.grad, p.count, p.dtype, p.device).c(), norm_type, &sum));
+    powers = combine_powers(powers, sum, norm_type);
+  }
+  return powers;
+}
+
+inline double finite_norm(double norm, bool error_if_nonfinite) {
+  if (!error_if_nonfinite || std::isfinite(norm)) return norm;
+  throw Error(DDP_INVALID_ARGUMENT, "clip_grad_norm: the gradients' norm is " + std::to_string(norm) +
+                                        ": they cannot be clipped; lower the learning rate, or leave this step out");
+}
+}  // namespace detail
+
+/// The norm of all gradients as one vector: norm_type 2, 1, kInfinityNorm, or any other above 0. Parameters without a
+/// gradient (null) are left out. PyTorch's torch.nn.utils.get_total_norm.
+inline double get_total_norm(const std::vector<Parameter>& parameters, double norm_type = 2) {
+  return detail::root_of_powers(detail::gradient_powers(parameters, norm_type), norm_type);
+}
+
+/// The same of gradients of which each rank of group has a share; a rank may have none. Collective.
+inline double get_total_norm(const ProcessGroup& group, const std::vector<Parameter>& share, double norm_type = 2) {
+  std::vector<double> mine = {detail::gradient_powers(share, norm_type)};
+  std::vector<double> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(mine, all);  // no reduction: of some that is no number, the largest might be one
+  double powers = 0;
+  for (const double part : all) powers = detail::combine_powers(powers, part, norm_type);
+  return detail::root_of_powers(powers, norm_type);
+}
+
+/// Multiplies all gradients by max_norm / (total_norm + 1e-6) if that is below 1. A norm that is infinite makes them 0,
+/// one that is no number makes all of them that. PyTorch's torch.nn.utils.clip_grads_with_norm_.
+inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, double max_norm, double total_norm) {
+  const double factor = max_norm / (total_norm + 1e-6);
+  if (factor >= 1) return;
+  for (const Parameter& p : parameters) {
+    if (p.grad == nullptr) continue;
+    const ddp_buffer grad = Buffer(p.grad, p.count, p.dtype, p.device).c();
+    detail::check(ddp_multiply(grad, grad, factor, nullptr));
+  }
+}
+
+/// Scales all gradients so that their norm is at most max_norm; returns what it was. Gradients that are no numbers show
+/// in the norm, and with error_if_nonfinite throw Error with DDP_INVALID_ARGUMENT before any is changed. PyTorch's
+/// torch.nn.utils.clip_grad_norm_.
+inline double clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, double norm_type = 2,
+                             bool error_if_nonfinite = false) {
+  const double norm = detail::finite_norm(get_total_norm(parameters, norm_type), error_if_nonfinite);
+  clip_grads_with_norm(parameters, max_norm, norm);
+  return norm;
+}
+
+/// The same where each rank of group has a share of the gradients; a rank may have none. Collective.
+inline double clip_grad_norm(const ProcessGroup& group, const std::vector<Parameter>& share, double max_norm,
+                             double norm_type = 2, bool error_if_nonfinite = false) {
+  const double norm = detail::finite_norm(get_total_norm(group, share, norm_type), error_if_nonfinite);
+  clip_grads_with_norm(share, max_norm, norm);
+  return norm;
+}
+
+}  // namespace ddp

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Master weights: float32 copies of weights of 16 bits, for the optimizer. What a step changes is often too little for
+/// 16 bits to show; in the copies it adds up.
+///
+///     ddp::MasterWeights master(parameters);           // float16 or bfloat16 ones, and their gradients
+///     ddp::AdamW optimizer(master.parameters());
+///     for (;;) {
+///       backward();                                     // gradients of 16 bits, averaged over the ranks
+///       master.read_gradients();                        // or GradScaler::unscale(master)
+///       optimizer.step();
+///       master.write_values();                          // into the model, rounded to the nearest
+///     }
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/ddp.h"
+#include "ddp/distributed_data_parallel.hpp"
+#include "ddp/error.hpp"
+
+namespace ddp {
+
+/// Float32 copies of parameters of 16 bits, and of their gradients. Others are among parameters() as they were given:
+/// the optimizer works on them in place. One thread at a time. What apex calls master parameters (opt level O2).
+class MasterWeights {
+ public:
+  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error with DDP_INVALID_ARGUMENT for
+  /// a parameter that is not of floating point or has no gradient.
+  explicit MasterWeights(const std::vector<Parameter>& parameters) : model_(parameters), masters_(parameters) {
+    std::size_t count = 0;
+    for (const Parameter& p : model_) {
+      if (p.grad == nullptr) throw Error(DDP_INVALID_ARGUMENT, "MasterWeights: " + p.name + " has no gradient");
+      if (is_copied(p)) count += p.count;
+    }
+    values_.resize(count);
+    gradients_.resize(count);
+    std::size_t first = 0;
+    for (Parameter& p : masters_) {
+      if (!is_copied(p)) continue;
+      p.value = values_.data() + first;
+      p.grad = gradients_.data() + first;
+      p.dtype = DType::Float32;
+      first += p.count;
+    }
+    read_values();
+  }
+  MasterWeights(MasterWeights&&) = default;             ///< parameters() stay where they are
+  MasterWeights& operator=(MasterWeights&&) = default;  ///< likewise
+
+  /// What the optimizer is to be given, in the order and under the names of the model's.
+  const std::vector<Parameter>& parameters() const { return masters_; }
+
+  /// The model's gradients, times factor, become those of parameters(). False if one of them is infinite or not a
+  /// number.
+  bool read_gradients(double factor = 1) {
+    std::int32_t found_inf = 0;
+    for (std::size_t i = 0; i < model_.size(); ++i) {
+      detail::check(ddp_multiply(gradient(model_[i]), gradient(masters_[i]), factor, &found_inf));
+    }
+    return found_inf == 0;
+  }
+
+  /// The masters' values, rounded to the nearest, become the model's.
+  void write_values() {
+    for_each_copy([](const Parameter& model, const Parameter& master) {
+      detail::check(ddp_convert(value(master), value(model)));
+    });
+  }
+
+  /// The model's values become the masters', for example after a checkpoint of the model alone was read.
+  void read_values() {
+    for_each_copy([](const Parameter& model, const Parameter& master) {
+      detail::check(ddp_convert(value(model), value(master)));
+    });
+  }
+
+ private:
+  static bool is_copied(const Parameter& p) { return p.dtype == DType::Float16 || p.dtype == DType::BFloat16; }
+  static ddp_buffer value(const Parameter& p) { return Buffer(p.value, p.count, p.dtype, p.device).c(); }
+  static ddp_buffer gradient(const Parameter& p) { return Buffer(p.grad, p.count, p.dtype, p.device).c(); }
+
+  template <typename Copy>
+  void for_each_copy(const Copy& copy) const {
+    for (std::size_t i = 0; i < model_.size(); ++i) {
+      if (is_copied(model_[i])) copy(model_[i], masters_[i]);
+    }
+  }
+
+  std::vector<Parameter> model_;
+  std::vector<Parameter> masters_;
+  std::vector<float> values_;
+  std::vector<float> gradients_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What all optimizers have in common: parameters in groups, state beside them, a step. See adamw.hpp and sgd.hpp, and
+/// zero_redundancy_optimizer.hpp for state that is spread over the ranks.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/checkpoint.hpp"
+#include "ddp/ddp.h"
+#include "ddp/distributed_data_parallel.hpp"
+#include "ddp/error.hpp"
+
+namespace ddp {
+
+/// Parameters that have options of their own, such as those that do not decay.
+template <typename Options>
+struct ParameterGroup {
+  std::vector<Parameter> parameters;  ///< each in one group only
+  Options options = {};               ///< may be changed between steps
+};
+
+/// A tensor of an optimizer's state, or what this rank has of it: the optimizer's own memory, for those who save it
+/// where it lies.
+struct OptimizerTensor {
+  std::string name;        ///< such as "optimizer.weight.exp_avg"
+  Buffer buffer;           ///< the elements that are here
+  std::size_t first = 0;   ///< the place of the first of them in the tensor, which has one dimension
+  std::size_t count = 0;   ///< how many elements the tensor has in all
+  bool is_scalar = false;  ///< it has none
+};
+
+namespace detail {
+
+// All parameters' elements, one after the other in a row of bytes. Each begins at a multiple of 8, so that a cut at any
+// other multiple of 8 is between two elements, whatever their types.
+class ParameterRow {
+ public:
+  static constexpr std::size_t kAlignment = 8;
+
+  struct Piece {
+    std::size_t parameter;  // which
+    std::size_t first;      // of its elements
+    std::size_t count;      // in elements
+    std::size_t offset;     // in the row
+  };
+
+  explicit ParameterRow(const std::vector<Parameter>& parameters) {
+    for (const Parameter& p : parameters) {
+      places_.push_back({bytes_, p.count, ddp_dtype_size(static_cast<std::int32_t>(p.dtype))});
+      bytes_ = aligned(bytes_ + p.count * places_.back().element);
+    }
+  }
+
+  static std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  std::size_t bytes() const { return bytes_; }
+  std::size_t offset(std::size_t parameter) const { return places_[parameter].offset; }
+
+  // Calls use(piece) for what lies between two places, multiples of kAlignment.
+  template <typename Use>
+  void for_each_piece(std::size_t begin, std::size_t end, const Use& use) const {
+    auto place = std::upper_bound(places_.begin(), places_.end(), begin,
+                                  [](std::size_t at, const Place& p) { return at < p.offset; });
+    if (place != places_.begin()) --place;
+    for (; place != places_.end() && place->offset < end; ++place) {
+      const std::size_t from = std::max(begin, place->offset);
+      const std::size_t to = std::min(end, place->offset + place->count * place->element);
+      if (from >= to) continue;
+      use(Piece{static_cast<std::size_t>(place - places_.begin()), (from - place->offset) / place->element,
+                (to - from) / place->element, from});
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t offset;
+    std::size_t count;
+    std::size_t element;  // bytes of one
+  };
+  std::vector<Place> places_;
+  std::size_t bytes_ = 0;
+};
+
+inline void* element_at(void* data, std::size_t i, DType dtype) {
+  return static_cast<std::byte*>(data) + i * ddp_dtype_size(static_cast<std::int32_t>(dtype));
+}
+
+// One piece of a step, as an optimizer's rule sees it.
+struct StepArrays {
+  void* value;
+  const void* grad;
+  std::array<void*, 2> states;  // as many as the rule has
+  void* updated;                // null: into value
+  std::size_t count;
+  std::int32_t dtype;
+};
+
+}  // namespace detail
+
+/// A copy of an optimizer's state, whole: taken from an optimizer on any number of ranks, for one on any other. Empty
+/// where ZeroRedundancyOptimizer::state_dict() did not gather it.
+class OptimizerState {
+ public:
+  OptimizerState() = default;                             ///< nothing
+  OptimizerState(OptimizerState&&) = default;             ///< the tensors stay where they are
+  OptimizerState& operator=(OptimizerState&&) = default;  ///< likewise
+
+  /// For save_checkpoint(), beside the model's; the memory is this object's.
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// As Checkpoint::read(). Throws Error with DDP_CORRUPT if there is no such tensor, DDP_MISMATCH if it is another.
+  void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
+    if (found == tensors_.end()) throw Error(DDP_CORRUPT, "the optimizer's state has no tensor " + name);
+    if (found->dtype != buffer.dtype || found->shape != shape) {
+      throw Error(DDP_MISMATCH, "the optimizer's state has a tensor " + name + " of another type or shape");
+    }
+    const std::size_t bytes = buffer.count * ddp_dtype_size(static_cast<std::int32_t>(buffer.dtype));
+    if (bytes > 0) std::memcpy(buffer.data, found->data, bytes);
+  }
+
+  /// For optimizers: takes memory in which all tensors of `tensors` lie, however it got there.
+  OptimizerState(std::vector<std::vector<std::byte>> memory, std::vector<Tensor> tensors, std::int64_t step,
+                 std::string step_name)
+      : memory_(std::move(memory)), tensors_(std::move(tensors)) {
+    memory_.emplace_back(sizeof step);
+    std::memcpy(memory_.back().data(), &step, sizeof step);
+    tensors_.push_back({std::move(step_name), memory_.back().data(), DType::Int64, {}});
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Tensor> tensors_;
+};
+
+/// The part of an optimizer that one rank has: state for the parameters' elements between two places in their row. What
+/// ddp::AdamW, ddp::Sgd and ddp::ZeroRedundancyOptimizer have in common; not for itself.
+template <typename Rule>
+class OptimizerShard {
+ public:
+  using Options = typename Rule::Options;  ///< AdamWOptions or SgdOptions
+  using Group = ParameterGroup<Options>;   ///< parameters, and options for them
+
+  OptimizerShard(const OptimizerShard&) = delete;
+  OptimizerShard& operator=(const OptimizerShard&) = delete;
+
+  /// All parameters, of all groups, one group after the other.
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// A group's options: change them between steps, on all ranks alike. A learning-rate schedule sets lr of each.
+  Options& options(std::size_t group = 0) { return options_.at(group); }
+  /// How many groups there are.
+  std::size_t group_count() const { return options_.size(); }
+  /// Sets the learning rate of all groups.
+  void set_lr(double lr) {
+    for (Options& o : options_) o.lr = lr;
+  }
+  /// Where parameter i's gradient is from now on: for DistributedDataParallel's own memory, which moves once with
+  /// gradient_as_bucket_view.
+  void set_gradient(std::size_t i, void* grad) { parameters_.at(i).grad = grad; }
+  /// How many steps were taken.
+  std::int64_t steps_taken() const { return steps_taken_; }
+
+  /// The state's tensors where they lie. What the ranks have is together all of it, once. Names are prefix, the
+  /// parameter's name (its number if it has none), and PyTorch's name of the state; "step" counts the steps.
+  std::vector<OptimizerTensor> tensors(const std::string& prefix = "optimizer.") {
+    std::vector<OptimizerTensor> tensors;
+    for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
+      const Parameter& p = parameters_[piece.parameter];
+      tensors.push_back(
+          {name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype), piece.first, p.count, false});
+    });
+    if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(&steps_taken_, 1), 0, 1, true});
+    return tensors;
+  }
+
+  /// Goes on from a state: a Checkpoint, an OptimizerState, or what else has their read(). Reads what this rank needs;
+  /// every rank calls it, with the whole state. Throws what read() throws; the state is then of neither.
+  template <typename Source>
+  void load_state_dict(const Source& source, const std::string& prefix = "optimizer.") {
+    std::vector<std::byte> whole;
+    for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
+      const Parameter& p = parameters_[piece.parameter];
+      const bool all_here = piece.count == p.count;
+      if (!all_here) whole.resize(p.count * ddp_dtype_size(static_cast<std::int32_t>(p.dtype)));
+      source.read(name_of(prefix, piece.parameter, state), Buffer(all_here ? data : whole.data(), p.count, p.dtype),
+                  {static_cast<std::int64_t>(p.count)});
+      if (!all_here) std::memcpy(data, detail::element_at(whole.data(), piece.first, p.dtype), bytes_of(piece));
+    });
+    source.read(prefix + "step", Buffer(&steps_taken_, 1), {});
+  }
+
+ protected:
+  /// Of all parameters, before it is said which part of them is this rank's.
+  explicit OptimizerShard(const std::vector<Group>& groups) : parameters_(flatten(groups)), row_(parameters_) {
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      options_.push_back(groups[g].options);
+      group_of_.insert(group_of_.end(), groups[g].parameters.size(), g);
+    }
+  }
+  ~OptimizerShard() = default;
+
+  /// All parameters' elements.
+  const detail::ParameterRow& row() const { return row_; }
+
+  /// Which part of the row is this rank's, and how much memory each of its states gets.
+  void take(std::size_t begin, std::size_t end, std::size_t bytes) {
+    begin_ = begin;
+    end_ = end;
+    std::size_t states = 0;
+    for (const Options& o : options_) states = std::max(states, Rule::state_count(o));
+    states_.assign(states, std::vector<std::byte>(bytes));
+  }
+
+  /// Before update().
+  void count_step() { ++steps_taken_; }
+
+  /// Steps what lies between two places of this rank's part; updated is the row from `begin` on, or null: in place.
+  void update(std::size_t begin, std::size_t end, std::byte* updated) {
+    row_.for_each_piece(begin, std::min(end, end_), [&](const detail::ParameterRow::Piece& piece) {
+      const Parameter& p = parameters_[piece.parameter];
+      detail::StepArrays arrays = {detail::element_at(p.value, piece.first, p.dtype),
+                                   detail::element_at(p.grad, piece.first, p.dtype),
+                                   {},
+                                   updated != nullptr ? updated + (piece.offset - begin) : nullptr,
+                                   piece.count,
+                                   static_cast<std::int32_t>(p.dtype)};
+      for (std::size_t s = 0; s < states_.size(); ++s) arrays.states[s] = states_[s].data() + (piece.offset - begin_);
+      Rule::step(options_[group_of_[piece.parameter]], steps_taken_, arrays);
+    });
+  }
+
+  /// memory: of each state, the whole row.
+  OptimizerState make_state(std::vector<std::vector<std::byte>> memory, const std::string& prefix) const {
+    std::vector<Tensor> tensors;
+    for (std::size_t s = 0; s < memory.size(); ++s) {
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        const Parameter& p = parameters_[i];
+        tensors.push_back(
+            {name_of(prefix, i, s), memory[s].data() + row_.offset(i), p.dtype, {static_cast<std::int64_t>(p.count)}});
+      }
+    }
+    return OptimizerState(std::move(memory), std::move(tensors), steps_taken_, prefix + "step");
+  }
+
+  /// Of this rank's part.
+  const std::vector<std::vector<std::byte>>& states() const { return states_; }
+
+  /// A piece's size.
+  std::size_t bytes_of(const detail::ParameterRow::Piece& piece) const {
+    return piece.count * ddp_dtype_size(static_cast<std::int32_t>(parameters_[piece.parameter].dtype));
+  }
+
+ private:
+  static std::vector<Parameter> flatten(const std::vector<Group>& groups) {
+    std::vector<Parameter> all;
+    for (const Group& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+    for (const Parameter& p : all) check(p);
+    return all;
+  }
+
+  static void check(const Parameter& p) {
+    const std::string what = std::string(Rule::kName) + ": parameter " + p.name;
+    if (p.dtype != DType::Float32 && p.dtype != DType::Float64) {
+      throw Error(DDP_INVALID_ARGUMENT, what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
+    }
+    if (p.device.kind != DDP_CPU) throw Error(DDP_INVALID_ARGUMENT, what + " is not in the CPU's memory");
+    if (p.grad == nullptr && p.count > 0) {
+      throw Error(DDP_INVALID_ARGUMENT, what + " has no gradient: give DistributedDataParallel::gradient(i)");
+    }
+  }
+
+  template <typename Use>
+  void for_each_state_piece(const Use& use) {
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      row_.for_each_piece(begin_, end_, [&](const detail::ParameterRow::Piece& piece) {
+        use(piece, s, states_[s].data() + (piece.offset - begin_));
+      });
+    }
+  }
+
+  std::string name_of(const std::string& prefix, std::size_t parameter, std::size_t state) const {
+    const std::string& name = parameters_[parameter].name;
+    return prefix + (name.empty() ? std::to_string(parameter) : name) + "." + Rule::kStates[state];
+  }
+
+  std::vector<Parameter> parameters_;
+  std::vector<std::size_t> group_of_;  // of each parameter
+  std::vector<Options> options_;       // of each group
+  detail::ParameterRow row_;
+  std::size_t begin_ = 0;  // this rank's part of the row
+  std::size_t end_ = 0;
+  std::vector<std::vector<std::byte>> states_;  // of that part
+  std::int64_t steps_taken_ = 0;
+};
+
+/// An optimizer whose state is all here. One thread at a time. The parameters' memory must stay; the list need not.
+template <typename RuleOf>
+class Optimizer : public OptimizerShard<RuleOf> {
+ public:
+  using Rule = RuleOf;                                     ///< what a step computes
+  using Options = typename OptimizerShard<Rule>::Options;  ///< AdamWOptions or SgdOptions
+  using Group = typename OptimizerShard<Rule>::Group;      ///< parameters, and options for them
+
+  /// Throws Error with DDP_INVALID_ARGUMENT, naming the parameter, if one is not float32 or float64 in the CPU's memory
+  /// or has no gradient.
+  explicit Optimizer(std::vector<Parameter> parameters, const Options& options = {})
+      : Optimizer(std::vector<Group>{{std::move(parameters), options}}) {}
+  /// Parameters with options of their own.
+  explicit Optimizer(const std::vector<Group>& groups) : OptimizerShard<Rule>(groups) {
+    this->take(0, this->row().bytes(), this->row().bytes());
+  }
+
+  /// Takes one step with the gradients that are there.
+  void step() {
+    this->count_step();
+    this->update(0, this->row().bytes(), nullptr);
+  }
+
+  /// A copy of the state.
+  OptimizerState state_dict(const std::string& prefix = "optimizer.") const {
+    return this->make_state(this->states(), prefix);
+  }
+};
+
+}  // namespace ddp

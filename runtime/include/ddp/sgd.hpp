@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Stochastic gradient descent, with momentum or without.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ddp/ddp.h"
+#include "ddp/error.hpp"
+#include "ddp/optimizer.hpp"
+
+namespace ddp {
+
+/// Those of torch.optim.SGD, with its defaults.
+struct SgdOptions {
+  double lr = 1e-3;         ///< learning rate
+  double momentum = 0;      ///< how much of the last direction is kept; not 0 from the beginning on, or never
+  double dampening = 0;     ///< how much of the gradient is left out then
+  double weight_decay = 0;  ///< added to the gradient, times the value
+  bool nesterov = false;    ///< Nesterov's momentum; needs a momentum, and no dampening
+  bool maximize = false;    ///< go up
+};
+
+namespace detail {
+struct SgdRule {
+  using Options = SgdOptions;
+  static constexpr const char* kName = "Sgd";
+  static constexpr std::array<const char*, 1> kStates = {"momentum_buffer"};
+  static std::size_t state_count(const Options& options) { return options.momentum != 0 ? 1 : 0; }
+  static void step(const Options& o, std::int64_t step, const StepArrays& a) {
+    const ddp_sgd numbers = {o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov ? 1 : 0, o.maximize ? 1 : 0,
+                             step};
+    const ddp_sgd_arrays arrays = {a.value, a.grad, a.states[0], a.updated, a.count, a.dtype};
+    check(ddp_sgd_step(&numbers, &arrays));
+  }
+};
+}  // namespace detail
+
+/// torch.optim.SGD, in whose order it computes. State: "momentum_buffer", if there is momentum.
+using Sgd = Optimizer<detail::SgdRule>;
+
+}  // namespace ddp

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// An optimizer whose state is spread over a group's ranks: each has that of its part of the parameters only, steps
+/// that part, and gets the others' new values. What it computes is bit for bit what the plain optimizer does.
+///
+///     ddp::DistributedDataParallel model(world, parameters);
+///     ddp::ZeroRedundancyOptimizer optimizer(world, parameters);   // AdamW; <ddp::Sgd> for the other
+///     ...
+///     model.synchronize();                                         // every rank has all gradients
+///     optimizer.step();                                            // every rank has all new values
+///
+/// PyTorch gives whole parameters to ranks, largest first; here all elements are one row that is cut into equal parts,
+/// in the middle of a parameter where need be. Each element is stepped by itself, so bits do not depend on the cuts,
+/// and no rank has more than its share even where one parameter is most of the model.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp/adamw.hpp"
+#include "ddp/buffer.hpp"
+#include "ddp/ddp.h"
+#include "ddp/distributed_data_parallel.hpp"
+#include "ddp/error.hpp"
+#include "ddp/optimizer.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/work.hpp"
+
+namespace ddp {
+
+/// PyTorch's torch.distributed.optim.ZeroRedundancyOptimizer. All its calls are collectives of the group: one thread at
+/// a time, the group's deadline and errors. Destroy it before its session.
+template <typename Plain = AdamW>
+class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
+  using Shard = OptimizerShard<typename Plain::Rule>;
+
+ public:
+  using Options = typename Shard::Options;  ///< AdamWOptions or SgdOptions
+  using Group = typename Shard::Group;      ///< parameters, and options for them
+
+  /// Every rank gives the same parameters with the same values, which DistributedDataParallel sees to; their memory
+  /// must stay. Throws Error: DDP_MISMATCH on every rank if numbers or types differ, and as Optimizer's.
+  ZeroRedundancyOptimizer(ProcessGroup group, std::vector<Parameter> parameters, const Options& options = {})
+      : ZeroRedundancyOptimizer(group, std::vector<Group>{{std::move(parameters), options}}) {}
+  /// Parameters with options of their own.
+  ZeroRedundancyOptimizer(ProcessGroup group, const std::vector<Group>& groups)
+      : Shard(groups), group_(group), ranks_(static_cast<std::size_t>(group.size())) {
+    using detail::ParameterRow;
+    check_same_everywhere();
+    share_ = ParameterRow::aligned((this->row().bytes() + ranks_ - 1) / ranks_);
+    chunk_ = ParameterRow::aligned(kGatheredBytes / ranks_);
+    const std::size_t begin = share_ * static_cast<std::size_t>(group.rank());
+    this->take(begin, begin + share_, share_);
+    if (ranks_ == 1) return;
+    for (Slot& slot : slots_) {
+      slot.sent.resize(std::min(share_, chunk_));
+      slot.received.resize(slot.sent.size() * ranks_);
+    }
+  }
+
+  /// Takes one step with the gradients that are there, the same on every rank. The others' new values arrive while this
+  /// rank computes, in the memory of the gradients, which hold nothing of use afterwards; when all are there they
+  /// become the parameters'. So a step that fails leaves the parameters as they were on this rank, and one step further
+  /// at most on another. The state is of neither step then: go on from a checkpoint.
+  void step() {
+    this->count_step();
+    if (ranks_ == 1) return this->update(0, share_, nullptr);
+    try {
+      exchange();
+    } catch (const Error& error) {
+      const std::optional<Error> earlier = end_of_exchange();
+      if (earlier && error.status() == DDP_ABORTED) throw *earlier;  // the cause of what came after it
+      throw;
+    }
+    for (const Parameter& p : this->parameters()) {
+      const std::size_t bytes = p.count * ddp_dtype_size(static_cast<std::int32_t>(p.dtype));
+      if (bytes > 0) std::memcpy(p.value, p.grad, bytes);
+    }
+  }
+
+  /// The whole state, on root; empty on the others. PyTorch's consolidate_state_dict() and state_dict().
+  OptimizerState state_dict(int root = 0, const std::string& prefix = "optimizer.") {
+    const bool here = group_.rank() == root;
+    std::vector<std::vector<std::byte>> memory;
+    for (const std::vector<std::byte>& part : this->states()) {
+      std::vector<std::byte> whole(here ? share_ * ranks_ : 0);
+      group_.gather(bytes(const_cast<std::byte*>(part.data()), part.size()), bytes(whole.data(), whole.size()), root);
+      memory.push_back(std::move(whole));
+    }
+    return here ? this->make_state(std::move(memory), prefix) : OptimizerState();
+  }
+
+ private:
+  // Of one all_gather: enough to be fast, little beside any model.
+  static constexpr std::size_t kGatheredBytes = 4 << 20;
+
+  // Memory for one all_gather; while one is on its way, the next is computed into the other slot.
+  struct Slot {
+    std::vector<std::byte> sent;
+    std::vector<std::byte> received;
+    std::size_t at = 0;     // which chunk of each rank's part
+    std::size_t bytes = 0;  // of it
+    Work work = {};
+    bool is_busy = false;
+  };
+
+  static Buffer bytes(std::byte* data, std::size_t count) { return Buffer(data, count, DType::UInt8); }
+
+  void exchange() {
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < share_; at += chunk_, next ^= 1U) {
+      Slot& slot = slots_[next];
+      receive(slot);
+      slot.at = at;
+      slot.bytes = std::min(chunk_, share_ - at);
+      this->update(begin_of(group_.rank()) + at, begin_of(group_.rank()) + at + slot.bytes, slot.sent.data());
+      slot.work = group_.all_gather_async(bytes(slot.sent.data(), slot.bytes),
+                                          bytes(slot.received.data(), slot.bytes * ranks_));
+      slot.is_busy = true;
+    }
+    for (Slot& slot : slots_) receive(slot);
+  }
+
+  // Into the gradients: of the parts they came from, which nobody needs any more.
+  void receive(Slot& slot) {
+    if (!std::exchange(slot.is_busy, false)) return;
+    slot.work.wait();
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      const std::size_t begin = begin_of(static_cast<int>(r)) + slot.at;
+      const std::byte* from = slot.received.data() + r * slot.bytes;
+      this->row().for_each_piece(begin, begin + slot.bytes, [&](const detail::ParameterRow::Piece& piece) {
+        const Parameter& p = this->parameters()[piece.parameter];
+        std::memcpy(detail::element_at(p.grad, piece.first, p.dtype), from + (piece.offset - begin),
+                    this->bytes_of(piece));
+      });
+    }
+  }
+
+  // After a failure: what is still on its way ends now, so that its memory may go. Tells how.
+  std::optional<Error> end_of_exchange() {
+    std::optional<Error> failure;
+    for (Slot& slot : slots_) {
+      try {
+        if (std::exchange(slot.is_busy, false)) slot.work.wait();
+      } catch (const Error& error) {
+        failure = error;
+      }
+    }
+    return failure;
+  }
+
+  std::size_t begin_of(int rank) const { return share_ * static_cast<std::size_t>(rank); }
+
+  void check_same_everywhere() const {
+    std::uint64_t mine = 1469598103934665603U;  // FNV-1a, over numbers
+    for (const Parameter& p : this->parameters()) {
+      mine = (mine ^ p.count) * 1099511628211U;
+      mine = (mine ^ static_cast<std::uint64_t>(p.dtype)) * 1099511628211U;
+    }
+    std::vector<std::uint64_t> all(ranks_);
+    group_.all_gather({&mine, 1}, all);
+    for (std::size_t r = 1; r < ranks_; ++r) {
+      if (all[r] == all[0]) continue;
+      throw Error(DDP_MISMATCH, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
+                                    " gave other parameters than rank 0, in number, sizes or types");
+    }
+  }
+
+  ProcessGroup group_;
+  std::size_t ranks_;
+  std::size_t share_ = 0;  // bytes of each rank's part; the last ones' may reach beyond the row, or lie there
+  std::size_t chunk_ = 0;  // bytes of each rank's part in one all_gather
+  std::array<Slot, 2> slots_;
+};
+
+}  // namespace ddp

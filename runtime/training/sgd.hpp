@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The arithmetic of stochastic gradient descent on arrays, in the order of torch.optim.SGD. Each element by itself.
+#pragma once
+
+#include "collectives/vector_unit.hpp"
+#include "ddp/ddp.h"
+
+namespace ddp::runtime {
+
+// Throws rendezvous::Error{InvalidArgument} for what cannot be meant. See ddp_sgd_step().
+void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays);
+// The same on a unit of one's choice, for tests.
+void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
+
+}  // namespace ddp::runtime
