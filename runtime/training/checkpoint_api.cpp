@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backend_names.hpp"
 #include "ddp/ddp.h"
 #include "runtime/src/c_guard.hpp"
 #include "runtime/src/c_handles.hpp"
@@ -49,10 +50,13 @@ class FolderHandle {
   };
   using Group = std::unique_ptr<ProcessGroup, Leave>;
 
+  // On the CPU, whatever the parent is for: what ranks tell each other of a save is not on a GPU.
   static Group own_group(ProcessGroup* parent, const CheckpointFolder::Options& options) {
     if (parent == nullptr) return nullptr;
-    return Group(
-        session_of(*parent).split(*parent, 0, 0, GroupOptions{"", "", std::max(options.timeout, milliseconds(0))}));
+    ddp::runtime::Session& session = session_of(*parent);
+    const std::string cpu = ddp::collectives::parse_backend_names(session.backend_of(*parent)).cpu;
+    const milliseconds timeout = std::max(options.timeout, milliseconds(0));
+    return Group(session.split(*parent, 0, 0, GroupOptions{"", cpu.empty() ? "gloo" : cpu, timeout}));
   }
 
   Group group_;

@@ -60,6 +60,16 @@ TEST_CASE("checkpoint folder: saves in the background do not disturb the collect
   for (const std::string& said : run(2, "load", {{"FOLDER", place.path()}})) CHECK(said == "loaded 9\n");
 }
 
+TEST_CASE("checkpoint folder: ranks whose group is for a GPU only save as others do", "[training][integration]") {
+  const TemporaryFolder place;
+  run(2, "save",
+      with(steps(place.path(), 1, 2), {{"BACKEND", GENERATE("nccl", "cpu:gloo,cuda:nccl")},
+                                       {"DDP_CUDA_LIBRARY", FAKE_CUDA},
+                                       {"DDP_NCCL_LIBRARY", FAKE_NCCL},
+                                       {"FAKE_CUDA_DEVICES", "2"}}));
+  CHECK(steps_in(place.path()) == Steps{1, 2});
+}
+
 TEST_CASE("checkpoint folder: a mistake of one rank is the error of all, in its words", "[training][integration]") {
   const TemporaryFolder place;
   const std::string start = "checkpoints in " + place.path() + ": step 1: not saved (those before it are untouched): ";

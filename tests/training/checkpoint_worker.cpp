@@ -172,7 +172,9 @@ int main(int argc, char** argv) {
       save(folder, true);
       return ddp::test::all_right ? 0 : 1;
     }
-    const ddp::Session session = ddp::init_process_group();
+    ddp::InitOptions join;
+    if (const char* backend = std::getenv("BACKEND")) join.backend = backend;
+    const ddp::Session session = ddp::init_process_group(join);
     ddp::CheckpointFolder folder(session.world(), path, options);
     const std::map<std::string, std::function<void()>> programs = {
         {"save", [&] { save(folder, false); }}, {"save async", [&] { save_async(folder); }},
