@@ -15,6 +15,7 @@ namespace ddp::test {
 
 Scenarios step_scenarios();
 Scenarios hook_scenarios();
+Scenarios compression_scenarios();
 Scenarios join_scenarios();
 Scenarios mlp_scenarios();
 

@@ -193,6 +193,7 @@ int main(int argc, char** argv) {
   };
   scenarios.merge(ddp::test::step_scenarios());
   scenarios.merge(ddp::test::hook_scenarios());
+  scenarios.merge(ddp::test::compression_scenarios());
   scenarios.merge(ddp::test::join_scenarios());
   scenarios.merge(ddp::test::mlp_scenarios());
   const auto chosen = scenarios.find(scenario);
