@@ -25,6 +25,8 @@ def builder():
     """A function of a source and a program's path, and the string ABI: PyTorch's wheels had the old one up to 2.6."""
     wheel = os.path.dirname(torch.__file__)
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    # Only releases that do not tell a stream's handle otherwise need it.
+    cuda = ["-Wl,--as-needed", "-lc10_cuda"] if os.path.exists(f"{wheel}/lib/libc10_cuda.so") else []
 
     def build(source, program):
         subprocess.run([*compiler, "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-Wall", "-Wextra", "-Werror",
@@ -32,7 +34,7 @@ def builder():
                         f"-I{repository}/runtime/include", "-c", source, "-o", f"{program}.o"],
                        check=True)
         subprocess.run([compiler[-1], f"{program}.o", "-o", program, f"-L{wheel}/lib", "-Wl,--no-as-needed", "-ltorch",
-                        "-ltorch_cpu", "-lc10", libddp, f"-Wl,-rpath,{wheel}/lib:{os.path.dirname(libddp)}"],
+                        "-ltorch_cpu", "-lc10", *cuda, libddp, f"-Wl,-rpath,{wheel}/lib:{os.path.dirname(libddp)}"],
                        check=True)
 
     return build, abi

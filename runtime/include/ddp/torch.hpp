@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// libddp for programs that use libtorch: DistributedDataParallel for modules, collectives on tensors. Header-only;
-/// libtorch's headers must be on the include path, and not be older than 2.0. With a libtorch that has no CUDA it needs
-/// nothing of CUDA's.
+/// libtorch's headers must be on the include path; 2.2 is the oldest release that this was tested with. A libtorch
+/// without CUDA needs nothing of CUDA's; an older one with CUDA wants c10_cuda linked.
 ///
 ///     Net net;
 ///     ddp::torch::DistributedDataParallel model(net);

@@ -57,7 +57,7 @@ class Reducer {
   Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
       : parameters_(trainable(module)),
         buffers_(module_buffers(module)),
-        finds_unused_(options.find_unused_parameters),
+        finds_unused_(options.find_unused_parameters && !options.static_graph),
         views_(options.gradient_as_bucket_view),
         came_(parameters_.size()),
         reached_(parameters_.size()),
