@@ -81,7 +81,7 @@ TEST_CASE("spawn: who does not end when it is stopped is killed after the grace"
 
 TEST_CASE("spawn: without join it returns at once, and join waits", "[runtime][integration]") {
   CHECK(spawn("join later").out.substr(0, 20) == "running\nalive\nalive\n");
-  CHECK(sorted(spawn("join later").out) == "alive\nalive\nended\nrank 0 goes on\nrank 1 goes on\nrunning\n");
+  CHECK(sorted(spawn("join later").out) == "alive\nalive\nanother\nended\nrank 0 goes on\nrank 1 goes on\nrunning\n");
 }
 
 TEST_CASE("spawn: no process outlives its parent", "[runtime][integration]") {
@@ -154,7 +154,7 @@ TEST_CASE("spawn: what cannot be made leaves nothing behind", "[runtime][integra
 }
 
 TEST_CASE("spawn: what the parent has printed comes out once", "[runtime][integration]") {
-  CHECK(sorted(spawn("buffered").out) == "before it\nrank 0\nrank 1\n");
+  CHECK(sorted(spawn("buffered").out) == "of C\nof C++\nrank 0\nrank 1\n");
 }
 
 TEST_CASE("spawn: a worker of ddprun spawns ranks of their own", "[runtime][integration]") {
@@ -167,6 +167,7 @@ TEST_CASE("spawn: a worker of ddprun spawns ranks of their own", "[runtime][inte
 }
 
 TEST_CASE("spawn: C has it too", "[runtime][integration]") {
+  CHECK_THAT(spawn("from C", 1).out, StartsWith("0 1 0 0 spawn: rank 0 of 1 failed: the group is null\n"));
   const std::string out = spawn("from C").out;
   CHECK_THAT(out, StartsWith("0 1 0 0 spawn: rank "));
   CHECK_THAT(out,

@@ -137,6 +137,7 @@ void join_later(int count) {
   close(gate[1]);
   context.join();
   say(context.join(ddp::Milliseconds(0)) ? "ended" : "running");
+  ddp::spawn([](int) { say("another"); }, 1);  // nothing of the first is left that would forbid it
 }
 
 void parent_waits(int count) {
@@ -220,8 +221,9 @@ void many(int count) {
 }
 
 void buffered(int count) {
-  std::cout << "before ";
-  std::printf("it\n");
+  std::ios::sync_with_stdio(false);  // then each has a buffer of its own
+  std::cout << "of C++\n";
+  std::printf("of C\n");
   ddp::spawn([](int rank) { std::printf("rank %d\n", rank); }, count);
 }
 
