@@ -82,25 +82,35 @@ using Lanes = std::array<double, kLanes>;
 
 enum class Norm { Sum, Squares, Largest, Power };
 
+[[gnu::always_inline]] inline void add_powers(const Vector<double>& value, Norm norm, double exponent,
+                                              Vector<double>& sum) {
+  const Vector<double> magnitude = value < 0 ? -value : value;
+  if (norm == Norm::Sum) {
+    sum += magnitude;
+  } else if (norm == Norm::Squares) {
+    sum += value * value;
+  } else if (norm == Norm::Largest) {
+    sum = magnitude <= sum ? sum : (sum != sum ? sum : magnitude);  // NaN is never below, and stays
+  } else {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sum[lane] += std::pow(magnitude[lane], exponent);
+  }
+}
+
 struct AddPowers {
   template <typename T>
   [[gnu::always_inline]] static void run(const T* values, std::size_t count, Norm norm, double exponent, Lanes* lanes) {
     Vector<double> sum;
     std::memcpy(&sum, lanes, sizeof sum);
-    for (std::size_t i = 0; i < count; i += kLanes) {
-      Vector<T> some = {};
-      std::memcpy(&some, values + i, i + kLanes <= count ? sizeof some : (count - i) * sizeof(T));
-      const auto value = __builtin_convertvector(some, Vector<double>);
-      const Vector<double> magnitude = value < 0 ? -value : value;
-      if (norm == Norm::Sum) {
-        sum += magnitude;
-      } else if (norm == Norm::Squares) {
-        sum += value * value;
-      } else if (norm == Norm::Largest) {
-        sum = magnitude <= sum ? sum : (sum != sum ? sum : magnitude);  // NaN is never below, and stays
-      } else {
-        for (std::size_t lane = 0; lane < kLanes; ++lane) sum[lane] += std::pow(magnitude[lane], exponent);
-      }
+    Vector<T> some;
+    std::size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      std::memcpy(&some, values + i, sizeof some);
+      add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
+    }
+    if (i < count) {
+      some = Vector<T>{};
+      std::memcpy(&some, values + i, (count - i) * sizeof(T));
+      add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
     }
     std::memcpy(lanes, &sum, sizeof sum);
   }
