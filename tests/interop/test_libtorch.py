@@ -18,6 +18,9 @@ ddprun, libddp, repository, *compiler = sys.argv[1:]
 here = os.path.dirname(os.path.abspath(__file__))
 BATCH, MOST_RANKS = 8, 4
 TOLERANCE = 1e-6
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
+    # PyTorch 2.2.2 and 2.15.0 do not train alike here. Releases between them have not been compared.
+    del SCENARIOS["unused_views"]
 COARSE = {"fp16": 1e-3}  # PyTorch's Gloo rounds at every addition, libddp once
 
 
