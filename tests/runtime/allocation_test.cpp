@@ -86,6 +86,15 @@ TEST_CASE("DistributedDataParallel: a step allocates nothing, also with hooks th
   }
 }
 
+TEST_CASE("sync batch norm: a step allocates nothing", "[runtime][integration]") {
+  const Counts counts = count(1, "batch_norm");
+  CHECK(counts.allocations.size() == 2);
+  for (const auto& [calls, allocations] : counts.allocations) {
+    CAPTURE(calls.how);
+    CHECK(allocations.at(0) == 0);  // of 1000 steps
+  }
+}
+
 TEST_CASE("collectives: a blocking one that waits for nobody wakes no other thread", "[runtime][integration]") {
   const Counts counts = count(2, "null");
   for (const auto& [calls, wakes] : counts.wakes) {

@@ -5,6 +5,7 @@
 //
 //   allocation_worker null    libddp over a backend that does nothing, 1000 calls: "0 all_reduce blocking 0 0"
 //   allocation_worker ddp     steps of DistributedDataParallel over the same, 1000: "0 ddp copied 0 1203"
+//   allocation_worker batch_norm    a rank by itself, 1000 steps of SyncBatchNorm: "0 batch_norm channels_first 0 0"
 //   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn, 100 calls: "0 reduce gloo 1601 305"
 #include <unistd.h>
 
@@ -170,6 +171,31 @@ void count_ddp() {
   }
 }
 
+// Over the backend that does nothing the ranks together would have no values: so this is a world of one.
+void count_batch_norm() {
+  constexpr std::size_t kChannels = 16;
+  constexpr std::size_t kLength = 9;
+  const ddp::Session session = ddp::init_process_group();
+  std::vector<float> weight(kChannels, 1), weight_grad(kChannels), mean(kChannels), var(kChannels, 1);
+  std::vector<float> input(8 * kChannels * kLength), output(input.size()), gradient(input.size());
+  for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 7);
+  for (const bool channels_last : {false, true}) {
+    ddp::BatchNormOptions options;
+    options.channels_last = channels_last;
+    ddp::SyncBatchNorm<float> norm(
+        session.world(), kChannels,
+        {weight.data(), nullptr, weight_grad.data(), nullptr, mean.data(), var.data(), nullptr}, options);
+    const auto steps = [&] {
+      for (int k = 0; k < kCalls; ++k) {
+        norm.forward(input, output, kLength);
+        norm.backward(input, output, gradient);
+      }
+    };
+    steps();
+    report(session.world(), "batch_norm", channels_last ? "channels_last" : "channels_first", steps);
+  }
+}
+
 void count_over_gloo() {
   const ddp::Session session = ddp::init_process_group();
   Buffers b;
@@ -198,6 +224,8 @@ int main(int argc, char** argv) {
       count_over_null_backend();
     } else if (argc == 2 && std::string(argv[1]) == "ddp") {
       count_ddp();
+    } else if (argc == 2 && std::string(argv[1]) == "batch_norm") {
+      count_batch_norm();
     } else {
       count_over_gloo();
     }

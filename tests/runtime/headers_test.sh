@@ -21,6 +21,9 @@ case $language in
                  -c -o "$work/object") ;;
 esac
 [ "$language" = c ] || mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h *.hpp | grep -vx torch.hpp)
+if [ "$language" = cuda ]; then
+  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.cuh)
+fi
 
 bad=0
 compile() {

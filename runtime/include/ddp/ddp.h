@@ -709,6 +709,67 @@ DDP_API ddp_status ddp_sgd_step(const ddp_sgd* numbers, const ddp_sgd_arrays* ar
 /** @} */
 
 /**
+ * @defgroup batch_norm SyncBatchNorm
+ *
+ * Batch normalisation whose statistics are those of the batch of all ranks of a group. Its two collectives, an
+ * all_gather forward and an all_reduce backward, are the group's: one thread at a time, the group's errors and timeout.
+ * A rank without a row takes part as well. Everything is computed in double, elements are rounded once (of 16 bits:
+ * through float32); all ranks use the same bits. Nothing is allocated after creation. This is for the memory of the
+ * CPU; of a GPU see ddp/sync_batch_norm.cuh. Source: torch.nn.SyncBatchNorm.
+ *
+ * @{
+ */
+
+/** What a batch normalisation works with, `channels` elements each. Never owned; must stay. All zeros: no weight, no
+ * bias, no running statistics. */
+typedef struct ddp_batch_norm_tensors {
+  void* weight;                 /**< NULL: 1 */
+  void* bias;                   /**< NULL: 0 */
+  void* weight_grad;            /**< this rank's gradient is added to it; NULL: not asked for */
+  void* bias_grad;              /**< likewise */
+  void* running_mean;           /**< NULL, and running_var too: not tracked. Starts as 0 */
+  void* running_var;            /**< of the unbiased variance. Starts as 1 */
+  int64_t* num_batches_tracked; /**< one number; NULL: counted inside, from 0 on */
+} ddp_batch_norm_tensors;
+
+/** All zeros: as PyTorch. */
+typedef struct ddp_batch_norm_options {
+  int32_t dtype;              /**< of the tensors: DDP_FLOAT32 or DDP_FLOAT64 */
+  int32_t cumulative_average; /**< 1: running statistics are the mean over all batches; torch's momentum=None */
+  int32_t channels_last;      /**< 1: elements lie as rows x length x channels; 0: rows x channels x length */
+  double eps;                 /**< added to the variance; 0 means 1e-5 */
+  double momentum;            /**< of a new batch in the running statistics; 0 means 0.1 */
+} ddp_batch_norm_options;
+
+/** A batch normalisation. Made by ddp_sync_batch_norm_create(). */
+typedef struct ddp_sync_batch_norm ddp_sync_batch_norm;
+
+/** Not collective, but every rank must give as many channels. tensors and options may be NULL. Destroy it before its
+ * session. */
+DDP_API ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_batch_norm_tensors* tensors,
+                                              const ddp_batch_norm_options* options, ddp_sync_batch_norm** out);
+/** NULL is allowed. */
+DDP_API void ddp_sync_batch_norm_destroy(ddp_sync_batch_norm* norm);
+/** training = 1, as at first: batches are normalised by their own statistics, which move the running ones. 0: by the
+ * running ones, nothing is exchanged; without any by this rank's batch, as PyTorch does. All ranks do the same. */
+DDP_API ddp_status ddp_sync_batch_norm_set_training(ddp_sync_batch_norm* norm, int32_t training);
+/** output = (input - mean) / sqrt(variance + eps) * weight + bias, by channel. length: values a row and channel, 1 for
+ * a batch of rows x channels, height x width for images; rows follow from input.count. input is of the tensors' type,
+ * or of a 16-bit floating point one with float32 tensors; output is like it, and may be the same memory if there is no
+ * backward. Collective in training. DDP_INVALID_ARGUMENT on every rank if they have fewer than 2 values a channel
+ * together; the group is then as it was. */
+DDP_API ddp_status ddp_sync_batch_norm_forward(ddp_sync_batch_norm* norm, ddp_buffer input, ddp_buffer output,
+                                               size_t length);
+/** Of the last forward, whose input is given again: grad_input becomes the gradient of the loss of all ranks by this
+ * rank's input; it may be grad_output's memory. Gradients of weight and bias are this rank's part, to be averaged
+ * with the others' (ddp_model). Collective after a forward in training. For a layer that is called twice before
+ * backward make two of these over the same tensors. */
+DDP_API ddp_status ddp_sync_batch_norm_backward(ddp_sync_batch_norm* norm, ddp_buffer input, ddp_buffer grad_output,
+                                                ddp_buffer grad_input);
+
+/** @} */
+
+/**
  * @defgroup checkpoint Checkpoints: files in the safetensors format, and folders of them
  *
  * One file, written by one rank, or a folder in which each step has a folder of its own, written by as many ranks as

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Jobs of ranks that share a batch; what each checks is in batch_norm_worker.cpp.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+std::string normalise(const std::string& ranks, const std::string& scenario, const std::string& argument = "") {
+  Process job({DDPRUN_BINARY, "--nproc-per-node", ranks, BATCH_NORM_WORKER, scenario, argument});
+  const Result result = job.wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK(job.all_gone());
+  return result.out;
+}
+
+}  // namespace
+
+TEST_CASE("sync batch norm: ranks come to what torch makes of the whole batch however its rows are spread",
+          "[runtime][integration]") {
+  CHECK(normalise(GENERATE("1", "2", "3", "4", "8"), "golden", GOLDEN_FOLDER "/batch_norm.safetensors").empty());
+}
+
+TEST_CASE("sync batch norm: ranks come to what one process makes of the whole batch", "[runtime][integration]") {
+  const char* given = std::getenv("DDPRUN_RANDOM_SEED");
+  const std::string seed = given != nullptr ? given : std::to_string(std::random_device()());
+  INFO("DDPRUN_RANDOM_SEED=" << seed);
+  CHECK(normalise(GENERATE("1", "2", "3", "8"), "whole", seed).empty());
+}
+
+TEST_CASE("sync batch norm: fewer than two values a channel are an error on every rank and do no harm",
+          "[runtime][integration]") {
+  CHECK(normalise(GENERATE("1", "2", "4"), "too_few").empty());
+}
+
+TEST_CASE("sync batch norm: what does not fit together is refused in words", "[runtime][integration]") {
+  CHECK(normalise("1", "mistakes").empty());
+}
+
+TEST_CASE("sync batch norm: eval without running statistics takes this rank's batch", "[runtime][integration]") {
+  CHECK(normalise("2", "bare_eval").empty());
+}
