@@ -24,6 +24,7 @@ CudaApi table_of(const SharedLibrary& library) {
   library.find("cuCtxPopCurrent_v2", api.context_pop);
   library.find("cuStreamCreateWithPriority", api.stream_create_with_priority);
   library.find("cuStreamDestroy_v2", api.stream_destroy);
+  library.find("cuStreamSynchronize", api.stream_synchronize);
   library.find("cuStreamWaitEvent", api.stream_wait_event);
   library.find("cuEventCreate", api.event_create);
   library.find("cuEventDestroy_v2", api.event_destroy);
@@ -32,6 +33,10 @@ CudaApi table_of(const SharedLibrary& library) {
   library.find("cuCtxGetStreamPriorityRange", api.context_get_stream_priority_range);
   library.find("cuMemAlloc_v2", api.memory_allocate);
   library.find("cuMemFree_v2", api.memory_free);
+  library.find("cuMemcpyHtoDAsync_v2", api.copy_to_device);
+  library.find("cuMemcpyDtoHAsync_v2", api.copy_to_host);
+  library.find("cuMemcpyDtoDAsync_v2", api.copy_on_device);
+  library.find("cuMemsetD8Async", api.set_bytes);
   return api;
 }
 

@@ -31,6 +31,7 @@ struct CudaApi {
   CudaResult (*context_pop)(CudaContext**);
   CudaResult (*stream_create_with_priority)(CudaStream**, unsigned flags, int priority);
   CudaResult (*stream_destroy)(CudaStream*);
+  CudaResult (*stream_synchronize)(CudaStream*);
   CudaResult (*stream_wait_event)(CudaStream*, CudaEvent*, unsigned flags);
   CudaResult (*event_create)(CudaEvent**, unsigned flags);
   CudaResult (*event_destroy)(CudaEvent*);
@@ -39,6 +40,10 @@ struct CudaApi {
   CudaResult (*context_get_stream_priority_range)(int* least, int* greatest);
   CudaResult (*memory_allocate)(std::uint64_t* address, std::size_t);
   CudaResult (*memory_free)(std::uint64_t address);
+  CudaResult (*copy_to_device)(std::uint64_t to, const void* from, std::size_t, CudaStream*);
+  CudaResult (*copy_to_host)(void* to, std::uint64_t from, std::size_t, CudaStream*);
+  CudaResult (*copy_on_device)(std::uint64_t to, std::uint64_t from, std::size_t, CudaStream*);
+  CudaResult (*set_bytes)(std::uint64_t address, unsigned char value, std::size_t, CudaStream*);
 };
 
 // Opens one library; throws rendezvous::Error.

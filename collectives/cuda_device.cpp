@@ -14,6 +14,8 @@ void check(const CudaApi& api, CudaResult result, const char* what) {
   if (result != CudaResult::Success) throw Error(ErrorCode::System, cuda_failure(api, result, what));
 }
 
+std::uint64_t address(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+
 }  // namespace
 
 std::string cuda_failure(const CudaApi& api, CudaResult result, const char* what) {
@@ -44,6 +46,32 @@ CudaDevice::CudaDevice(const CudaApi& api, int index) : api_(api), index_(index)
 
 CudaDevice::~CudaDevice() { api_.primary_context_release(handle_); }
 
+void CudaDevice::copy(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_on_device(address(to), address(from), size, stream), "copying device memory");
+}
+
+void CudaDevice::clear(void* at, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.set_bytes(address(at), 0, size, stream), "clearing device memory");
+}
+
+void CudaDevice::upload(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_device(address(to), from, size, stream), "copying to device memory");
+  check(api_, api_.stream_synchronize(stream), "waiting for a copy to device memory");
+}
+
+void CudaDevice::download(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_host(to, address(from), size, stream), "copying from device memory");
+  check(api_, api_.stream_synchronize(stream), "waiting for a copy from device memory");
+}
+
 SideStream::SideStream(const CudaDevice& device) : device_(device) {
   const CurrentDevice current(device_);
   int least = 0;
@@ -66,6 +94,16 @@ DeviceEvent::DeviceEvent(const CudaDevice& device) : device_(device) {
 DeviceEvent::~DeviceEvent() {
   const CurrentDevice current(device_);
   device_.api().event_destroy(event_);
+}
+
+void DeviceEvent::record(CudaStream* stream) {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().event_record(event_, stream), "recording an event");
+}
+
+void DeviceEvent::hold_back(CudaStream* stream) const {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().stream_wait_event(stream, event_, 0), "making a stream wait");
 }
 
 DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t size) : device_(device) {

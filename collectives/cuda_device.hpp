@@ -34,6 +34,12 @@ class CudaDevice {
   CudaContext* context() const { return context_; }
   std::mutex& issuing() { return issuing_; }
 
+  // On this device's memory, in the stream's order; in upload() and download() the host waits until it is done.
+  void copy(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  void clear(void* at, std::size_t size, CudaStream* stream) const;
+  void upload(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  void download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+
  private:
   const CudaApi& api_;
   int index_;
@@ -78,6 +84,10 @@ class DeviceEvent {
   DeviceEvent(const DeviceEvent&) = delete;
   DeviceEvent& operator=(const DeviceEvent&) = delete;
   CudaEvent* get() const { return event_; }
+  // What is on the stream now; nothing yet if it was never recorded.
+  void record(CudaStream* stream);
+  // What comes on the stream from now on waits for that.
+  void hold_back(CudaStream* stream) const;
 
  private:
   const CudaDevice& device_;
