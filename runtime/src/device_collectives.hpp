@@ -34,6 +34,7 @@ class DeviceCollectives {
   DeviceCollectives& operator=(const DeviceCollectives&) = delete;
 
   int device() const { return device_->index(); }
+  const std::shared_ptr<collectives::CudaDevice>& gpu() const { return device_; }
   collectives::NcclGroup& nccl() { return *nccl_; }
 
   // What NCCL cannot do, and memory of another device: throws rendezvous::Error{InvalidArgument}.

@@ -119,8 +119,6 @@ bool Operation::reduces() const {
   return kind == OperationKind::AllReduce || kind == OperationKind::Reduce || kind == OperationKind::ReduceScatter;
 }
 
-namespace {
-
 void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype) {
   if (dtype_size(dtype) == 0) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
   if (data == nullptr && count > 0) {
@@ -130,8 +128,6 @@ void check_elements(const char* what, const void* data, std::size_t count, std::
     invalid(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
   }
 }
-
-}  // namespace
 
 void check_root(const char* what, std::int32_t root, GroupPlace place) {
   if (root >= 0 && root < place.size) return;

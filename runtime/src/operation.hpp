@@ -85,7 +85,8 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
 Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uint32_t tag, GroupPlace place);
 // source: a rank or kAnyRank.
 Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place);
-// Memory of the CPU; the operations above take a CUDA device's too.
+// Is there memory, of a known type? check_buffer: of the CPU; the operations above take a CUDA device's too.
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype);
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
 
 std::size_t dtype_size(std::int32_t dtype);  // 0: unknown

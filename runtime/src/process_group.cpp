@@ -76,7 +76,7 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
     throw Error(ErrorCode::InvalidArgument,
                 config_.name + ": a timeout of " + std::to_string(timeout.count()) + " ms makes no sense");
   }
-  const bool has_backend = runs_on_device(operation) ? config_.on_device != nullptr : host_ || config_.size == 1;
+  const bool has_backend = runs_on_device(operation) ? config_.on_device != nullptr : reaches_host_memory();
   if (!has_backend) {
     const bool on_device = operation.device != kNoDevice;
     const std::string memory = on_device ? "cuda:" + std::to_string(operation.device) : "the CPU";

@@ -77,6 +77,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   int rank() const { return config_.rank; }
   int size() const { return config_.size; }
   GroupPlace place() const { return {config_.rank, config_.size}; }
+  bool reaches_host_memory() const { return host_ || config_.size == 1; }
+  // Whose memory it reaches besides; null: none.
+  std::shared_ptr<collectives::CudaDevice> gpu() const {
+    return config_.on_device != nullptr ? config_.on_device->gpu() : nullptr;
+  }
 
   // timeout: from now to the end; 0 means the group's. Throw rendezvous::Error.
   // run and wait return the rank that a message came from or went to; of a collective, and of a message in the memory

@@ -18,22 +18,22 @@ constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 constexpr char kSameModel[] = "every rank must build the same model";
 constexpr char kSameOptions[] = "every rank must set the same options";
 
-ddp_buffer bytes_of(void* data, std::size_t size) { return {data, size, DDP_UINT8, {DDP_CPU, 0}}; }
-
 }  // namespace
 
 Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
     : group_(group),
+      host_words_(group),
       options_(with_defaults(options)),
-      parameters_(checked(group, parameters, count, options_)),
-      buffers_(replicated("buffer", options_.buffers, options_.buffer_count)),
+      parameters_(checked(parameters, count)),
+      place_(common_place(parameters_)),
+      buffers_(replicated(group, "buffer", options_.buffers, options_.buffer_count)),
       gradients_(gradients(parameters, parameters_, options_)),
       plan_(plan(backward_order(count))),
       core_(names(parameters_), plan_, shape_of(options_)),
       used_(count),
       words_(static_cast<std::size_t>(group.size())) {
   compare_across_ranks();
-  will_rebuild_ = holds_on_all_ranks(group_, can_rebuild());
+  will_rebuild_ = holds_on_all_ranks(host_words_, can_rebuild());
   buckets_ = make_buckets(plan_);
   place_gradients(plan_);
   broadcast_.run(group_, parameters_, 0);
@@ -57,13 +57,13 @@ ddp_model_options Model::with_defaults(ddp_model_options options) {
 }
 
 // Everything that a rank can find wrong alone, before the others wait for it.
-ReplicatedTensors Model::checked(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count,
-                                 const ddp_model_options& options) {
+ReplicatedTensors Model::checked(const ddp_parameter* parameters, std::size_t count) {
   ReplicatedTensors result;
-  check_on_all_ranks(group, [&] {
-    result = replicated("parameter", parameters, count);
-    gradients(parameters, result, options);
-    replicated("buffer", options.buffers, options.buffer_count);
+  check_on_all_ranks(host_words_, [&] {
+    result = replicated(group_, "parameter", parameters, count);
+    common_place(result);
+    gradients(parameters, result, options_);
+    replicated(group_, "buffer", options_.buffers, options_.buffer_count);
   });
   return result;
 }
@@ -88,6 +88,16 @@ std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, c
   return result;
 }
 
+TensorPlace Model::common_place(const ReplicatedTensors& parameters) {
+  for (const ReplicatedTensor& p : parameters) {
+    if (p.place.is_gpu() == parameters.front().place.is_gpu()) continue;
+    const auto where = [](const ReplicatedTensor& t) { return t.place.is_gpu() ? " is on a GPU" : " is on the CPU"; };
+    throw Error(ErrorCode::InvalidArgument, p.name + where(p) + " but " + parameters.front().name +
+                                                where(parameters.front()) + ": a model's parameters are in one place");
+  }
+  return parameters.empty() ? TensorPlace() : parameters.front().place;
+}
+
 StepShape Model::shape_of(const ddp_model_options& options) {
   if (options.static_graph != 0) return StepShape::AsFirst;
   return options.find_unused_parameters != 0 ? StepShape::Any : StepShape::All;
@@ -108,14 +118,14 @@ std::vector<PlannedBucket> Model::plan(const std::vector<std::size_t>& order) co
 // What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
 void Model::compare_across_ranks() {
   const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
-  compare_numbers(group_, {{"the model has ", count(parameters_), " parameters", kSameModel},
-                           {"the model has ", count(buffers_), " buffers", kSameModel},
-                           {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
-                           {"static_graph is ", options_.static_graph, "", kSameOptions},
-                           {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
-  compare_shapes(group_, parameters_);
-  compare_shapes(group_, buffers_);
-  compare_numbers(group_,
+  compare_numbers(host_words_, {{"the model has ", count(parameters_), " parameters", kSameModel},
+                                {"the model has ", count(buffers_), " buffers", kSameModel},
+                                {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
+                                {"static_graph is ", options_.static_graph, "", kSameOptions},
+                                {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
+  compare_shapes(host_words_, parameters_);
+  compare_shapes(host_words_, buffers_);
+  compare_numbers(host_words_,
                   {{"first_bucket_bytes is ", static_cast<std::int64_t>(options_.first_bucket_bytes), "", kSameOptions},
                    {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
 }
@@ -136,7 +146,7 @@ std::vector<Bucket> Model::make_buckets(const std::vector<PlannedBucket>& plan) 
       const ReplicatedTensor& p = parameters_[i];
       slices.push_back({i, 0, p.count, p.shape.data(), p.shape.size(), p.data});
     }
-    buckets.emplace_back(parameters_[members.front()].dtype, std::move(slices));
+    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices));
   }
   return buckets;
 }
@@ -240,11 +250,12 @@ void Model::carry_out(Who whose) {
   });
 }
 
-// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form.
+// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form,
+// and on a GPU only NCCL has kernels.
 void Model::fill(std::size_t i) {
   const Gradient& g = gradients_[i];
   const std::int32_t dtype = parameters_[i].dtype;
-  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype);
+  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype) || place_.is_gpu();
   buckets_[g.bucket].put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
 }
 
@@ -252,7 +263,7 @@ void Model::zero(std::size_t i, Who whose) {
   Gradient& g = gradients_[i];
   Bucket& bucket = buckets_[g.bucket];
   if (whose == Who::ThisRank && g.own == nullptr) {
-    g.kept.resize(parameters_[i].bytes());
+    if (g.kept.size() == 0) g.kept = TensorMemory(place_, parameters_[i].bytes());
     bucket.take(g.slice, g.kept.data());
   }
   bucket.put_zeros(g.slice);
@@ -262,29 +273,30 @@ double Model::share(std::int32_t dtype) const {
   return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
 }
 
+// Of what is in a bucket.
+ddp_reduction Model::reduction(std::int32_t dtype) const {
+  if (place_.is_gpu() && !join_) return {DDP_AVG, 1};
+  const double factor = place_.is_gpu() || is_16_bit_float(dtype) ? share(dtype) : 1;
+  return {factor != 1 ? DDP_PREMUL_SUM : DDP_SUM, factor};
+}
+
 void Model::launch(std::size_t b) {
   ++launched_;
+  buckets_[b].follow();
   if (hook_ != nullptr) return ask_hook([&] { hook_->start(view(b)); });
   const ddp_buffer buffer = buckets_[b].buffer();
-  const double factor = is_16_bit_float(buffer.dtype) ? share(buffer.dtype) : 1;
-  const ddp_reduction sum = {factor != 1 ? DDP_PREMUL_SUM : DDP_SUM, factor};
-  in_flight_[b] = group_.issue(make_all_reduce(buffer, sum), kGroupsOwnTimeout);
+  in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)), kGroupsOwnTimeout);
 }
 
 // Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
 void Model::finish(Who whose) {
   std::vector<std::size_t> order;
   communicate([&] {
-    std::uint64_t used = 0;
-    const bool asks = core_.asks_who_used();
-    if (asks) {
+    wait_for_buckets();
+    if (core_.asks_who_used()) {
       used_ = core_.used_here();
       if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-      used = group_.issue(make_all_reduce(bytes_of(used_.data(), used_.size()), {DDP_MAX, 0}), kGroupsOwnTimeout);
-    }
-    wait_for_buckets();
-    if (asks) {
-      group_.wait(used);
+      host_words_.all_reduce(used_.data(), used_.size(), DDP_MAX);
       core_.hear_used(used_);
     }
     if (will_rebuild_) order = agree_on_order();
@@ -326,8 +338,7 @@ void Model::take_out() {
 // Rank 0's.
 std::vector<std::size_t> Model::agree_on_order() {
   std::vector<std::size_t> order = core_.ready_order();
-  group_.run(make_broadcast(bytes_of(order.data(), order.size() * sizeof(order[0])), 0, group_.place()),
-             kGroupsOwnTimeout);
+  host_words_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
   return order;
 }
 
@@ -335,11 +346,13 @@ void Model::rebuild(const std::vector<std::size_t>& order) {
   std::vector<PlannedBucket> better = plan(order);
   if (better == plan_) return;
   std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
-  const std::vector<Gradient> before = gradients_;
+  std::vector<void*> before;
+  for (const Gradient& g : gradients_) before.push_back(g.own == nullptr ? old[g.bucket].at(g.slice) : nullptr);
   plan_ = std::move(better);
   place_gradients(plan_);
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    if (before[i].own == nullptr) old[before[i].bucket].take(before[i].slice, gradient(i));
+    const Gradient& g = gradients_[i];
+    if (g.own == nullptr) buckets_[g.bucket].put(g.slice, before[i], 1);
   }
   core_.replan(plan_);
 }
@@ -367,11 +380,7 @@ void Model::join_cancel() {
 
 // Throws if all shall stop.
 JoinVerdict Model::tell_join(JoinWord mine) {
-  communicate([&] {
-    group_.run(make_all_gather(bytes_of(&mine, sizeof(mine)), bytes_of(words_.data(), words_.size() * sizeof(JoinWord)),
-                               group_.place()),
-               kGroupsOwnTimeout);
-  });
+  communicate([&] { host_words_.all_gather(&mine, sizeof(mine), words_.data()); });
   const JoinVerdict verdict = join_->hear(words_);
   if (!verdict.early) return verdict;
   join_cancel();  // all are at the same place: the model remains usable

@@ -18,9 +18,11 @@
 #include "runtime/src/process_group.hpp"
 #include "runtime/training/bucket.hpp"
 #include "runtime/training/comm_hook.hpp"
+#include "runtime/training/host_words.hpp"
 #include "runtime/training/join_core.hpp"
 #include "runtime/training/reducer_core.hpp"
 #include "runtime/training/replicated_tensors.hpp"
+#include "runtime/training/tensor_place.hpp"
 
 namespace ddp::runtime {
 
@@ -33,6 +35,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   ProcessGroup& group() { return group_; }
+  bool is_on_gpu() const { return place_.is_gpu(); }
   void* gradient(std::size_t i);
   void before_forward();
   void mark_ready(std::size_t i);
@@ -51,18 +54,18 @@ class Model {
 
  private:
   struct Gradient {
-    void* own;                    // the caller's memory, or null: in its bucket
-    std::size_t bucket = 0;       // where it lies ...
-    std::size_t slice = 0;        // ... and as which of its gradients
-    std::vector<std::byte> kept;  // of one in its bucket: what it was, while the bucket has zeros there
+    void* own;               // the caller's memory, or null: in its bucket
+    std::size_t bucket = 0;  // where it lies ...
+    std::size_t slice = 0;   // ... and as which of its gradients
+    TensorMemory kept{};     // of one in its bucket: what it was, while the bucket has zeros there
   };
   enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
 
   static ddp_model_options with_defaults(ddp_model_options options);
-  static ReplicatedTensors checked(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count,
-                                   const ddp_model_options& options);
+  ReplicatedTensors checked(const ddp_parameter* parameters, std::size_t count);
   static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
                                          const ddp_model_options& options);
+  static TensorPlace common_place(const ReplicatedTensors& parameters);
   static StepShape shape_of(const ddp_model_options& options);
   static std::vector<std::string> names(const ReplicatedTensors& parameters);
   std::vector<PlannedBucket> plan(const std::vector<std::size_t>& order) const;
@@ -82,6 +85,7 @@ class Model {
   std::vector<std::size_t> agree_on_order();
   void rebuild(const std::vector<std::size_t>& order);
   double share(std::int32_t dtype) const;
+  ddp_reduction reduction(std::int32_t dtype) const;
   ddp_grad_bucket view(std::size_t bucket) { return buckets_[bucket].view(bucket, bucket + 1 == buckets_.size()); }
 
   JoinVerdict tell_join(JoinWord mine);
@@ -93,8 +97,10 @@ class Model {
   auto ask_hook(Body&& body);
 
   ProcessGroup& group_;
+  HostWords host_words_;
   ddp_model_options options_;
   ReplicatedTensors parameters_;
+  TensorPlace place_;  // of all of them, and of their gradients
   ReplicatedTensors buffers_;
   std::vector<Gradient> gradients_;
   std::vector<PlannedBucket> plan_;

@@ -22,6 +22,13 @@ using ddp::runtime::not_null;
 Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
 const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
 
+// The hooks of this library's own reckon on the host.
+Model& on_cpu(Model& model) {
+  if (!model.is_on_gpu()) return model;
+  throw Error(ErrorCode::InvalidArgument,
+              "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
+}
+
 // A user's own, behind function pointers.
 class UsersHook final : public CommHook {
  public:
@@ -103,14 +110,14 @@ ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* h
 
 ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook) {
   return guard([&] {
-    Model& registers = not_null(of(model), "the model");
+    Model& registers = on_cpu(not_null(of(model), "the model"));
     registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 
 ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options) {
   return guard([&] {
-    Model& registers = not_null(of(model), "the model");
+    Model& registers = on_cpu(not_null(of(model), "the model"));
     const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
     ddp::runtime::PowerSgdOptions chosen;
     if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;

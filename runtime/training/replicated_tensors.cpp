@@ -18,19 +18,15 @@ constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes: travels alone
 constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small ones that travel together
 constexpr char kSameModel[] = ": every rank must build the same model";
 
-ddp_buffer bytes_of(void* data, std::size_t size) { return {data, size, DDP_UINT8, {DDP_CPU, 0}}; }
-
-void broadcast(ProcessGroup& group, void* data, std::size_t size, int root) {
-  group.run(make_broadcast(bytes_of(data, size), root, group.place()), kGroupsOwnTimeout);
+void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::size_t size, int root) {
+  group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()), kGroupsOwnTimeout);
 }
 
 // One after the other: what each rank has.
 template <typename T>
-std::vector<T> gather(ProcessGroup& group, std::span<T> mine) {
-  std::vector<T> all(static_cast<std::size_t>(group.size()) * mine.size());
-  group.run(make_all_gather(bytes_of(mine.data(), mine.size_bytes()), bytes_of(all.data(), all.size() * sizeof(T)),
-                            group.place()),
-            kGroupsOwnTimeout);
+std::vector<T> gather(HostWords& words, std::span<T> mine) {
+  std::vector<T> all(static_cast<std::size_t>(words.ranks()) * mine.size());
+  words.all_gather(mine.data(), mine.size_bytes(), all.data());
   return all;
 }
 
@@ -98,6 +94,20 @@ std::string describe_nth(const std::vector<std::int64_t>& facts, std::int64_t in
   return describe(facts, begin);
 }
 
+TensorPlace place_of(const ProcessGroup& group, const std::string& name, ddp_device device) {
+  if (device.kind == DDP_CPU) return {};
+  const std::string where = name + " is on cuda:" + std::to_string(device.index);
+  if (device.kind != DDP_CUDA) throw Error(ErrorCode::InvalidArgument, name + " is on a device of no known kind");
+  std::shared_ptr<collectives::CudaDevice> gpu = group.gpu();
+  if (gpu == nullptr) {
+    throw Error(ErrorCode::InvalidArgument,
+                where + ", for which " + group.name() + " has no backend: give it \"nccl\", or \"cpu:gloo,cuda:nccl\"");
+  }
+  if (gpu->index() == device.index) return TensorPlace(std::move(gpu));
+  throw Error(ErrorCode::InvalidArgument, where + " in a process that works on cuda:" + std::to_string(gpu->index()) +
+                                              " (its LOCAL_RANK, or what its options say)");
+}
+
 std::vector<std::int64_t> shape_of(const std::string& name, const ddp_parameter& tensor) {
   if (tensor.shape == nullptr && tensor.rank > 0) {
     throw Error(ErrorCode::InvalidArgument, name + " has " + std::to_string(tensor.rank) + " dimensions but no shape");
@@ -114,7 +124,8 @@ std::vector<std::int64_t> shape_of(const std::string& name, const ddp_parameter&
 
 }  // namespace
 
-ReplicatedTensors replicated(const char* kind, const ddp_parameter* tensors, std::size_t count) {
+ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const ddp_parameter* tensors,
+                             std::size_t count) {
   if (tensors == nullptr && count > 0) {
     throw Error(ErrorCode::InvalidArgument, std::string("a model's ") + kind + "s are null");
   }
@@ -123,17 +134,18 @@ ReplicatedTensors replicated(const char* kind, const ddp_parameter* tensors, std
     const ddp_parameter& t = tensors[i];
     std::string name = std::string(kind) + " " + std::to_string(i);
     if (t.name != nullptr && *t.name != '\0') name += std::string(" (") + t.name + ")";
-    check_buffer(name.c_str(), t.value, t.count, t.dtype, t.device);
+    check_elements(name.c_str(), t.value, t.count, t.dtype);
+    TensorPlace place = place_of(group, name, t.device);
     std::vector<std::int64_t> shape = shape_of(name, t);
-    result.push_back({std::move(name), t.value, t.count, t.dtype, std::move(shape)});
+    result.push_back({std::move(name), std::move(place), t.value, t.count, t.dtype, std::move(shape)});
   }
   return result;
 }
 
-void compare_numbers(ProcessGroup& group, const std::vector<Agreed>& numbers) {
+void compare_numbers(HostWords& words, const std::vector<Agreed>& numbers) {
   std::vector<std::int64_t> mine;
   for (const Agreed& number : numbers) mine.push_back(number.value);
-  const std::vector<std::int64_t> all = gather(group, std::span(mine));
+  const std::vector<std::int64_t> all = gather(words, std::span(mine));
   for (std::size_t k = 0; k < numbers.size(); ++k) {
     for (std::size_t at = k; at < all.size(); at += numbers.size()) {
       if (all[at] == all[k]) continue;
@@ -145,15 +157,15 @@ void compare_numbers(ProcessGroup& group, const std::vector<Agreed>& numbers) {
 }
 
 // Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
-void compare_shapes(ProcessGroup& group, const ReplicatedTensors& tensors) {
+void compare_shapes(HostWords& words, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
   auto size = static_cast<std::int64_t>(mine.size());
-  broadcast(group, &size, sizeof(size), 0);
+  words.broadcast(&size, sizeof(size), 0);
   std::vector<std::int64_t> reference = mine;
   reference.resize(static_cast<std::size_t>(size));
-  broadcast(group, reference.data(), reference.size() * sizeof(reference[0]), 0);
+  words.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
   Difference found = find_difference(mine, reference);
-  const std::vector<Difference> all = gather(group, std::span(&found, 1));
+  const std::vector<Difference> all = gather(words, std::span(&found, 1));
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].index < 0) continue;
     throw Error(ErrorCode::Mismatch, tensors[static_cast<std::size_t>(all[r].index)].name + " has " +
@@ -162,13 +174,13 @@ void compare_shapes(ProcessGroup& group, const ReplicatedTensors& tensors) {
   }
 }
 
-bool holds_on_all_ranks(ProcessGroup& group, bool here) {
+bool holds_on_all_ranks(HostWords& words, bool here) {
   std::uint8_t holds = here ? 1 : 0;
-  group.run(make_all_reduce({&holds, 1, DDP_UINT8, {DDP_CPU, 0}}, {DDP_MIN, 0}), kGroupsOwnTimeout);
+  words.all_reduce(&holds, 1, DDP_MIN);
   return holds != 0;
 }
 
-void check_on_all_ranks(ProcessGroup& group, const std::function<void()>& check) {
+void check_on_all_ranks(HostWords& words, const std::function<void()>& check) {
   std::string why;
   try {
     check();
@@ -177,7 +189,7 @@ void check_on_all_ranks(ProcessGroup& group, const std::function<void()>& check)
     why = error.what();
   }
   Line mine = line_of(why);
-  const std::vector<Line> all = gather(group, std::span(&mine, 1));
+  const std::vector<Line> all = gather(words, std::span(&mine, 1));
   if (!why.empty()) throw Error(ErrorCode::InvalidArgument, why);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r][0] != 0) throw Error(ErrorCode::InvalidArgument, "rank " + std::to_string(r) + ": " + all[r].data());
@@ -189,13 +201,18 @@ void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors,
   const ReplicatedTensor* first = tensors.data();  // of the small ones that wait
   std::size_t waiting = 0;
   for (const ReplicatedTensor* t = first; t != end; ++t) {
+    if (t != first && t->place.is_gpu() != first->place.is_gpu()) {
+      send_packed(group, first, t, root);
+      first = t;
+      waiting = 0;
+    }
     if (t->bytes() < kLarge) {
       waiting += t->bytes();
       if (waiting < kPacked) continue;
       send_packed(group, first, t + 1, root);
     } else {
       send_packed(group, first, t, root);
-      broadcast(group, t->data, t->bytes(), root);
+      broadcast(group, t->place, t->data, t->bytes(), root);
     }
     first = t + 1;
     waiting = 0;
@@ -205,21 +222,21 @@ void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors,
 
 void TensorBroadcast::send_packed(ProcessGroup& group, const ReplicatedTensor* first, const ReplicatedTensor* last,
                                   int root) {
-  if (last - first == 1) return broadcast(group, first->data, first->bytes(), root);
   std::size_t size = 0;
   for (const ReplicatedTensor* t = first; t != last; ++t) size += t->bytes();
   if (size == 0) return;
-  packed_.resize(std::max(packed_.size(), size));
-  std::byte* to = packed_.data();
-  for (const ReplicatedTensor* t = first; t != last; ++t) {
-    to = std::copy_n(static_cast<const std::byte*>(t->data), t->bytes(), to);
-  }
-  broadcast(group, packed_.data(), size, root);
-  const std::byte* from = packed_.data();
-  for (const ReplicatedTensor* t = first; t != last; ++t) {
-    std::copy_n(from, t->bytes(), static_cast<std::byte*>(t->data));
-    from += t->bytes();
-  }
+  const TensorPlace& place = first->place;
+  if (last - first == 1) return broadcast(group, place, first->data, size, root);
+  Packed& packed = packed_[place.is_gpu() ? 1 : 0];
+  if (!packed.order) packed.order.emplace(place);
+  packed.order->enter();
+  if (packed.memory.size() < size) packed.memory = TensorMemory(place, size);
+  std::byte* at = packed.memory.data();
+  for (const ReplicatedTensor* t = first; t != last; at += t++->bytes()) place.copy(at, t->data, t->bytes());
+  broadcast(group, place, packed.memory.data(), size, root);
+  at = packed.memory.data();
+  for (const ReplicatedTensor* t = first; t != last; at += t++->bytes()) place.copy(t->data, at, t->bytes());
+  packed.order->leave();
 }
 
 }  // namespace ddp::runtime

@@ -269,7 +269,8 @@ int main(int argc, char** argv) {
   if (scenario.rfind(fault, 0) == 0) {
     scenarios[scenario] = [&](ddp::Session& s) { ddp::test::fault(s, scenario.substr(fault.size())); };
   }
-  const ddp::test::Programs programs = ddp::test::device_programs();
+  ddp::test::Programs programs = ddp::test::device_programs();
+  programs.merge(ddp::test::device_model_programs());
   const auto program = programs.find(scenario);
   const auto chosen = scenarios.find(scenario);
   if (chosen == scenarios.end() && program == programs.end()) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations on the memory of a GPU, as a user's program has them. Each makes a session of its own. With TEST_ONE_GPU
-// all ranks share the first device, which NCCL puts up with if each rank is on a host of its own as far as it knows.
+// Operations on the memory of a GPU, as a user's program has them. Each makes a session of its own.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,54 +11,13 @@
 #include <vector>
 
 #include "tests/runtime/contribution.hpp"
+#include "tests/runtime/device_setting.hpp"
 #include "tests/runtime/scenario.hpp"
-#include "tests/runtime/test_gpu.hpp"
 
 namespace ddp::test {
 namespace {
 
 constexpr ddp::Milliseconds kSoon(300);
-
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? text : "";
-}
-
-ddp::InitOptions options(const std::string& backend) {
-  ddp::InitOptions result;
-  result.backend = backend;
-  result.timeout = std::chrono::seconds(60);
-  if (variable("TEST_ONE_GPU").empty()) return result;
-  result.device = "cuda:0";
-  const std::string host = "rank" + variable("RANK");
-  setenv("NCCL_HOSTID", host.c_str(), 1);
-  return result;
-}
-
-// A session, its GPU, and a stream that is this thread's current one.
-struct Setting {
-  explicit Setting(const std::string& backend = "nccl") : Setting(options(backend)) {}
-  explicit Setting(const ddp::InitOptions& given)
-      : session(ddp::init_process_group(given)),
-        group(session.world()),
-        gpu(given.device.empty() ? session.local_rank() : 0),
-        stream(gpu.make_stream()),
-        guard(stream, gpu.index()) {}
-
-  template <typename T>
-  ddp::Buffer buffer(const DeviceArray<T>& array) const {
-    return {array.data(), array.count(), ddp::dtype_of<T>(), {DDP_CUDA, gpu.index()}};
-  }
-  ddp::Buffer buffer(const DeviceArray<std::uint16_t>& array, ddp::DType dtype) const {
-    return {array.data(), array.count(), dtype, {DDP_CUDA, gpu.index()}};
-  }
-
-  ddp::Session session;
-  ddp::ProcessGroup group;
-  Gpu gpu;
-  void* stream;
-  ddp::StreamGuard guard;
-};
 
 template <typename T>
 std::vector<T> joined(int size, std::size_t count) {

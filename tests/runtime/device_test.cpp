@@ -1,49 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Jobs of real processes on the memory of GPUs: each with one of its own over the fakes, and on the first real one
 // where there is one. What a rank checks by itself is in device_scenarios.cpp.
-#include <dlfcn.h>
-
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <string>
 #include <vector>
 
 #include "rendezvous/store_server.hpp"
-#include "tests/runtime/run_job.hpp"
+#include "tests/runtime/device_job.hpp"
 #include "tests/support/hosts.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::rendezvous::StoreServer;
 using ddp::test::Ended;
+using ddp::test::fakes;
 using ddp::test::Job;
 using ddp::test::no_child_left;
+using ddp::test::one_gpu;
+using ddp::test::real_gpus;
 using ddp::test::run;
 using ddp::test::Variables;
 
 namespace {
-
-Variables fakes(const Variables& more = {}) {
-  Variables all = more;
-  all.insert({{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}, {"FAKE_CUDA_DEVICES", "4"}});
-  return all;
-}
-
-int real_gpus() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return 0;
-  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
-  const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
-  int devices = 0;
-  if (init == nullptr || count == nullptr || init(0) != 0 || count(&devices) != 0) return 0;
-  return devices;
-}
-
-// Ranks on one GPU: NCCL refuses that, unless they are on different hosts for all it knows.
-Variables one_gpu() {
-  return {{"TEST_ONE_GPU", "1"},          {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"},
-          {"NCCL_MNNVL_ENABLE", "0"},     {"NCCL_NVLS_ENABLE", "0"},    {"NCCL_MAX_CTAS", "2"},
-          {"NCCL_CUMEM_HOST_ENABLE", "0"}};
-}
 
 int milliseconds_in(const std::string& output) { return std::stoi(output.substr(output.find("took ") + 5)); }
 

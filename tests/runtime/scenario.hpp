@@ -21,6 +21,7 @@ void fault(ddp::Session& session, const std::string& words);
 // Those that make sessions of their own.
 using Programs = std::map<std::string, std::function<void()>>;
 Programs device_programs();
+Programs device_model_programs();
 
 inline bool all_right = true;
 

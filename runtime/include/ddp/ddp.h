@@ -484,7 +484,7 @@ typedef struct ddp_parameter {
                          * it is not looked at */
   size_t count;         /**< in elements */
   int32_t dtype;        /**< floating point; of a buffer any ddp_dtype */
-  ddp_device device;    /**< where value and grad are: DDP_CPU */
+  ddp_device device;    /**< where value and grad are; of all of a model's parameters the same, of buffers any */
   const char* name;     /**< for error messages; copied; may be NULL */
   const int64_t* shape; /**< rank entries, whose product is count; copied; may be NULL: one dimension of count */
   size_t rank;          /**< number of dimensions in shape */
@@ -527,6 +527,12 @@ typedef struct ddp_model_options {
  * differs and both shapes), then copies rank 0's values to every rank. Collective. options may be NULL, and parameters
  * if count is 0; the array itself is copied, the memory it points to must stay until the model is destroyed.
  * DDP_MISMATCH on every rank if they differ.
+ *
+ * Where parameters are on a GPU, of a group with a backend for it, so are the buckets. ddp_model_mark_ready() and
+ * ddp_model_synchronize() then follow this thread's current stream, as operations do: the gradient is what that stream
+ * has written when it comes so far, and what is on it after ddp_model_synchronize() finds the average; the host waits
+ * for neither, but in the first step, which may make buckets anew, and with find_unused_parameters. NCCL averages, so
+ * 16-bit gradients round at every hop. An operation that fails may leave gradients of any value.
  *
  * Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
  * which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's

@@ -31,7 +31,7 @@ struct Parameter {
   void* grad = nullptr;   ///< count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
   std::size_t count = 0;  ///< in elements
   DType dtype = DType::Float32;     ///< floating point; of a buffer any
-  Device device = {};               ///< where value and grad are: the CPU
+  Device device = {};               ///< where value and grad are; of all parameters the same
   std::string name;                 ///< for error messages
   std::vector<std::int64_t> shape;  ///< its product is count; empty: one dimension. Compared across ranks
 
@@ -72,6 +72,10 @@ struct JoinOptions {
 /// Averages gradients over a group's ranks, in buckets, while backward goes on. Its collectives are the group's: one
 /// thread at a time, the group's deadline and errors. Destroy it before its session; in the middle of a step that
 /// aborts the group. PyTorch's torch.nn.parallel.DistributedDataParallel.
+///
+/// Parameters may be on a GPU, if the group has a backend for it: then mark_ready() and synchronize() follow this
+/// thread's current stream (ddp/cuda.hpp), as the group's operations do, and the host does not wait, except in the
+/// first step and with find_unused_parameters. gradient() is memory of that GPU.
 ///
 /// Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
 /// which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
