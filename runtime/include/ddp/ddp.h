@@ -1012,7 +1012,7 @@ typedef struct ddp_spawn_options {
 
 /** Which process failed, and how it ended. */
 typedef struct ddp_spawn_failure {
-  int32_t rank;
+  int32_t rank;      /**< the one that failed first */
   int32_t exit_code; /**< -1: it has none */
   int32_t signal;    /**< that killed it; 0: none */
 } ddp_spawn_failure;
