@@ -52,3 +52,29 @@ TEST_CASE("ddp_bench: what a call costs in libddp is told for each collective an
   CHECK(count(result.out, R"("median_ns":0.0})") == 0);
   CHECK(job.all_gone());
 }
+
+// Each step's gradients are compared with what they must be before any is timed.
+TEST_CASE("ddp_bench: a training step is measured without communication, with one all_reduce and with DDP",
+          "[apps][integration]") {
+  Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "ddp", "--model", "mlp", "--backward", "0.001",
+                          "--bucket-mib", "1", "25", "--rounds", "2"}));
+  const Result result = job.wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, R"("step":"backward")") == 1);
+  CHECK(count(result.out, R"("step":"plain")") == 1);
+  CHECK(count(result.out, R"("step":"ddp")") == 2);  // one for each size of buckets
+  CHECK(count(result.out, R"("step":"ddp_view")") == 2);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("ddp_bench: what DDP copies is measured for each of its ways beside memcpy", "[apps][integration]") {
+  Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "ddp", "--model", "mlp", "--copies", "2"}));
+  const Result result = job.wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (const char* way : {"memcpy", "ddp", "ddp_view"}) {
+    CHECK(count(result.out, std::string(R"("way":")") + way + '"') == 1);
+  }
+  CHECK(job.all_gone());
+}
