@@ -806,8 +806,8 @@ typedef struct ddp_metadata_entry {
 DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
                                        const ddp_metadata_entry* metadata, size_t metadata_count);
 /** Opens a safetensors file, whoever wrote it, or the folder of one step: step-000000500 in that of
- * ddp_checkpoint_folder_create(). DDP_CORRUPT if its header or record is truncated or malformed, DDP_SYSTEM if it cannot
- * be read. What was opened may be used by any thread. */
+ * ddp_checkpoint_folder_create(). DDP_CORRUPT if its header or record is truncated or malformed, DDP_SYSTEM if it
+ * cannot be read. What was opened may be used by any thread. */
 DDP_API ddp_status ddp_checkpoint_open(const char* path, ddp_checkpoint** out);
 /** Closes it. NULL is allowed. */
 DDP_API void ddp_checkpoint_close(ddp_checkpoint* checkpoint);
@@ -844,8 +844,8 @@ typedef struct ddp_tensor_slice {
 typedef struct ddp_checkpoint_folder_options {
   int64_t keep_last;  /**< after each save, of the steps up to it only so many stay; 0: all */
   int64_t keep_every; /**< and the multiples of this beside them; 0: none */
-  int64_t timeout_ms; /**< for a save in flight, and for the other ranks at each point where all meet; 0: the group's, or
-                           30 minutes */
+  int64_t timeout_ms; /**< for a save in flight, and for the other ranks at each point where all meet; 0: the group's,
+                         or 30 minutes */
   int32_t read_only;  /**< 1: nothing is created or saved here */
 } ddp_checkpoint_folder_options;
 
@@ -859,21 +859,21 @@ typedef struct ddp_checkpoint_folder_options {
  * A step gets its name when all of it is on the disk. Of one training; the folder must be on a file system that all
  * ranks share.
  *
- * group: the ranks that save together; collective over it, which gives the folder a group of its own. NULL: this process
- * alone. options may be NULL. One thread at a time. Errors of one rank are those of all: DDP_SYSTEM if it cannot be
- * written to. */
+ * group: the ranks that save together; collective over it, which gives the folder a group of its own. NULL: this
+ * process alone. options may be NULL. One thread at a time. Errors of one rank are those of all: DDP_SYSTEM if it
+ * cannot be written to. */
 DDP_API ddp_status ddp_checkpoint_folder_create(ddp_group* group, const char* path,
                                                 const ddp_checkpoint_folder_options* options,
                                                 ddp_checkpoint_folder** out);
 /** Waits for a save in flight. Before the session ends. NULL is allowed. */
 DDP_API void ddp_checkpoint_folder_destroy(ddp_checkpoint_folder* folder);
-/** Collective: saves what the ranks give, each of them what it is to write: all on rank 0 and nothing elsewhere, or each
- * its own tensors and slices. Together they make every tensor whole, each element once. step is not negative and equal
- * on all; one that is there is replaced. Rank 0's metadata counts.
+/** Collective: saves what the ranks give, each of them what it is to write: all on rank 0 and nothing elsewhere, or
+ * each its own tensors and slices. Together they make every tensor whole, each element once. step is not negative and
+ * equal on all; one that is there is replaced. Rank 0's metadata counts.
  *
- * When it returns, the step is on the disk. If one rank fails (no space, no permission, a tensor that is not whole), all
- * fail with its words, and what was saved before is as it was; save again when you like. If one is lost or late, the
- * others fail with DDP_PEER_LOST or DDP_TIMEOUT, and so does every later save: create the folder anew. */
+ * When it returns, the step is on the disk. If one rank fails (no space, no permission, a tensor that is not whole),
+ * all fail with its words, and what was saved before is as it was; save again when you like. If one is lost or late,
+ * the others fail with DDP_PEER_LOST or DDP_TIMEOUT, and so does every later save: create the folder anew. */
 DDP_API ddp_status ddp_checkpoint_folder_save(ddp_checkpoint_folder* folder, int64_t step,
                                               const ddp_tensor_slice* slices, size_t count,
                                               const ddp_metadata_entry* metadata, size_t metadata_count);
