@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """C++ workers of libddp started by the real torchrun: they join through its store and train over Gloo.
 
-usage: test_torchrun.py COLLECTIVE_WORKER
+usage: test_torchrun.py COLLECTIVE_WORKER DDP_WORKER
 """
 import sys
 
@@ -16,13 +16,13 @@ def torchrun(*arguments):
     return out
 
 
-worker = sys.argv[1]
+worker, ddp_worker = sys.argv[1:]
 for arguments, what in {
-    ("collectives",): "all_reduce, broadcast, all_gather and averages of every type",
-    ("buckets",): "DistributedDataParallel",
-    ("store",): "the session's store",
+    (worker, "collectives"): "all_reduce, broadcast, all_gather and averages of every type",
+    (ddp_worker, "buckets"): "DistributedDataParallel",
+    (worker, "store"): "the session's store",
 }.items():
-    torchrun("--standalone", worker, *arguments)
+    torchrun("--standalone", *arguments)
     print(f"ok   --standalone: {what}")
 ranks = [f"rank {rank} of 2, local rank {rank} of 2, restart 0" for rank in range(2)]
 said = torchrun("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", worker, "who")
