@@ -36,27 +36,21 @@ CheckpointFile::Start CheckpointFile::choose_start(bool resume, int restart_coun
   return resume || ours ? Start::Continue : Start::SetAside;
 }
 
-Position CheckpointFile::read(Parameters& parameters) const {
+Position CheckpointFile::read(Parameters& parameters, ddp::AdamW& optimizer) const {
   const ddp::Checkpoint file = open(path);
   try {
-    for (Parameter& p : parameters) {
-      file.read(p.name, {p.value.data(), p.value.size()}, p.shape);
-      file.read(p.name + ".mean", {p.mean.data(), p.mean.size()}, p.shape);
-      file.read(p.name + ".square", {p.square.data(), p.square.size()}, p.shape);
-    }
+    for (Parameter& p : parameters) file.read(p.name, {p.value.data(), p.value.size()}, p.shape);
+    optimizer.load_state_dict(file);
     return {std::stoi(file.metadata("step").value()), std::stoll(file.metadata("sequences").value())};
   } catch (const std::exception& e) {
     throw Failure(path + ": cannot be continued from (" + e.what() + "): move it away to begin anew");
   }
 }
 
-void CheckpointFile::write(const Parameters& parameters, const Position& position) const {
-  std::vector<ddp::Tensor> tensors;
-  for (const Parameter& p : parameters) {
-    tensors.push_back({p.name, p.value.data(), ddp::DType::Float32, p.shape});
-    tensors.push_back({p.name + ".mean", p.mean.data(), ddp::DType::Float32, p.shape});
-    tensors.push_back({p.name + ".square", p.square.data(), ddp::DType::Float32, p.shape});
-  }
+void CheckpointFile::write(const Parameters& parameters, const ddp::AdamW& optimizer, const Position& position) const {
+  const ddp::OptimizerState state = optimizer.state_dict();
+  std::vector<ddp::Tensor> tensors = state.tensors();
+  for (const Parameter& p : parameters) tensors.push_back({p.name, p.value.data(), ddp::DType::Float32, p.shape});
   ddp::Metadata metadata = identity;
   metadata.emplace_back("run_id", run_id);
   metadata.emplace_back("step", std::to_string(position.step));

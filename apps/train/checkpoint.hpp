@@ -19,7 +19,7 @@
 
 namespace train {
 
-// How far a training has come. With the parameters, all that its next step depends on.
+// How far a training has come. With the parameters and the optimizer, all that its next step depends on.
 struct Position {
   int step = 0;                // steps done
   std::int64_t sequences = 0;  // sequences read by all workers together: the place in the data
@@ -34,8 +34,8 @@ struct CheckpointFile {
   // The table above. Throws Failure, also if no file could be written at path.
   Start choose_start(bool resume, int restart_count) const;
 
-  Position read(Parameters& parameters) const;
-  void write(const Parameters& parameters, const Position& position) const;
+  Position read(Parameters& parameters, ddp::AdamW& optimizer) const;
+  void write(const Parameters& parameters, const ddp::AdamW& optimizer, const Position& position) const;
 };
 
 }  // namespace train

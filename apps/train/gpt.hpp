@@ -36,8 +36,6 @@ struct Parameter {
   std::size_t index = 0;  // its place in the model, in the order of the forward pass
   Floats value = {};
   Floats gradient = {};
-  Floats mean = {};    // the optimizer's running mean of the gradient
-  Floats square = {};  // and of its square
 };
 // A deque: layers refer to their parameters while more are added.
 using Parameters = std::deque<Parameter>;

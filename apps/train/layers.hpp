@@ -34,9 +34,7 @@ struct Initializer {
                                              .shape = std::move(shape),
                                              .index = parameters.size(),
                                              .value = Floats(count, value),
-                                             .gradient = Floats(count),
-                                             .mean = Floats(count),
-                                             .square = Floats(count)});
+                                             .gradient = Floats(count)});
   }
   Parameter& normal(std::string name, std::vector<std::int64_t> shape, float deviation) {
     Parameter& p = constant(std::move(name), std::move(shape), 0);

@@ -15,10 +15,10 @@ struct Options {
 
   int steps = 600;
   int global_batch = 16;  // sequences a step, all workers together
-  float learning_rate = 6e-3F;
+  double learning_rate = 6e-3;
   int warmup = 40;
-  float weight_decay = 0.1F;
-  float clip = 1;
+  double weight_decay = 0.1;
+  double clip = 1;
   std::uint64_t seed = 1;
 
   std::string checkpoint = "train-checkpoint.safetensors";

@@ -11,9 +11,10 @@
 #include <ddp/sampler.hpp>
 #include <random>
 
-#include "apps/train/adamw.hpp"
 #include "apps/train/checkpoint.hpp"
 #include "apps/train/failure.hpp"
+#include "apps/train/learning_rate.hpp"
+#include "apps/train/optimizer.hpp"
 #include "apps/train/report.hpp"
 
 namespace train {
@@ -49,7 +50,8 @@ class Trainer {
   Report report_;
 
   Gpt gpt_;
-  Position position_;                   // start() reads the checkpoint into gpt_ on rank 0 ...
+  ddp::AdamW optimizer_;
+  Position position_;                   // start() reads the checkpoint into these three on rank 0 ...
   ddp::DistributedDataParallel model_;  // ... before this hands rank 0's parameters to everyone
   double loss_ = 0;                     // of the last step, averaged over all workers
 };
@@ -88,15 +90,6 @@ std::string run_id() {
   return id ? id : "";
 }
 
-// As libddp sees them: plain memory. It averages our own gradient buffers in place.
-std::vector<ddp::Parameter> ddp_parameters(Gpt& gpt) {
-  std::vector<ddp::Parameter> result;
-  for (Parameter& p : gpt.parameters()) {
-    result.emplace_back(p.name, p.value.data(), p.gradient.data(), p.value.size());
-  }
-  return result;
-}
-
 Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session)
     : options_(options),
       corpus_(corpus),
@@ -107,16 +100,13 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       file_{options.checkpoint, identity(options, corpus), run_id()},
       report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
       gpt_(options.shape, options.seed),
+      optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
       position_(start(session.restart_count())),
-      model_(world_, ddp_parameters(gpt_)) {
+      model_(world_, ddp_parameters(gpt_.parameters())) {
   // The parameters are the same everywhere now. So must be the rest of what the next step depends on.
   world_.broadcast({&position_.step, 1});
   world_.broadcast({&position_.sequences, 1});
-  if (position_.step == 0) return;
-  for (Parameter& p : gpt_.parameters()) {
-    world_.broadcast({p.mean.data(), p.mean.size()});
-    world_.broadcast({p.square.data(), p.square.size()});
-  }
+  for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
 }
 
 // Rank 0 alone looks at files. What it finds wrong reaches every rank, so that all go on or all stop.
@@ -142,7 +132,7 @@ Position Trainer::look_at_files(int restart_count) {
   const Start start = writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : Start::Anew;
   Position position;
   if (start == Start::Continue) {
-    position = file_.read(gpt_.parameters());
+    position = file_.read(gpt_.parameters(), optimizer_);
     report_.line("continuing %s from step %d", file_.path.c_str(), position.step);
   }
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
@@ -196,14 +186,14 @@ void Trainer::take_step() {
   loss_averaged.wait();
   model_.synchronize();  // gradients are now the average over all workers
 
-  const double norm = clip_gradients(gpt_.parameters(), options_.clip);
+  const double norm = ddp::get_total_norm(optimizer_.parameters());
   // Every worker has the same gradients, so all of them stop here or none.
   if (!std::isfinite(norm)) throw Failure("the gradient is no longer a number: try a lower --lr");
+  if (options_.clip > 0) ddp::clip_grads_with_norm(optimizer_.parameters(), options_.clip, norm);
   position_.sequences += options_.global_batch;
   ++position_.step;
-  adamw_step(gpt_.parameters(), position_.step,
-             learning_rate(position_.step, options_.steps, options_.warmup, options_.learning_rate),
-             options_.weight_decay);
+  optimizer_.set_lr(learning_rate(position_.step, options_.steps, options_.warmup, options_.learning_rate));
+  optimizer_.step();
 }
 
 // Windows spread over the held-out data. Each worker takes its share of them; sums meet.
@@ -222,7 +212,7 @@ void Trainer::validate() {
 
 void Trainer::write_checkpoint() {
   if (world_.rank() != 0) return;
-  file_.write(gpt_.parameters(), position_);
+  file_.write(gpt_.parameters(), optimizer_, position_);
   report_.line("checkpoint after %d steps: %s", position_.step, file_.path.c_str());
 }
 

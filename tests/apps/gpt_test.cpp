@@ -4,8 +4,8 @@
 #include <random>
 #include <set>
 
-#include "apps/train/adamw.hpp"
 #include "apps/train/gpt.hpp"
+#include "apps/train/optimizer.hpp"
 
 namespace train {
 namespace {
@@ -179,11 +179,13 @@ TEST_CASE("gpt: the same seed gives the same model, and the same batch the same 
 
 TEST_CASE("gpt: learns one small batch by heart", "[train][unit]") {
   Gpt gpt({.context = 16, .layers = 2, .heads = 2, .width = 32}, 1);
+  ddp::AdamW optimizer = make_optimizer(gpt.parameters(), 0);
+  optimizer.set_lr(1e-2);
   const Batch batch(2, 17, 4);
-  for (int t = 1; t <= 150; ++t) {
+  for (int step = 0; step < 150; ++step) {
     gpt.forward(batch.windows);
     gpt.backward(kIgnore);
-    adamw_step(gpt.parameters(), t, 1e-2F, 0);
+    optimizer.step();
   }
   CHECK(gpt.forward(batch.windows) < 0.05);
 }

@@ -27,7 +27,7 @@ TEST_CASE("options: are what was given", "[train][unit]") {
                                  "--seed", "18446744073709551615"});
   CHECK(options.shape.width == 32);
   CHECK(options.shape.heads == 2);
-  CHECK(options.learning_rate == 1e-3F);
+  CHECK(options.learning_rate == 1e-3);
   CHECK(options.checkpoint == "x");
   CHECK(options.seed == 18446744073709551615U);
   CHECK(options.resume);

@@ -64,6 +64,15 @@ TEST_CASE("train: two runs with the same workers are bitwise equal", "[apps][int
   CHECK(read_file(folder / "first.log") == read_file(folder / "second.log"));
 }
 
+TEST_CASE("train: --clip takes hold below the gradient's norm, and 0 is no limit", "[apps][integration]") {
+  const TemporaryFolder folder;
+  for (const std::string limit : {"0", "1e9", "1e-9"}) {
+    REQUIRE(run(train(folder, limit, 2, {"--steps=5", "--clip=" + limit})).code == 0);
+  }
+  CHECK(losses(folder / "0.log") == losses(folder / "1e9.log"));
+  CHECK(losses(folder / "0.log") != losses(folder / "1e-9.log"));
+}
+
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=120", "--checkpoint-every=10"};
