@@ -73,6 +73,15 @@ TEST_CASE("train: --clip takes hold below the gradient's norm, and 0 is no limit
   CHECK(losses(folder / "0.log") != losses(folder / "1e-9.log"));
 }
 
+TEST_CASE("train: the first steps of a longer warm-up are smaller", "[apps][integration]") {
+  const TemporaryFolder folder;
+  REQUIRE(run(train(folder, "none", 2, {"--steps=2", "--warmup=0"})).code == 0);
+  REQUIRE(run(train(folder, "long", 2, {"--steps=2", "--warmup=100"})).code == 0);
+  const auto none = losses(folder / "none.log"), longer = losses(folder / "long.log");
+  CHECK(none.at(1) == longer.at(1));  // before any step
+  CHECK(none.at(2) < longer.at(2));
+}
+
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=120", "--checkpoint-every=10"};
