@@ -220,10 +220,10 @@ TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][
   CHECK((result.out == line0 + line1 || result.out == line1 + line0));
 }
 
-TEST_CASE("logs: a line of 100 MB comes in pieces of a line each, and is whole in its file",
+TEST_CASE("logs: a line of 200 MB comes in pieces of a line each, and is whole in its file",
           "[launcher][integration][P14]") {
   const TemporaryFolder folder;
-  constexpr std::size_t kLong = 100'000'000;
+  constexpr std::size_t kLong = 200'000'000;
   const Result result =
       run(ddprun(two_workers(folder) + Words{"-t1"}, {"0:long=" + std::to_string(kLong), "0:memory", "1:flood=1000"}));
   REQUIRE(result.code == 0);
@@ -242,7 +242,8 @@ TEST_CASE("logs: a line of 100 MB comes in pieces of a line each, and is whole i
   }
   CHECK(zeros == kLong);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
-  CHECK((memory > 0 && memory < 90'000));
+  CHECK(memory > 0);
+  CHECK(memory < 160'000);  // KiB: 64 MiB wait for the console at most, and pieces are 16 MiB
 #endif
   check_flood(others, {1}, 1000, "[default");
 }
