@@ -105,6 +105,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       model_(world_, ddp_parameters(gpt_.parameters())) {
   // The parameters are the same everywhere now. So must be the rest of what the next step depends on.
   world_.broadcast({&position_.step, 1});
+  if (position_.step == 0) return;  // an optimizer that took no step is the same everywhere
   world_.broadcast({&position_.sequences, 1});
   for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
 }
