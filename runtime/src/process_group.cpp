@@ -100,7 +100,7 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
 void ProcessGroup::fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout) {
   issued.sequence = sequence;
   issued.operation = operation;
-  issued.timeout = timeout.count() > 0 ? timeout : config_.timeout;
+  issued.timeout = timeout != kGroupsOwnTimeout ? timeout : config_.timeout;
   const auto now = Clock::now();
   issued.deadline = now + issued.timeout;
   issued.record = recorder_.issued(sequence & ~kMessage & ~kOnDevice, operation, now);

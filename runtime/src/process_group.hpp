@@ -46,6 +46,7 @@ namespace ddp::runtime {
 class ProcessGroup final : private DeadlineWatch::Watched {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  static constexpr Milliseconds kGroupsOwnTimeout{0};
 
   struct Config {
     std::string name;
@@ -83,11 +84,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     return config_.on_device != nullptr ? config_.on_device->gpu() : nullptr;
   }
 
-  // timeout: from now to the end; 0 means the group's. Throw rendezvous::Error.
+  // timeout: from now to the end. Throw rendezvous::Error.
   // run and wait return the rank that a message came from or went to; of a collective, and of a message in the memory
   // of a GPU that was issued, -1. For an operation on such memory they do not wait: this thread's current stream does.
-  int run(const Operation& operation, Milliseconds timeout);
-  std::uint64_t issue(const Operation& operation, Milliseconds timeout);
+  int run(const Operation& operation, Milliseconds timeout = kGroupsOwnTimeout);
+  std::uint64_t issue(const Operation& operation, Milliseconds timeout = kGroupsOwnTimeout);
   int wait(std::uint64_t sequence);
   bool wait_for(std::uint64_t sequence, Milliseconds timeout);
   // Waits for operations on the memory of a GPU too.

@@ -272,7 +272,7 @@ std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& min
     constexpr std::size_t kWords = sizeof(SplitChoice) / sizeof(std::int64_t);
     const ddp_buffer input = {&copy, kWords, DDP_INT64, {DDP_CPU, 0}};
     const ddp_buffer output = {choices.data(), kWords * members, DDP_INT64, {DDP_CPU, 0}};
-    parent.operations->run(make_all_gather(input, output, parent.operations->place()), milliseconds(0));
+    parent.operations->run(make_all_gather(input, output, parent.operations->place()));
     return choices;
   }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();

@@ -12,7 +12,6 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
 constexpr std::size_t kPiece = 4096;  // floats in between at a time: they stay in the cache
 
 // A bucket's own entry; buckets start in order, so a new one comes last.
@@ -29,7 +28,7 @@ bool is_wide(const ddp_grad_bucket& bucket) {
 }  // namespace
 
 std::uint64_t issue_average(ProcessGroup& group, const ddp_buffer& buffer) {
-  return group.issue(make_all_reduce(buffer, {DDP_AVG, 1}), kGroupsOwnTimeout);
+  return group.issue(make_all_reduce(buffer, {DDP_AVG, 1}));
 }
 
 void compress(std::int32_t from, const void* wide, std::int32_t to, std::uint16_t* narrow, std::size_t count) {
@@ -98,9 +97,8 @@ void CompressHook::start_compressed(Compressed& compressed, const ddp_buffer& gr
   compressed.average.resize(part);
   compress(gradients.dtype, gradients.data, dtype_, compressed.elements.data(), gradients.count);
   std::fill(compressed.elements.begin() + static_cast<std::ptrdiff_t>(gradients.count), compressed.elements.end(), 0);
-  compressed.in_flight = group_.issue(
-      make_all_to_all(buffer_of(compressed.elements), nullptr, buffer_of(compressed.received), nullptr, group_.place()),
-      kGroupsOwnTimeout);
+  compressed.in_flight = group_.issue(make_all_to_all(buffer_of(compressed.elements), nullptr,
+                                                      buffer_of(compressed.received), nullptr, group_.place()));
 }
 
 bool CompressHook::advance(const ddp_grad_bucket& bucket) {
@@ -113,8 +111,7 @@ bool CompressHook::advance(const ddp_grad_bucket& bucket) {
       average_parts(dtype_, compressed.received.data(), group_.size(), compressed.average.data(),
                     compressed.average.size());
       compressed.in_flight =
-          group_.issue(make_all_gather(buffer_of(compressed.average), buffer_of(compressed.elements), group_.place()),
-                       kGroupsOwnTimeout);
+          group_.issue(make_all_gather(buffer_of(compressed.average), buffer_of(compressed.elements), group_.place()));
       compressed.stage = Stage::Gathering;
       return true;
     case Stage::Gathering:

@@ -6,8 +6,6 @@
 namespace ddp::runtime {
 namespace {
 
-constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
-
 // While it lives, another stream is this thread's current one.
 class OnStream {
  public:
@@ -35,7 +33,7 @@ ddp_buffer HostWords::bytes(void* data, std::size_t size) const {
 
 void HostWords::broadcast(void* data, std::size_t size, int root) {
   const auto operation = [&](void* where) { return make_broadcast(bytes(where, size), root, group_.place()); };
-  if (!detour_) return (void)group_.run(operation(data), kGroupsOwnTimeout);
+  if (!detour_) return (void)group_.run(operation(data));
   take_detour(data, size, data, 0, size, operation);
 }
 
@@ -44,13 +42,13 @@ void HostWords::all_gather(const void* mine, std::size_t size, void* all) {
   const auto operation = [&](void* from, void* to) {
     return make_all_gather(bytes(from, size), bytes(to, total), group_.place());
   };
-  if (!detour_) return (void)group_.run(operation(const_cast<void*>(mine), all), kGroupsOwnTimeout);
+  if (!detour_) return (void)group_.run(operation(const_cast<void*>(mine), all));
   take_detour(mine, size, all, size, total, [&](std::byte* there) { return operation(there, there + size); });
 }
 
 void HostWords::all_reduce(std::uint8_t* data, std::size_t size, ddp_reduce_op op) {
   const auto operation = [&](void* where) { return make_all_reduce(bytes(where, size), {op, 0}); };
-  if (!detour_) return (void)group_.run(operation(data), kGroupsOwnTimeout);
+  if (!detour_) return (void)group_.run(operation(data));
   take_detour(data, size, data, 0, size, operation);
 }
 
@@ -62,7 +60,7 @@ void HostWords::take_detour(const void* data, std::size_t sent, void* result, st
   if (detour_->memory.size() < at + received) detour_->memory = TensorMemory(detour_->place, at + received);
   std::byte* const there = detour_->memory.data();
   gpu.upload(there, data, sent, stream);
-  group_.synchronize(group_.issue(operation(there), kGroupsOwnTimeout));
+  group_.synchronize(group_.issue(operation(there)));
   gpu.download(result, there + at, received, stream);
 }
 

@@ -13,7 +13,6 @@ using collectives::is_16_bit_float;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 constexpr char kSameModel[] = "every rank must build the same model";
 constexpr char kSameOptions[] = "every rank must set the same options";
@@ -285,7 +284,7 @@ void Model::launch(std::size_t b) {
   buckets_[b].follow();
   if (hook_ != nullptr) return ask_hook([&] { hook_->start(view(b)); });
   const ddp_buffer buffer = buckets_[b].buffer();
-  in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)), kGroupsOwnTimeout);
+  in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)));
 }
 
 // Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.

@@ -13,13 +13,12 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
 constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes: travels alone
 constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small ones that travel together
 constexpr char kSameModel[] = ": every rank must build the same model";
 
 void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::size_t size, int root) {
-  group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()), kGroupsOwnTimeout);
+  group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()));
 }
 
 // One after the other: what each rank has.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/training/saving_ranks.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <new>
@@ -31,7 +30,7 @@ template <typename Make>
 std::vector<Report> exchange(ProcessGroup& group, const Report& mine, Make make) {
   const std::string text = encode(mine);
   ObjectExchange objects;
-  group.run(make(objects, ddp_bytes{text.data(), text.size()}), std::chrono::milliseconds(0));
+  group.run(make(objects, ddp_bytes{text.data(), text.size()}));
   std::vector<Report> reports;
   for (const ddp_bytes& each : objects.received()) reports.push_back(decode(each));
   return reports;

@@ -14,8 +14,6 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr ProcessGroup::Milliseconds kGroupsOwnTimeout{0};
-
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, "SyncBatchNorm: " + why); }
 
 double chosen(const char* what, double given, double usual) {
@@ -133,8 +131,7 @@ void SyncBatchNorm::exchange_moments(const BatchShape& shape) {
   }
   told_.back() = static_cast<double>(shape.per_channel());
   group_.run(make_all_gather({told_.data(), told_.size(), DDP_FLOAT64, {DDP_CPU, 0}},
-                             {gathered_.data(), gathered_.size(), DDP_FLOAT64, {DDP_CPU, 0}}, group_.place()),
-             kGroupsOwnTimeout);
+                             {gathered_.data(), gathered_.size(), DDP_FLOAT64, {DDP_CPU, 0}}, group_.place()));
   const auto ranks = static_cast<std::size_t>(group_.size());
   for (std::size_t c = 0; c < channels_; ++c) {
     moments_[c] = batch_norm::moments_of_ranks(gathered_.data(), ranks, channels_, c);
@@ -191,7 +188,7 @@ void SyncBatchNorm::backward(const ddp_buffer& input, const ddp_buffer& grad_out
 void SyncBatchNorm::exchange_sums() {
   static_assert(sizeof(GradientSums) == 2 * sizeof(double));
   const ddp_buffer sums = {sums_.data(), 2 * channels_, DDP_FLOAT64, {DDP_CPU, 0}};
-  group_.run(make_all_reduce(sums, {DDP_SUM, 1}), kGroupsOwnTimeout);
+  group_.run(make_all_reduce(sums, {DDP_SUM, 1}));
 }
 
 }  // namespace ddp::runtime
