@@ -37,6 +37,8 @@ TEST_CASE("C interface: knows its version and its types", "[runtime][unit]") {
   CHECK(ddp_dtype_size(-1) == 0);
   CHECK(ddp_dtype_size(DDP_BFLOAT16) == 2);
   CHECK(ddp_dtype_size(12) == 0);
+  CHECK(ddp::element_size(ddp::DType::Int16) == 2);
+  CHECK(ddp::Buffer(nullptr, 3, ddp::DType::Float64).bytes() == 24);
 }
 
 TEST_CASE("C interface: an error is recorded where the launcher said, and only there", "[runtime][unit]") {

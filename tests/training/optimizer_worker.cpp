@@ -55,7 +55,7 @@ class Model {
   bool same_values(const Model& other) const {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       const ddp::Parameter& mine = parameters_[p];
-      const std::size_t bytes = mine.count * ddp_dtype_size(static_cast<std::int32_t>(mine.dtype));
+      const std::size_t bytes = mine.count * ddp::element_size(mine.dtype);
       if (bytes > 0 && std::memcmp(mine.value, other.parameters_[p].value, bytes) != 0) return false;
     }
     return true;
@@ -176,7 +176,7 @@ void resharded(ddp::Session& session, const std::string& folder) {
         std::vector<char> mine(8 * 1024);
         const std::size_t count = t.shape.empty() ? 1 : static_cast<std::size_t>(t.shape[0]);
         at_0.read(t.name, {mine.data(), count, t.dtype}, t.shape);
-        const std::size_t bytes = count * ddp_dtype_size(static_cast<std::int32_t>(t.dtype));
+        const std::size_t bytes = count * ddp::element_size(t.dtype);
         expect(bytes == 0 || std::memcmp(mine.data(), t.data, bytes) == 0, t.name + " is the plain one's");
       }
       ddp::AdamW alone(model.parameters());
@@ -214,13 +214,11 @@ void parts(ddp::Session& session) {
     std::vector<int>& elements = seen.at(t.name);
     expect(elements.size() == t.count && t.first + t.buffer.count <= t.count, t.name + " lies within the tensor");
     for (std::size_t i = 0; i < t.buffer.count; ++i) ++elements[t.first + i];
-    bytes += t.buffer.count * ddp_dtype_size(static_cast<std::int32_t>(t.buffer.dtype));
+    bytes += t.buffer.bytes();
     expect(!t.is_scalar || *static_cast<std::int64_t*>(t.buffer.data) == 1, "one step is counted");
   }
   std::size_t all_bytes = 0;
-  for (const ddp::Parameter& p : model.parameters()) {
-    all_bytes += 2 * p.count * ddp_dtype_size(static_cast<std::int32_t>(p.dtype));
-  }
+  for (const ddp::Parameter& p : model.parameters()) all_bytes += 2 * p.count * ddp::element_size(p.dtype);
   const auto ranks = static_cast<std::size_t>(world.size());
   expect(bytes <= all_bytes / ranks + 64, "no rank has more than its share");
   for (auto& [name, elements] : seen) {

@@ -28,6 +28,9 @@ enum class DType : std::int32_t {
   BFloat16 = DDP_BFLOAT16  ///< the upper half of a float; likewise
 };
 
+/// How many bytes an element has.
+inline std::size_t element_size(DType dtype) { return ddp_dtype_size(static_cast<std::int32_t>(dtype)); }
+
 /// DType of a C++ element type: dtype_of<float>() is DType::Float32. 16-bit floating point has none: name its DType.
 template <typename T>
 constexpr DType dtype_of() {
@@ -71,8 +74,16 @@ struct Buffer {
   template <typename T>
   Buffer(std::vector<T>& v) : Buffer(v.data(), v.size()) {}  // NOLINT: a vector is a buffer
 
+  /// How much memory it is.
+  std::size_t bytes() const { return count * element_size(dtype); }
   /// For ddp.h.
   ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), {device.kind, device.index}}; }
 };
+
+namespace detail {
+inline void* element_at(void* data, std::size_t i, DType dtype) {
+  return static_cast<std::byte*>(data) + i * element_size(dtype);
+}
+}  // namespace detail
 
 }  // namespace ddp

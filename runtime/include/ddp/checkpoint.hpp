@@ -114,7 +114,7 @@ inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& 
 /// tensors in the same order on every rank.
 inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const ProcessGroup& group) {
   const auto bytes_of = [](const Tensor& tensor) {
-    std::size_t bytes = ddp_dtype_size(static_cast<std::int32_t>(tensor.dtype));
+    std::size_t bytes = element_size(tensor.dtype);
     for (const std::int64_t n : tensor.shape) bytes *= static_cast<std::size_t>(n);
     return bytes;
   };

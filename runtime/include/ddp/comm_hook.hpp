@@ -39,10 +39,9 @@ class GradBucket {
   std::size_t parameter(std::size_t k) const { return bucket_.slices[k].parameter; }
   /// The k-th gradient alone.
   Buffer gradient(std::size_t k) const {
-    Buffer all = buffer();
-    const std::size_t element = dtype_size();
-    return {static_cast<unsigned char*>(all.data) + bucket_.slices[k].offset * element, bucket_.slices[k].count,
-            all.dtype, all.device};
+    const Buffer all = buffer();
+    return {detail::element_at(all.data, bucket_.slices[k].offset, all.dtype), bucket_.slices[k].count, all.dtype,
+            all.device};
   }
   /// And its shape, whose product is the gradient's count.
   std::vector<std::int64_t> shape(std::size_t k) const {
@@ -52,12 +51,6 @@ class GradBucket {
   const ddp_grad_bucket& c() const { return bucket_; }
 
  private:
-  std::size_t dtype_size() const {
-    const auto type = static_cast<DType>(bucket_.buffer.dtype);
-    if (type == DType::Float64) return 8;
-    return type == DType::Float32 ? 4 : 2;  // gradients are floating point
-  }
-
   const ddp_grad_bucket& bucket_;
 };
 

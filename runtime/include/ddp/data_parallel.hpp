@@ -178,7 +178,7 @@ inline void check_on_host(const char* what, const Buffer& buffer) {
 inline void copy_on_host(const Buffer& to, const Buffer& from) {
   check_on_host("copy", to);
   check_on_host("copy", from);
-  if (to.count > 0) std::memcpy(to.data, from.data, to.count * ddp_dtype_size(static_cast<std::int32_t>(to.dtype)));
+  if (to.count > 0) std::memcpy(to.data, from.data, to.bytes());
 }
 
 template <typename T>
@@ -225,11 +225,10 @@ class DataParallel {
                                             std::to_string(rows) + " equal rows");
     }
     const std::size_t row = rows > 0 ? input.count / rows : 0;
-    const std::size_t row_bytes = row * ddp_dtype_size(static_cast<std::int32_t>(input.dtype));
     std::vector<Buffer> parts;
     for (const Chunk& c : chunks(rows)) {
-      char* const data = static_cast<char*>(input.data);
-      parts.emplace_back(row_bytes > 0 ? data + c.first * row_bytes : data, c.rows * row, input.dtype, input.device);
+      parts.emplace_back(detail::element_at(input.data, c.first * row, input.dtype), c.rows * row, input.dtype,
+                         input.device);
     }
     return parts;
   }
@@ -251,11 +250,11 @@ class DataParallel {
       throw Error(DDP_INVALID_ARGUMENT, "DataParallel: the parts have " + std::to_string(count) +
                                             " elements together, the output " + std::to_string(output.count));
     }
-    const std::size_t size = ddp_dtype_size(static_cast<std::int32_t>(output.dtype));
-    char* at = static_cast<char*>(output.data);
+    std::size_t first = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
+      void* const at = detail::element_at(output.data, first, output.dtype);
       copy("part " + std::to_string(i), {at, parts[i].count, output.dtype, output.device}, parts[i]);
-      if (parts[i].count > 0) at += parts[i].count * size;
+      first += parts[i].count;
     }
   }
 

@@ -55,7 +55,7 @@ class ParameterRow {
 
   explicit ParameterRow(const std::vector<Parameter>& parameters) {
     for (const Parameter& p : parameters) {
-      places_.push_back({bytes_, p.count, ddp_dtype_size(static_cast<std::int32_t>(p.dtype))});
+      places_.push_back({bytes_, p.count, element_size(p.dtype)});
       bytes_ = aligned(bytes_ + p.count * places_.back().element);
     }
   }
@@ -89,10 +89,6 @@ class ParameterRow {
   std::size_t bytes_ = 0;
 };
 
-inline void* element_at(void* data, std::size_t i, DType dtype) {
-  return static_cast<std::byte*>(data) + i * ddp_dtype_size(static_cast<std::int32_t>(dtype));
-}
-
 // One piece of a step, as an optimizer's rule sees it.
 struct StepArrays {
   void* value;
@@ -122,8 +118,7 @@ class OptimizerState {
     if (found->dtype != buffer.dtype || found->shape != shape) {
       throw Error(DDP_MISMATCH, "the optimizer's state has a tensor " + name + " of another type or shape");
     }
-    const std::size_t bytes = buffer.count * ddp_dtype_size(static_cast<std::int32_t>(buffer.dtype));
-    if (bytes > 0) std::memcpy(buffer.data, found->data, bytes);
+    if (buffer.count > 0) std::memcpy(buffer.data, found->data, buffer.bytes());
   }
 
   /// For optimizers: takes memory in which all tensors of `tensors` lie, however it got there.
@@ -188,7 +183,7 @@ class OptimizerShard {
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
       const Parameter& p = parameters_[piece.parameter];
       const bool all_here = piece.count == p.count;
-      if (!all_here) whole.resize(p.count * ddp_dtype_size(static_cast<std::int32_t>(p.dtype)));
+      if (!all_here) whole.resize(p.count * element_size(p.dtype));
       source.read(name_of(prefix, piece.parameter, state), Buffer(all_here ? data : whole.data(), p.count, p.dtype),
                   {static_cast<std::int64_t>(p.count)});
       if (!all_here) std::memcpy(data, detail::element_at(whole.data(), piece.first, p.dtype), bytes_of(piece));
@@ -254,7 +249,7 @@ class OptimizerShard {
 
   /// A piece's size.
   std::size_t bytes_of(const detail::ParameterRow::Piece& piece) const {
-    return piece.count * ddp_dtype_size(static_cast<std::int32_t>(parameters_[piece.parameter].dtype));
+    return piece.count * element_size(parameters_[piece.parameter].dtype);
   }
 
  private:

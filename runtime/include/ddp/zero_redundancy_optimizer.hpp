@@ -80,8 +80,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
       throw;
     }
     for (const Parameter& p : this->parameters()) {
-      const std::size_t bytes = p.count * ddp_dtype_size(static_cast<std::int32_t>(p.dtype));
-      if (bytes > 0) std::memcpy(p.value, p.grad, bytes);
+      if (p.count > 0) std::memcpy(p.value, p.grad, p.count * element_size(p.dtype));
     }
   }
 
