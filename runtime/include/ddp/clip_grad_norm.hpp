@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 
 namespace ddp {
@@ -42,7 +41,7 @@ inline double gradient_powers(const std::vector<Parameter>& parameters, double n
   for (const Parameter& p : parameters) {
     if (p.grad == nullptr) continue;
     double sum = 0;
-    check(ddp_power_sum(Buffer(p.grad, p.count, p.dtype, p.device).c(), norm_type, &sum));
+    check(ddp_power_sum(gradient_of(p).c(), norm_type, &sum));
     powers = combine_powers(powers, sum, norm_type);
   }
   return powers;
@@ -78,7 +77,7 @@ inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, doubl
   if (factor >= 1) return;
   for (const Parameter& p : parameters) {
     if (p.grad == nullptr) continue;
-    const ddp_buffer grad = Buffer(p.grad, p.count, p.dtype, p.device).c();
+    const ddp_buffer grad = detail::gradient_of(p).c();
     detail::check(ddp_multiply(grad, grad, factor, nullptr));
   }
 }

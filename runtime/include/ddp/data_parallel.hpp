@@ -29,8 +29,8 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
 
 namespace ddp {
 
@@ -263,7 +263,9 @@ class DataParallel {
   void replicate(const Replicas& models) const {
     compare(models);
     for (std::size_t r = 1; r < models.size(); ++r) {
-      for (std::size_t i = 0; i < models[r].size(); ++i) memory_.copy(value(models[r][i]), value(models[0][i]));
+      for (std::size_t i = 0; i < models[r].size(); ++i) {
+        memory_.copy(detail::value_of(models[r][i]), detail::value_of(models[0][i]));
+      }
     }
   }
   /// body(replica, chunk) for each chunk, each on its replica's thread, and waits for all of them. If some threw,
@@ -282,7 +284,8 @@ class DataParallel {
     const std::size_t count = active > 0 ? std::min(active, models.size()) : models.size();
     for (std::size_t r = 1; r < count; ++r) {
       for (std::size_t i = 0; i < models[r].size(); ++i) {
-        if (models[r][i].grad != nullptr) memory_.add(gradient(models[0][i]), gradient(models[r][i]));
+        if (models[r][i].grad == nullptr) continue;
+        memory_.add(detail::gradient_of(models[0][i]), detail::gradient_of(models[r][i]));
       }
     }
   }
@@ -292,8 +295,6 @@ class DataParallel {
     if (replicas > 0) return replicas;
     throw Error(DDP_INVALID_ARGUMENT, "DataParallel: there must be a replica");
   }
-  static Buffer value(const Parameter& p) { return {p.value, p.count, p.dtype, p.device}; }
-  static Buffer gradient(const Parameter& p) { return {p.grad, p.count, p.dtype, p.device}; }
 
   void copy(const std::string& what, const Buffer& to, const Buffer& from) const {
     if (to.count != from.count || to.dtype != from.dtype) {

@@ -30,6 +30,7 @@
 #include "ddp/grad_scaler.hpp"
 #include "ddp/master_weights.hpp"
 #include "ddp/optimizer.hpp"
+#include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/progress_bar.hpp"
 #include "ddp/rank_zero.hpp"

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/buffer.hpp"
 #include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 
 namespace ddp {
@@ -24,33 +24,6 @@ struct ModelDeleter {
   void operator()(ddp_model* model) const { ddp_model_destroy(model); }
 };
 }  // namespace detail
-
-/// A tensor of the model, a trainable one or a buffer: plain memory. Never owns.
-struct Parameter {
-  void* value = nullptr;  ///< count elements
-  void* grad = nullptr;   ///< count elements, averaged in place; null: DistributedDataParallel::gradient(i) is used
-  std::size_t count = 0;  ///< in elements
-  DType dtype = DType::Float32;     ///< floating point; of a buffer any
-  Device device = {};               ///< where value and grad are; of all parameters the same
-  std::string name;                 ///< for error messages
-  std::vector<std::int64_t> shape;  ///< its product is count; empty: one dimension. Compared across ranks
-
-  /// To be filled in.
-  Parameter() = default;
-  /// Memory of the host, of a C++ type that has a DType.
-  template <typename T>
-  Parameter(std::string name_, T* value_, T* grad_, std::size_t count_, std::vector<std::int64_t> shape_ = {})
-      : value(value_),
-        grad(grad_),
-        count(count_),
-        dtype(dtype_of<T>()),
-        name(std::move(name_)),
-        shape(std::move(shape_)) {}
-  /// The same without a gradient of its own: a buffer, or a parameter whose gradient is in a bucket.
-  template <typename T>
-  Parameter(std::string name_, T* value_, std::size_t count_, std::vector<std::int64_t> shape_ = {})
-      : Parameter(std::move(name_), value_, static_cast<T*>(nullptr), count_, std::move(shape_)) {}
-};
 
 /// As PyTorch's arguments of these names. Equal on all ranks, but for gradient_as_bucket_view.
 struct DistributedDataParallelOptions {

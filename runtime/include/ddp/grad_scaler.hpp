@@ -24,9 +24,9 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/master_weights.hpp"
+#include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 
 namespace ddp {
@@ -180,7 +180,7 @@ class GradScaler {
       if (p.dtype == DType::Float16) {
         fail("gradient " + p.name + " is float16, where small values unscaled are zeros: unscale MasterWeights");
       }
-      const ddp_buffer grad = Buffer(p.grad, p.count, p.dtype, p.device).c();
+      const ddp_buffer grad = detail::gradient_of(p).c();
       detail::check(ddp_multiply(grad, grad, inverse(), &found_inf));
     }
     return found_inf == 0;

@@ -20,8 +20,8 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
 
 namespace ddp {
 
@@ -81,8 +81,8 @@ class MasterWeights {
 
  private:
   static bool is_copied(const Parameter& p) { return p.dtype == DType::Float16 || p.dtype == DType::BFloat16; }
-  static ddp_buffer value(const Parameter& p) { return Buffer(p.value, p.count, p.dtype, p.device).c(); }
-  static ddp_buffer gradient(const Parameter& p) { return Buffer(p.grad, p.count, p.dtype, p.device).c(); }
+  static ddp_buffer value(const Parameter& p) { return detail::value_of(p).c(); }
+  static ddp_buffer gradient(const Parameter& p) { return detail::gradient_of(p).c(); }
 
   template <typename Copy>
   void for_each_copy(const Copy& copy) const {

@@ -16,8 +16,8 @@
 #include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
 
 namespace ddp {
 

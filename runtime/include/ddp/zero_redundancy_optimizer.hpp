@@ -27,9 +27,9 @@
 #include "ddp/adamw.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
-#include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/optimizer.hpp"
+#include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/work.hpp"
 
