@@ -19,8 +19,7 @@ namespace ddp::runtime {
 class HostWords {
  public:
   explicit HostWords(ProcessGroup& group);
-  HostWords(const HostWords&) = delete;
-  HostWords& operator=(const HostWords&) = delete;
+  HostWords(HostWords&&) = default;
 
   int ranks() const { return group_.size(); }
   void broadcast(void* data, std::size_t size, int root);

@@ -20,17 +20,20 @@ constexpr char kSameOptions[] = "every rank must set the same options";
 }  // namespace
 
 Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
-    : group_(group),
-      host_words_(group),
-      options_(with_defaults(options)),
-      parameters_(checked(parameters, count)),
-      place_(common_place(parameters_)),
-      buffers_(replicated(group, "buffer", options_.buffers, options_.buffer_count)),
-      gradients_(gradients(parameters, parameters_, options_)),
-      plan_(plan(backward_order(count))),
+    : Model(checked({group, HostWords(group), with_defaults(options)}, parameters, count)) {}
+
+Model::Model(Checked from)
+    : group_(from.group),
+      host_words_(std::move(from.words)),
+      options_(from.options),
+      parameters_(std::move(from.parameters)),
+      place_(std::move(from.place)),
+      buffers_(std::move(from.buffers)),
+      gradients_(std::move(from.gradients)),
+      plan_(plan(backward_order(parameters_.size()))),
       core_(names(parameters_), plan_, shape_of(options_)),
-      used_(count),
-      words_(static_cast<std::size_t>(group.size())) {
+      used_(parameters_.size()),
+      words_(static_cast<std::size_t>(group_.size())) {
   compare_across_ranks();
   will_rebuild_ = holds_on_all_ranks(host_words_, can_rebuild());
   buckets_ = make_buckets(plan_);
@@ -56,15 +59,14 @@ ddp_model_options Model::with_defaults(ddp_model_options options) {
 }
 
 // Everything that a rank can find wrong alone, before the others wait for it.
-ReplicatedTensors Model::checked(const ddp_parameter* parameters, std::size_t count) {
-  ReplicatedTensors result;
-  check_on_all_ranks(host_words_, [&] {
-    result = replicated(group_, "parameter", parameters, count);
-    common_place(result);
-    gradients(parameters, result, options_);
-    replicated(group_, "buffer", options_.buffers, options_.buffer_count);
+Model::Checked Model::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
+  check_on_all_ranks(from.words, [&] {
+    from.parameters = replicated(from.group, "parameter", parameters, count);
+    from.place = common_place(from.parameters);
+    from.gradients = gradients(parameters, from.parameters, from.options);
+    from.buffers = replicated(from.group, "buffer", from.options.buffers, from.options.buffer_count);
   });
-  return result;
+  return from;
 }
 
 std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,

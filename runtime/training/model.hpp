@@ -59,10 +59,21 @@ class Model {
     std::size_t slice = 0;   // ... and as which of its gradients
     TensorMemory kept{};     // of one in its bucket: what it was, while the bucket has zeros there
   };
+  // What the constructor begins with.
+  struct Checked {
+    ProcessGroup& group;
+    HostWords words;
+    ddp_model_options options;
+    ReplicatedTensors parameters{};
+    TensorPlace place{};
+    ReplicatedTensors buffers{};
+    std::vector<Gradient> gradients{};
+  };
   enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
 
+  explicit Model(Checked from);
   static ddp_model_options with_defaults(ddp_model_options options);
-  ReplicatedTensors checked(const ddp_parameter* parameters, std::size_t count);
+  static Checked checked(Checked from, const ddp_parameter* parameters, std::size_t count);
   static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
                                          const ddp_model_options& options);
   static TensorPlace common_place(const ReplicatedTensors& parameters);
