@@ -40,6 +40,27 @@ std::map<int, double> losses(const std::string& path) {
   return found;
 }
 
+// As a flight recorder has them, which a worker writes that aborts.
+int broadcasts_of_a_run(const TemporaryFolder& folder, std::vector<std::string> options) {
+  options.insert(options.end(), {"--steps=1000000", "--checkpoint-every=1"});
+  const TemporaryFolder logs;
+  Process::Options remember;
+  remember.environment = {{"DDP_FLIGHT_RECORDER_SIZE", "100000"}};
+  Process job(train(folder, "run", 2, options, {"--log-dir=" + logs.path()}), remember);
+  job.wait_for("checkpoint after", 2);
+  const auto workers = children_of(only_child_of(only_child_of(job.pid())));  // below guardian, keeper and agent
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGABRT);
+  CHECK(job.wait().code == 128 + SIGABRT);
+  CHECK(job.left_over().empty());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(logs.path())) {
+    if (entry.path().filename() == "flight_recorder_rank1.json") {
+      return count(read_file(entry.path()), R"("operation": "broadcast")");
+    }
+  }
+  return -1;
+}
+
 }  // namespace
 
 TEST_CASE("train: one and four workers do the same optimisation", "[apps][integration]") {
@@ -80,6 +101,16 @@ TEST_CASE("train: the first steps of a longer warm-up are smaller", "[apps][inte
   const auto none = losses(folder / "none.log"), longer = losses(folder / "long.log");
   CHECK(none.at(1) == longer.at(1));  // before any step
   CHECK(none.at(2) < longer.at(2));
+}
+
+TEST_CASE("train: the optimizer's state is handed out where a training goes on, not where it begins",
+          "[apps][integration]") {
+  const TemporaryFolder folder;
+  const int anew = broadcasts_of_a_run(folder, {});
+  const int continued = broadcasts_of_a_run(folder, {"--resume"});
+  constexpr int kStateTensors = 57;  // two for each of 28 parameters, and the number of steps
+  CHECK(anew > 0);
+  CHECK(continued == anew + kStateTensors + 1);  // and how many sequences have been read
 }
 
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
