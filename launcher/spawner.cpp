@@ -27,31 +27,6 @@ using rendezvous::ErrorCode;
 
 constexpr int kNeverRan = 127;
 
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-  explicit Pipe(int flags) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | flags) != 0) {
-      throw Error(ErrorCode::System, std::string("cannot make a pipe to start workers: ") + strerror(errno));
-    }
-    read_end = ends[0];
-    write_end = ends[1];
-  }
-  ~Pipe() {
-    close_read();
-    close_write();
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  void close_read() {
-    if (read_end >= 0) close(std::exchange(read_end, -1));
-  }
-  void close_write() {
-    if (write_end >= 0) close(std::exchange(write_end, -1));
-  }
-};
-
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
   for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
@@ -79,15 +54,15 @@ void close_on_exec_from(unsigned first) {
   for (unsigned fd = first; fd < end; ++fd) fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC);
 }
 
-[[noreturn]] void give_up(const Pipe& status, const ExecFailure& failure) {
-  ssize_t ignored = write(status.write_end, &failure, sizeof failure);
+[[noreturn]] void give_up(const StartGate& gate, const ExecFailure& failure) {
+  ssize_t ignored = write(gate.status_end(), &failure, sizeof failure);
   (void)ignored;
   _exit(kNeverRan);
 }
 
-[[noreturn]] void enter(const WorkerCommand& command, int index, pid_t agent, int null_fd, const Pipe& gate,
-                        const Pipe& status, char* const* argv, char* const* envp) {
-  close(gate.write_end);  // else the gate would not close with the agent
+[[noreturn]] void enter(const WorkerCommand& command, int index, pid_t agent, int null_fd, StartGate& gate,
+                        char* const* argv, char* const* envp) {
+  gate.become_worker();
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != agent) _exit(kNeverRan);  // it died before PDEATHSIG was set
@@ -95,10 +70,11 @@ void close_on_exec_from(unsigned first) {
   dup2(command.stdout_fd, STDOUT_FILENO);
   dup2(command.stderr_fd, STDERR_FILENO);
   close_on_exec_from(3);
+  for (const int fd : command.kept_fds) fcntl(fd, F_SETFD, 0);
   char go;
   ssize_t got;
   do {
-    got = read(gate.read_end, &go, 1);
+    got = read(gate.workers_end(), &go, 1);
   } while (got < 0 && errno == EINTR);
   if (got != 1) _exit(kNeverRan);
   if (command.limits) {
@@ -108,37 +84,27 @@ void close_on_exec_from(unsigned first) {
   // By number, for masks longer than glibc's cpu_set_t.
   const std::vector<unsigned long>& cpus = command.cpus;
   if (!cpus.empty() && syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
-    give_up(status, {index, ExecFailure::Step::Bind, errno});
+    give_up(gate, {index, ExecFailure::Step::Bind, errno});
   }
   reset_signals();
   execve(command.path.c_str(), argv, envp);
-  give_up(status, {index, ExecFailure::Step::Execute, errno});
+  give_up(gate, {index, ExecFailure::Step::Execute, errno});
 }
 
 }  // namespace
 
-Spawned::~Spawned() {
-  if (status_fd_ >= 0) close(status_fd_);
-}
-
-Spawned::Spawned(Spawned&& other) noexcept
-    : pids_(std::move(other.pids_)),
-      status_fd_(std::exchange(other.status_fd_, -1)),
-      failures_(std::move(other.failures_)) {}
-
 std::optional<ExecFailure> Spawned::exec_failure(int index) {
   ExecFailure failure;
-  while (read(status_fd_, &failure, sizeof failure) == sizeof failure) failures_.push_back(failure);
+  while (read(status_.get(), &failure, sizeof failure) == sizeof failure) failures_.push_back(failure);
   const auto found =
       std::find_if(failures_.begin(), failures_.end(), [&](const ExecFailure& f) { return f.index == index; });
   return found == failures_.end() ? std::nullopt : std::optional(*found);
 }
 
 Spawned spawn(const std::vector<WorkerCommand>& commands) {
-  Pipe gate(0);
-  Pipe status(O_NONBLOCK);
-  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null_fd < 0) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
+  StartGate gate;
+  const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
   const pid_t agent = getpid();
 
   sigset_t all, before;
@@ -151,7 +117,7 @@ Spawned spawn(const std::vector<WorkerCommand>& commands) {
     const std::vector<char*> envp = pointers(commands[i].environment);
     const pid_t pid = commands[i].cgroup_fd < 0 ? fork() : fork_into(commands[i].cgroup_fd);
     if (pid == 0) {
-      enter(commands[i], static_cast<int>(i), agent, null_fd, gate, status, argv.data(), envp.data());
+      enter(commands[i], static_cast<int>(i), agent, null.get(), gate, argv.data(), envp.data());
     }
     if (pid < 0) {
       fork_error = errno;
@@ -160,23 +126,17 @@ Spawned spawn(const std::vector<WorkerCommand>& commands) {
     pids.push_back(pid);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  close(null_fd);
-  status.close_write();
-  gate.close_read();
 
   if (fork_error != 0) {
-    gate.close_write();
+    gate.close();
     for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and leave
     throw Error(ErrorCode::System, "cannot start worker " + std::to_string(pids.size()) + " of " +
                                        std::to_string(commands.size()) + ": fork: " + strerror(fork_error) + "; " +
                                        std::to_string(commands.size() - pids.size()) + " more were to start, and " +
                                        process_limit_in_words() + "; a container's limit is its cgroup's pids.max");
   }
-  const std::string go(commands.size(), 'g');
-  if (write(gate.write_end, go.data(), go.size()) != static_cast<ssize_t>(go.size())) {
-    throw Error(ErrorCode::System, std::string("cannot open the gate for the workers: ") + strerror(errno));
-  }
-  return {std::move(pids), std::exchange(status.read_end, -1)};
+  gate.open(commands.size());
+  return {std::move(pids), gate.take_status()};
 }
 
 }  // namespace ddp::launcher

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes worker processes: fork and exec, with a gate between.
-//
-//     fork every worker ─▶ each waits at the gate ─▶ all there: open ─▶ exec
-//                                                  ─▶ one missing: close ─▶ the others leave, none ran a line
+// Makes worker processes by fork and exec, with a gate between (start_gate.hpp). The other way: warm_parent.hpp.
 //
 // Every worker leads a session and process group of its own, dies with the thread that called spawn (PDEATHSIG, with
 // the parent check that closes its race), has default signal dispositions and an empty mask, and inherits no descriptor
@@ -16,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/descriptor.hpp"
 #include "launcher/limits.hpp"
+#include "launcher/start_gate.hpp"
 
 namespace ddp::launcher {
 
@@ -30,23 +29,13 @@ struct WorkerCommand {
   std::optional<Limits> limits = {};     // to have, if not this process's
   std::vector<unsigned long> cpus = {};  // to run on, one bit each; empty: as this process
   int cgroup_fd = -1;                    // of a cgroup v2 folder to be born into, if that can be
-};
-
-// What failed in worker `index` before its program ran.
-struct ExecFailure {
-  enum class Step { Bind, Execute };
-  int index = 0;
-  Step step = Step::Execute;
-  int error = 0;  // errno
+  std::vector<int> kept_fds = {};        // to be inherited beside 0, 1 and 2, under their numbers
 };
 
 // The workers of one round that were started together.
 class Spawned {
  public:
-  Spawned(std::vector<pid_t> pids, int status_fd) : pids_(std::move(pids)), status_fd_(status_fd) {}
-  ~Spawned();
-  Spawned(Spawned&&) noexcept;
-  Spawned& operator=(Spawned&&) = delete;
+  Spawned(std::vector<pid_t> pids, Descriptor status) : pids_(std::move(pids)), status_(std::move(status)) {}
 
   const std::vector<pid_t>& pids() const { return pids_; }
   // Did worker `index`, which has exited, fail before its program ran? Does not block.
@@ -54,7 +43,7 @@ class Spawned {
 
  private:
   std::vector<pid_t> pids_;
-  int status_fd_;
+  Descriptor status_;
   std::vector<ExecFailure> failures_;
 };
 
