@@ -31,6 +31,7 @@
 #include "launcher/spawner.hpp"
 #include "launcher/stream_route.hpp"
 #include "launcher/torchrun_summary.hpp"
+#include "launcher/warm_parent.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/error.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -106,6 +107,7 @@ class Agent {
   int run() {
     wait_for_signals();
     wait_for_guardian();
+    preload();  // while the job comes together
     connect();
     handle(Tick{});  // deadlines count from here, not from the first news of the link
     io_.run();
@@ -120,6 +122,8 @@ class Agent {
     bool reaped = false;
     std::string incarnation;
     std::string error_file;
+
+    bool is_there() const { return pid != 0 && !reaped; }
   };
 
   // Removed by whoever outlives this process, if it is killed.
@@ -159,7 +163,7 @@ class Agent {
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) {
       // Passed on to the programs themselves, not to what they have started: their handlers are the ones meant.
       for (const Worker& worker : workers_) {
-        if (!worker.reaped) kill(worker.pid, signal);
+        if (worker.is_there()) kill(worker.pid, signal);
       }
     }
   }
@@ -193,11 +197,31 @@ class Agent {
     link_->start();
   }
 
+  void preload() {
+    if (config_.preload.empty()) return;
+    WarmParent::Callbacks callbacks;
+    callbacks.on_ready = [this](std::chrono::milliseconds took) {
+      log_.info("preload", "imported " + config_.preload + " in " + std::to_string(took.count()) + " ms");
+      if (start_) start_workers();
+    };
+    callbacks.on_forked = [this](Spawned spawned) { workers_started(std::move(spawned)); };
+    callbacks.on_lost = [this](const std::string& why) {
+      log_.warning("preload", "--preload " + config_.preload + ": " + why + "; workers are started without it");
+      if (start_) start_workers();
+    };
+    try {
+      warm_parent_.emplace(io_, config_, node_environment(config_, inherited_, visible_gpus_), inherited_limits_,
+                           std::move(callbacks));
+    } catch (const Error& error) {
+      log_.warning("preload", std::string(error.what()) + "; workers are started without it");
+    }
+  }
+
   // Local ranks of those that run no more, though they are not reaped yet.
   std::vector<int> exiting_workers() const {
     std::vector<int> exiting;
     for (const Worker& worker : workers_) {
-      if (!worker.reaped && is_exiting(worker.pid)) exiting.push_back(static_cast<int>(&worker - workers_.data()));
+      if (worker.is_there() && is_exiting(worker.pid)) exiting.push_back(static_cast<int>(&worker - workers_.data()));
     }
     return exiting;
   }
@@ -215,7 +239,11 @@ class Agent {
         cgroup_.kill_worker(worker->round, static_cast<int>(&*worker - workers_.data()));
       }
       waitpid(info.si_pid, nullptr, 0);
-      if (worker != workers_.end()) on_worker_exit(*worker, status_of(info));
+      if (worker != workers_.end()) {
+        on_worker_exit(*worker, status_of(info));
+      } else if (warm_parent_) {
+        warm_parent_->note_reaped(info.si_pid);
+      }
     }
     if (clearing_) {
       clear_descendants();
@@ -296,68 +324,77 @@ class Agent {
   void carry_out(const StartWorkers& action) {
     log_.set_round(core_.state().round);
     oom_.start();
+    start_.emplace();
+    start_->assignment = action.assignment;
+    if (start_->assignment.master_addr.empty()) start_->assignment.master_addr = master_addr_;
+    events_.round(start_->assignment);
+    if (warm_parent_ && warm_parent_->is_importing()) {
+      log_.info("preload", "the workers start once " + config_.preload + " is imported");
+      return;
+    }
+    start_workers();
+  }
+
+  // As the warm parent's children if there is one, else by exec; also if it is lost while it is at it.
+  void start_workers() {
+    if (start_->told_to_stop) return never_started();
     try {
-      rendezvous::Assignment assignment = action.assignment;
-      events_.round(assignment);
-      if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
-      start_workers(assignment);
+      if (start_->commands.empty()) prepare_workers();
+      if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork(start_->commands);
+      workers_started(spawn(start_->commands));
     } catch (const Error& error) {
+      start_.reset();
       workers_.clear();
       output_.end_round(kDrainDeadline);
       handle(SpawnFailed{error.what(), now()});
-      return;
     }
-    std::vector<int> pids(spawned_->pids().begin(), spawned_->pids().end());
-    handle(WorkersStarted{std::move(pids)});
   }
 
-  void start_workers(const rendezvous::Assignment& assignment) {
+  void never_started() {
+    start_.reset();
+    workers_.clear();
+    output_.end_round(kDrainDeadline);
+    handle(NeverStarted{});
+  }
+
+  void prepare_workers() {
     const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
-    std::vector<WorkerCommand> commands;
-    std::vector<int> ends_of_workers, cgroups;
-    const auto close_ends = [&] {
-      for (const int fd : ends_of_workers) close(fd);
-      for (const int fd : cgroups) close(fd);
-    };
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
     files_.clear();
     error_files_.clear();
     const int attempt = core_.state().round - 1;
-    try {
-      filter_lines(attempt);
-      for (int i = 0; i < config_.workers; ++i) {
-        Worker& worker = workers_[static_cast<std::size_t>(i)];
-        worker.rank = assignment.base_rank + i;
-        worker.round = core_.state().round;
-        worker.incarnation = random_id();
-        const std::string folder = attempts_.of_worker(attempt, i);
-        worker.error_file = folder.empty() ? "" : folder + "/error.json";
-        const StreamOwner owner = {config_.role, host_, i, worker.rank, config_.workers, folder};
-        for (const Console console : {Console::Stdout, Console::Stderr}) {
-          ends_of_workers.push_back(output_.open_stream(route_stream(config_.logs, owner, console)));
-        }
-        WorkerCommand command;
-        command.path = config_.program.path;
-        command.arguments = worker_command(config_, i);
-        const WorkerPlace place = {i, worker.incarnation, worker.error_file};
-        for (const auto& [name, value] : worker_environment(config_, assignment, place, inherited_, visible_gpus_)) {
-          command.environment.push_back(name + "=" + value);
-        }
-        command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
-        command.stdout_fd = ends_of_workers.end()[-2];
-        command.stderr_fd = ends_of_workers.end()[-1];
-        command.limits = inherited_limits_;
-        if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(i)].cpus);
-        command.cgroup_fd = cgroup_.open_worker(worker.round, i);
-        if (command.cgroup_fd >= 0) cgroups.push_back(command.cgroup_fd);
-        commands.push_back(std::move(command));
+    filter_lines(attempt);
+    for (int i = 0; i < config_.workers; ++i) {
+      Worker& worker = workers_[static_cast<std::size_t>(i)];
+      worker.rank = start_->assignment.base_rank + i;
+      worker.round = core_.state().round;
+      worker.incarnation = random_id();
+      const std::string folder = attempts_.of_worker(attempt, i);
+      worker.error_file = folder.empty() ? "" : folder + "/error.json";
+      const StreamOwner owner = {config_.role, host_, i, worker.rank, config_.workers, folder};
+      for (const Console console : {Console::Stdout, Console::Stderr}) {
+        start_->files.emplace_back(output_.open_stream(route_stream(config_.logs, owner, console)));
       }
-      spawned_.emplace(spawn(commands));
-    } catch (...) {
-      close_ends();
-      throw;
+      WorkerCommand command;
+      command.path = config_.program.path;
+      command.arguments = worker_command(config_, i);
+      const WorkerPlace place = {i, worker.incarnation, worker.error_file};
+      for (const auto& [name, value] :
+           worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
+        command.environment.push_back(name + "=" + value);
+      }
+      command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
+      command.stdout_fd = start_->files.end()[-2].get();
+      command.stderr_fd = start_->files.end()[-1].get();
+      command.limits = inherited_limits_;
+      if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(i)].cpus);
+      command.cgroup_fd = start_->files.emplace_back(cgroup_.open_worker(worker.round, i)).get();
+      start_->commands.push_back(std::move(command));
     }
-    close_ends();
+  }
+
+  void workers_started(Spawned spawned) {
+    spawned_.emplace(std::move(spawned));
     for (int i = 0; i < config_.workers; ++i) {
       const auto index = static_cast<std::size_t>(i);
       workers_[index].pid = spawned_->pids()[index];
@@ -365,8 +402,18 @@ class Agent {
     }
     log_.info("workers_started", "round " + std::to_string(core_.state().round) + ": started " +
                                      std::to_string(workers_.size()) + " workers of " + config_.program.name +
-                                     "; store at " + assignment.master_addr + ":" +
-                                     std::to_string(assignment.master_port));
+                                     "; store at " + start_->assignment.master_addr + ":" +
+                                     std::to_string(start_->assignment.master_port));
+    start_.reset();
+    handle(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
+  }
+
+  // Whether the workers are still to come, whom an action therefore does not reach.
+  bool stops_the_start() {
+    if (!start_) return false;
+    start_->told_to_stop = true;
+    if (start_->commands.empty()) never_started();  // else they come in a moment, and the core says it again
+    return true;
   }
 
   void filter_lines(int attempt) {
@@ -383,8 +430,9 @@ class Agent {
   }
 
   void carry_out(const SignalWorkers& action) {
+    if (stops_the_start()) return;
     for (const Worker& worker : workers_) {
-      if (worker.reaped) continue;
+      if (!worker.is_there()) continue;
       kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
       // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
       if (kill(-worker.pid, action.signal) != 0) kill(worker.pid, action.signal);
@@ -399,11 +447,18 @@ class Agent {
 
   void carry_out(const ResumeWorkers&) { signal_descendants(SIGCONT); }
 
-  void carry_out(const KillDescendants&) { kill_descendants(); }
+  void carry_out(const KillDescendants&) {
+    if (!stops_the_start()) kill_descendants();
+  }
 
   void kill_descendants() {
     cgroup_.kill();
-    signal_descendants(SIGKILL);
+    signal_descendants(SIGKILL, not_the_jobs());
+  }
+
+  // Children that live through the rounds.
+  std::vector<pid_t> not_the_jobs() const {
+    return warm_parent_ && warm_parent_->pid() != 0 ? std::vector<pid_t>{warm_parent_->pid()} : std::vector<pid_t>{};
   }
 
   void carry_out(const ClearDescendants&) {
@@ -412,9 +467,12 @@ class Agent {
   }
 
   void clear_descendants() {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    pid_t pid;
+    while ((pid = waitpid(-1, nullptr, WNOHANG)) > 0) {
+      if (warm_parent_) warm_parent_->note_reaped(pid);
     }
-    if (waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) {
+    const bool is_childless = pid < 0 && errno == ECHILD;
+    if (is_childless || children_of_self() == not_the_jobs()) {
       clearing_ = false;
       sweep_timer_.cancel();
       all_gone();
@@ -483,6 +541,7 @@ class Agent {
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;
+    if (warm_parent_) warm_parent_->end();
     const rendezvous::Directive& why = action.directive;
     if (why.cause) {
       report_failure(*why.cause, why.failures);
@@ -558,6 +617,14 @@ class Agent {
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
+  std::optional<WarmParent> warm_parent_;
+  struct Start {  // of workers, under way
+    rendezvous::Assignment assignment;
+    std::vector<WorkerCommand> commands;  // empty: waits for the warm parent
+    std::vector<Descriptor> files;        // what the commands name
+    bool told_to_stop = false;
+  };
+  std::optional<Start> start_;
   std::vector<Worker> workers_;  // of the current round, by local rank
   struct Files {                 // of a worker that is gone; empty: none
     std::string stderr_log;

@@ -268,6 +268,10 @@ void AgentCore::on(const SpawnFailed& event) {
   failure.message = event.why;
   failure.time = event.time;
   state_.failures.push_back(std::move(failure));
+  on(NeverStarted{});
+}
+
+void AgentCore::on(const NeverStarted&) {
   for (Worker& worker : workers_) worker.exited = true;
   become_idle();
 }

@@ -71,6 +71,7 @@ struct SpawnFailed {  // not one of them runs
   std::string why;
   rendezvous::WallTime time = {};
 };
+struct NeverStarted {};  // as SpawnFailed, since it was told to stop meanwhile
 struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
@@ -96,7 +97,7 @@ struct GuardianGone {};
 struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
-                 WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
+                 NeverStarted, WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -148,6 +149,7 @@ class AgentCore {
   void on(const DirectiveArrived& event);
   void on(const WorkersStarted& event);
   void on(const SpawnFailed& event);
+  void on(const NeverStarted& event);
   void on(const WorkerExited& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);

@@ -218,4 +218,13 @@ pid_t fork_into(int cgroup_fd) {
   return pid < 0 && errno != EAGAIN && errno != ENOMEM ? fork() : pid;
 }
 
+bool move_into(int cgroup_fd, pid_t pid) {
+  const int procs = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (procs < 0) return false;
+  const std::string text = std::to_string(pid);
+  const bool done = write(procs, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(procs);
+  return done;
+}
+
 }  // namespace ddp::launcher

@@ -54,4 +54,7 @@ class JobCgroup {
 // program.
 pid_t fork_into(int cgroup_fd);
 
+// A process that could not be born into it: takes milliseconds. False if the kernel does not allow it.
+bool move_into(int cgroup_fd, pid_t pid);
+
 }  // namespace ddp::launcher

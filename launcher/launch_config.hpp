@@ -42,6 +42,7 @@ struct LaunchConfig {
   int launcher_pid = 0;  // the process that the user started
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
+  std::string preload;                    // modules that the warm parent imports, or "auto"; empty: there is none
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";

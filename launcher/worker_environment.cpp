@@ -28,40 +28,43 @@ Environment inherited_environment() {
   return environment;
 }
 
-Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
-                               const WorkerPlace& place, const Environment& inherited,
-                               const std::optional<std::string>& visible_gpus) {
+Environment node_environment(const LaunchConfig& config, const Environment& inherited,
+                             const std::optional<std::string>& visible_gpus) {
   Environment env = inherited;
   for (const char* name : kOurs) env.erase(name);
   // An outer job's means nothing here; without one it is the user's.
   if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
 
-  const std::string rank = std::to_string(assignment.base_rank + place.local_rank);
-  const std::string world_size = std::to_string(assignment.world_size);
-  env[contract::kRank] = rank;
-  env[contract::kWorldSize] = world_size;
-  env[contract::kLocalRank] = config.virtual_local_rank ? "0" : std::to_string(place.local_rank);
   env[contract::kLocalWorldSize] = std::to_string(config.workers);
+  env[contract::kRoleName] = config.role;
+  env[contract::kRunId] = config.job.id;
+  env[contract::kUseAgentStore] = "True";
+  env[contract::kSignalsToHandle] = config.stop_signal_names;
+  env.emplace(contract::kNcclAsyncErrorHandling, "1");
+  if (config.workers > 1) env.emplace(contract::kOmpNumThreads, "1");
+  if (visible_gpus) env[contract::kCudaVisibleDevices] = *visible_gpus;
+  return env;
+}
+
+Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
+                               const WorkerPlace& place, const Environment& inherited,
+                               const std::optional<std::string>& visible_gpus) {
+  Environment env = node_environment(config, inherited, visible_gpus);
+  env[contract::kRank] = std::to_string(assignment.base_rank + place.local_rank);
+  env[contract::kWorldSize] = std::to_string(assignment.world_size);
+  env[contract::kLocalRank] = config.virtual_local_rank ? "0" : std::to_string(place.local_rank);
   env[contract::kGroupRank] = std::to_string(assignment.node_rank);
   env[contract::kGroupWorldSize] = std::to_string(assignment.node_count);
-  env[contract::kRoleName] = config.role;
   env[contract::kRoleRank] = std::to_string(assignment.base_role_rank + place.local_rank);
   env[contract::kRoleWorldSize] = std::to_string(assignment.role_world_size);
   env[contract::kMasterAddr] = assignment.master_addr;
   env[contract::kMasterPort] = std::to_string(assignment.master_port);
   env[contract::kRestartCount] = std::to_string(assignment.restart_count);
   env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
-  env[contract::kRunId] = config.job.id;
-  env[contract::kUseAgentStore] = "True";
   env[contract::kErrorFile] = place.error_file;
-  env[contract::kSignalsToHandle] = config.stop_signal_names;
   env[contract::kIncarnation] = place.incarnation;
-  env.emplace(contract::kNcclAsyncErrorHandling, "1");
-  if (config.workers > 1) env.emplace(contract::kOmpNumThreads, "1");
-
-  if (visible_gpus) {
-    env[contract::kCudaVisibleDevices] =
-        config.virtual_local_rank ? gpu_of_worker(*visible_gpus, place.local_rank) : *visible_gpus;
+  if (visible_gpus && config.virtual_local_rank) {
+    env[contract::kCudaVisibleDevices] = gpu_of_worker(*visible_gpus, place.local_rank);
   }
   return env;
 }

@@ -23,7 +23,12 @@ struct WorkerPlace {
   std::string error_file;
 };
 
-// `visible_gpus`: launcher/gpus.hpp. A job's variables of an outer ddprun or torchrun are dropped.
+// What is the same for all workers of this node in every round: all that modules see that are imported beforehand
+// (warm_parent.hpp). `visible_gpus`: launcher/gpus.hpp. A job's variables of an outer ddprun or torchrun are dropped.
+Environment node_environment(const LaunchConfig& config, const Environment& inherited,
+                             const std::optional<std::string>& visible_gpus);
+
+// That of one worker.
 Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
                                const WorkerPlace& place, const Environment& inherited,
                                const std::optional<std::string>& visible_gpus);

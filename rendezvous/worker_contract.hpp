@@ -33,6 +33,8 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits naming this one process in its slot;
                                                               // inherited by its descendants, which ddprun finds by it
 
+inline constexpr char kWarmParent[] = "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
+
 // ---- Environment, read by ddprun and kept from workers ----
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // what nodes prove to each other that they know
 

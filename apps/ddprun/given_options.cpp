@@ -2,6 +2,7 @@
 #include "apps/ddprun/given_options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <climits>
 
 namespace ddp::apps {
@@ -27,6 +28,16 @@ auto one_of(const std::vector<std::string>& choices) {
     for (std::size_t i = 1; i < choices.size(); ++i) list += (i + 1 == choices.size() ? " or " : ", ") + choices[i];
     return "give " + list + ", not '" + text + "'";
   };
+}
+
+// "torch,numpy.linalg"
+std::string module_list(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '.' || c == ',' || c >= 0x80;
+  };
+  const bool good =
+      std::all_of(text.begin(), text.end(), is_plain) && ("," + text + ",").find(",,") == std::string::npos;
+  return good ? "" : "give names of modules with commas between, or auto, not '" + text + "'";
 }
 
 }  // namespace
@@ -58,6 +69,13 @@ void declare(Declaration& d, GivenOptions& given) {
   d.flag("run-path", given.run_path,
          "The program is a Python script, run by runpy.run_path: an exception is written to the error file, as with "
          "PyTorch's @record, and faulthandler is on. Goes before --no-python and --module.");
+  d.value(
+       "preload", given.preload, "MODULES|auto",
+       "Import these Python modules once on each node, in a process from which all workers are forked, at each restart "
+       "too; auto: those of the program's imports that are known to be safe. Where that cannot be, workers are started "
+       "as without it, and ddprun says why.")
+      .check(module_list)
+      .own();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
        "Give the program --local-rank=<local rank> before its other arguments, as `python -m "

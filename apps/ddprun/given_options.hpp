@@ -26,6 +26,7 @@ struct GivenOptions {
   bool module = false;
   bool no_python = false;
   bool run_path = false;
+  std::string preload;
   std::string legacy_local_rank;  // dash, underscore; as a variable also 0 and 1; empty: not given
   bool use_env = false;
 

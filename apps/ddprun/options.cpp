@@ -190,6 +190,11 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
                                                  {invocation.own_folder, invocation.python});
   launch.config.program_args = std::move(split.program_args);
+  const bool is_python = launch.config.program.prefix.size() > 1;
+  if (!given.preload.empty() && !is_python) {
+    throw UsageError("--preload " + given.preload + ": '" + *split.program + "' is not run by Python; leave it out");
+  }
+  launch.config.preload = given.preload;
   if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;
 }

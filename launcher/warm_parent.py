@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The warm parent: a Python that has imported modules and forks workers (--preload). It runs in the user's interpreter.
+
+    ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
+           ─▶ python -u script.py ...               the same process, by exec: a worker's command line; this file again
+                 imports, says "ready", and at each request forks
+                 └ a process in between, which forks the workers and ends: so they fall to ddprun, a subreaper
+                     └ worker: waits at ddprun's gate, takes on what it was given, leaves this file; the interpreter
+                       goes on to what its command line says, as if it had only now come this far
+
+All that happens while `site` is imported, before the interpreter looks at its program: so `__main__`, `-m`, tracebacks
+and exit codes are Python's own doing, and no frame of this file is below the program's. Where this file is not
+imported (python -I, -S, a wrapper that changes the environment), GUARD is what runs: it ends, and no program has run.
+
+ddprun (warm_parent.cpp) asks over a socket, a byte for each three descriptors: first those of a file in memory with the
+workers' words, each ended by NUL, of the gate and of the status pipe; then for each worker what becomes its 0, 1, 2.
+It is told lines: "ready SECONDS", "refused WHY", "spawned PID PID ...", "failed WHY".
+"""
+import os
+import sys
+
+VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
+GUARD = "raise SystemExit('ddprun --preload: this Python does not import sitecustomize (-I, -S, another PYTHONPATH)')"
+OWN_PATH = "/proc/self/fd/"
+MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+NEVER_RAN = 127
+BIND = 0  # ExecFailure::Step of launcher/spawner.hpp
+
+# What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
+# each time; here are those where it is known beforehand.
+KNOWN_SAFE = {"accelerate", "numpy", "safetensors", "torch"}
+
+
+class Refused(Exception):
+    """Why no worker can be forked from this process."""
+
+
+def words_of(data):
+    return [os.fsdecode(word) for word in data.split(b"\0")[:-1]]
+
+
+# ---- before the program ----
+
+def command_line():
+    with open("/proc/self/cmdline", "rb") as file:
+        return words_of(file.read())
+
+
+def become_program(words):
+    """The interpreter of the guard becomes that of the program, which can no longer miss this file."""
+    guard = words.index(GUARD)
+    # What a wrapper of the interpreter has put before `-u -c GUARD` stays.
+    os.execv(sys.executable or "/proc/self/exe", words[:guard - 2] + words[guard + 1:])
+
+
+def imports_of(source):
+    """The modules that a script imports on its way down, without running it: [(module, names from it)]."""
+    import ast
+    found = []
+
+    def look_at(statements):
+        for statement in statements:
+            if isinstance(statement, ast.Import):
+                found.extend((alias.name, ()) for alias in statement.names)
+            elif isinstance(statement, ast.ImportFrom) and statement.level == 0:
+                found.append((statement.module, [alias.name for alias in statement.names]))
+            elif isinstance(statement, (ast.Try, ast.With)):
+                look_at(statement.body)
+
+    look_at(ast.parse(source).body)
+    return found
+
+
+def find_source(words):
+    """The file of the program, without importing anything; None: it has none that can be read."""
+    if words[:2] == ["-u", "-c"]:  # --run-path
+        return words[3]
+    if words[1] != "-m":
+        return os.path.join(words[1], "__main__.py") if os.path.isdir(words[1]) else words[1]
+    from importlib.machinery import PathFinder
+    path = None
+    name = ""
+    for part in words[2].split("."):
+        name = name + "." + part if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    if path is not None:
+        spec = PathFinder.find_spec(name + ".__main__", path)
+    return spec and spec.origin
+
+
+def modules_for(words):
+    """What `auto` imports for this program."""
+    source = find_source(words)
+    try:
+        with open(source, "rb") as file:
+            found = imports_of(file.read())
+    except (OSError, SyntaxError, TypeError, ValueError):
+        return []  # Python will say what is wrong with it
+    return [(module, names) for module, names in found if module.partition(".")[0] in KNOWN_SAFE]
+
+
+def path_of_program(words):
+    """What the interpreter will put before sys.path for the program; None: nothing."""
+    if getattr(sys.flags, "safe_path", False):
+        return None
+    if words[1] == "-m":
+        return os.getcwd()
+    if words[1] == "-c":
+        return ""
+    program = os.path.realpath(words[1])
+    return program if os.path.isdir(program) or program.endswith((".zip", ".pyz")) else os.path.dirname(program)
+
+
+def descriptors():
+    found = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            found[fd] = os.readlink("/proc/self/fd/%d" % fd)
+        except OSError:
+            pass  # that of the listing
+    return found
+
+
+def threads():
+    """Names of all but this one, as the kernel has them."""
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) != os.getpid():
+            with open("/proc/self/task/%s/comm" % thread) as file:
+                found.append(file.read().strip())
+    return found
+
+
+def has_cuda():
+    """Whether CUDA is initialised, which a fork does not survive."""
+    import ctypes
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    context = ctypes.c_void_p()
+    return driver.cuCtxGetCurrent(ctypes.byref(context)) != 3  # CUDA_ERROR_NOT_INITIALIZED
+
+
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+def check(module, before):
+    """Raises Refused if importing that module has begun what a forked process cannot go on with."""
+    what = "importing %s " % module
+    running = threads()
+    if running:
+        raise Refused(what + "started %s" % ("a thread: " if len(running) == 1 else "%d threads: " % len(running)) +
+                      ", ".join(running))
+    for fd, target in descriptors().items():
+        if before.get(fd) != target and target not in HARMLESS:
+            raise Refused(what + "opened %s" % ("a socket" if target.startswith("socket:") else target))
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        raise Refused(what + "started a process")
+    except ChildProcessError:
+        pass
+    if has_cuda():
+        raise Refused(what + "initialised CUDA")
+
+
+def preload(modules, words):
+    """Imports as the program would: with its folder on the path. BLAS makes its threads in the workers."""
+    from importlib import import_module
+    main = sys.modules["__main__"]
+    own_path = path_of_program(words)
+    os.environ["OPENBLAS_NUM_THREADS"], kept = "1", os.environ.get("OPENBLAS_NUM_THREADS")
+    if own_path is not None:
+        sys.path.insert(0, own_path)
+    if words[1] not in ("-m", "-c"):
+        main.__file__ = words[1]
+    before = descriptors()
+    chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
+    if not chosen:
+        raise Refused("none of the program's imports is known to be safe")
+    for module, names in chosen:
+        try:
+            imported = import_module(module)
+            for name in names:
+                if name != "*" and not hasattr(imported, name):
+                    import_module(module + "." + name)
+        except BaseException as error:
+            if modules == "auto" and isinstance(error, ImportError):
+                continue  # the program may know what to do then
+            raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
+        check(module, before)
+    if own_path is not None:
+        sys.path.remove(own_path)
+        sys.path_importer_cache.pop(own_path, None)
+    if hasattr(main, "__file__"):
+        del main.__file__
+    del os.environ["OPENBLAS_NUM_THREADS"]
+    if kept is not None:
+        os.environ["OPENBLAS_NUM_THREADS"] = kept
+
+
+# ---- the parent ----
+
+class Worker:
+    """What one worker was given."""
+
+    def __init__(self, words):
+        take = iter(words)
+        self.arguments = [next(take) for _ in range(int(next(take)))]
+        self.environment = [next(take) for _ in range(int(next(take)))]
+        self.cpus = {int(next(take)) for _ in range(int(next(take)))}
+        self.rest = list(take)
+
+
+def receive(ddprun):
+    """A request: (workers, gate, status, [(0, 1, 2)]); None: ddprun is gone."""
+    import array
+    import socket
+    room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
+
+    def next_three():
+        data, ancillary, _, _ = ddprun.recvmsg(1, room)
+        fds = array.array("i")
+        for _, _, content in ancillary:
+            fds.frombytes(content)
+        return tuple(fds) if data else None
+
+    first = next_three()
+    if first is None:
+        return None
+    os.lseek(first[0], 0, os.SEEK_SET)
+    with open(first[0], "rb") as file:
+        words = words_of(file.read())
+    workers = []
+    for _ in range(int(words.pop(0))):
+        worker = Worker(words)
+        words = worker.rest
+        workers.append(worker)
+    return workers, first[1], first[2], [next_three() for _ in workers]
+
+
+def fork_workers(ddprun, request, own):
+    """Answers the request, and returns None; or returns, in a worker, what it was given."""
+    workers, gate, status, standard = request
+    answer, tell = os.pipe()
+    between = os.fork()
+    if between == 0:
+        line = b"spawned"
+        for index, worker in enumerate(workers):
+            try:
+                pid = os.fork()
+            except OSError as error:
+                line = b"failed fork of worker %d of %d: %s" % (index, len(workers), error.strerror.encode())
+                break
+            if pid == 0:
+                ddprun.detach()
+                return index, worker, gate, status, standard[index], own
+            line += b" %d" % pid
+        os.write(tell, line + b"\n")
+        os._exit(0)
+    os.close(tell)
+    for fd in (gate, status, *(fd for three in standard for fd in three)):
+        os.close(fd)
+    with open(answer, "rb") as file:
+        line = file.readline()
+    os.waitpid(between, 0)  # from here on the workers are ddprun's
+    ddprun.sendall(line or b"failed it was killed while it forked\n")
+    return None
+
+
+def own_place():
+    """What a worker undoes or overwrites: (number of its parent's parent, name, where /proc shows the mark)."""
+    with open("/proc/self/environ", "rb") as file:
+        offset = file.read().find(MARK)
+    with open("/proc/self/stat", "rb") as file:
+        env_start = int(file.read().rpartition(b")")[2].split()[47])
+    with open("/proc/self/comm", "rb") as file:
+        name = file.read().strip()
+    return os.getppid(), name, env_start + offset + len(MARK) if offset >= 0 else None
+
+
+def serve(socket_fd, program, modules):
+    """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
+    import ctypes
+    import gc
+    import socket
+    import time
+    began = time.monotonic()
+    ddprun = socket.socket(fileno=socket_fd)
+    ddprun.set_inheritable(False)
+    own = own_place()
+    libc = ctypes.CDLL(None)
+    try:
+        libc.prctl(PR_SET_NAME, b"ddprun warm")
+        preload(modules, program)
+    except Refused as why:
+        ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
+        return os._exit(0)
+    sys.stdout and sys.stdout.flush()
+    sys.stderr and sys.stderr.flush()
+    libc.fflush(None)  # else every worker would write it
+    gc.collect()
+    gc.freeze()  # a collection in a worker writes to none of what they share
+    ddprun.sendall(b"ready %.3f\n" % (time.monotonic() - began))
+    while True:
+        request = receive(ddprun)
+        if request is None:
+            os._exit(0)
+        given = fork_workers(ddprun, request, own)
+        if given is not None:
+            return given
+
+
+# ---- the worker ----
+
+def take_place(index, worker, gate, status, standard, own):
+    """Of the process: what launcher/spawner.cpp does between fork and exec."""
+    import ctypes
+    import struct
+    agent, name, mark = own
+    os.setsid()
+    for number, fd in enumerate(standard):
+        os.dup2(fd, number)  # inheritable
+    gate, status = os.dup(gate), os.dup(status)
+    low, high = sorted((gate, status))
+    os.closerange(3, low)
+    os.closerange(low + 1, high)
+    os.closerange(high + 1, max(descriptors()) + 1)
+    if os.read(gate, 1) != b"g":
+        os._exit(NEVER_RAN)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, 9)
+    if os.getppid() != agent:
+        os._exit(NEVER_RAN)
+    libc.prctl(PR_SET_NAME, name)
+    if worker.cpus:
+        try:
+            os.sched_setaffinity(0, worker.cpus)
+        except OSError as error:
+            os.write(status, struct.pack("iii", index, BIND, error.errno))
+            os._exit(NEVER_RAN)
+    os.close(gate)
+    os.close(status)
+    os.environ.clear()
+    for entry in worker.environment:
+        variable, _, value = entry.partition("=")
+        os.environ[variable] = value
+        if mark and os.fsencode(variable) + b"=" == MARK:
+            with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                memory.seek(mark)
+                memory.write(os.fsencode(value))
+
+
+def make_fresh(arguments):
+    """Of the interpreter: what differs from one to the next."""
+    sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
+    loaded = sys.modules.get
+    if loaded("random"):
+        loaded("random").seed()
+    if loaded("numpy.random"):
+        loaded("numpy.random").seed()
+    if loaded("multiprocessing.process"):
+        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
+    if loaded("numpy"):
+        start_blas_threads()
+
+
+def start_blas_threads():
+    """As many as OpenBLAS would have made while it was loaded."""
+    import ctypes
+    for variable in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(variable, "").isdigit() and int(os.environ[variable]) > 0:
+            count = int(os.environ[variable])
+            break
+    else:
+        count = len(os.sched_getaffinity(0))
+    if count == 1:
+        return
+    with open("/proc/self/maps") as file:
+        libraries = {line.split(None, 5)[5].strip() for line in file if "openblas" in line}
+    for path in libraries:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        for name in ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
+                     "openblas_set_num_threads64_", "openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(count)
+                break
+
+
+def leave_path():
+    """Takes this file off the path, and runs the sitecustomize that it stands before."""
+    import site
+    own, _, others = os.environ.pop("PYTHONPATH").partition(":")
+    if others:
+        os.environ["PYTHONPATH"] = others
+    sys.path.remove(own)
+    sys.path_importer_cache.pop(own, None)
+    os.close(int(own[len(OWN_PATH):]))
+    del sys.modules["sitecustomize"]
+    site.execsitecustomize()
+
+
+def main():
+    try:
+        words = command_line()
+        if GUARD in words:
+            become_program(words)
+        socket_fd, count, modules = os.environ.pop(VARIABLE).split(" ")
+        leave_path()
+        given = serve(int(socket_fd), words[-int(count):], modules)
+        take_place(*given)
+        make_fresh(given[1].arguments)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(NEVER_RAN)  # never on to the program, as what it is not
+
+
+if VARIABLE in os.environ:  # else a process that the parent started before this file was off the path
+    main()
+if "sitecustomize" not in sys.modules:
+    raise ImportError(name="sitecustomize")  # as if nobody had one
