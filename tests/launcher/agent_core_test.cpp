@@ -215,6 +215,19 @@ TEST_CASE("agent: workers that could not be started are a failure with the reaso
   CHECK(agent.find<Report>()->state.failures.at(0).message == "no more processes");
 }
 
+TEST_CASE("agent: a start that a stop overtook is no failure, and the node is idle", "[launcher][unit]") {
+  Fixture agent;
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.stop(1);
+  REQUIRE(agent.find<SignalWorkers>());
+  agent.step(NeverStarted{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
+  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+  CHECK(agent.find<Report>()->state.failures.empty());
+  agent.run(2);  // and it goes on
+}
+
 TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);

@@ -57,18 +57,30 @@ void World::set_timer(Process& process) {
 
 void World::carry_out(Process& process, const StartWorkers& action) {
   invariants_.on_start(process, action.assignment);
-  const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
-                                                   : spawn_random_.between(Duration(0), milliseconds(1500));
+  process.importing = spawn_random_.percent(3);  // --preload: until then a stop ends the start
+  const Duration takes = process.importing           ? spawn_random_.between(Duration(0), seconds(10))
+                         : spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
+                                                     : spawn_random_.between(Duration(0), milliseconds(1500));
   process.spawning = true;
   process.cleared = false;
   process.workers.clear();
-  deliver_at(now() + takes, process.index, [this, index = process.index, assignment = action.assignment] {
-    spawned(scene_.process(index), assignment);
-  });
+  deliver_at(now() + takes, process.index,
+             [this, index = process.index, assignment = action.assignment, start = ++process.starts] {
+               Process& starter = scene_.process(index);
+               if (starter.spawning && starter.starts == start) spawned(starter, assignment);
+             });
+}
+
+void World::stop_the_start(Process& process) {
+  if (!std::exchange(process.importing, false)) return;  // they come in a moment, and are told then
+  process.spawning = false;
+  process.cleared = true;
+  trace([&] { return process.config.host + ": told to stop before its workers were started"; });
+  handle(process, NeverStarted{});
 }
 
 void World::spawned(Process& process, const Assignment& assignment) {
-  process.spawning = false;
+  process.spawning = process.importing = false;
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
     process.cleared = true;
@@ -87,12 +99,12 @@ void World::spawned(Process& process, const Assignment& assignment) {
 }
 
 void World::carry_out(Process& process, const SignalWorkers& action) {
-  if (process.spawning) return;
+  if (process.spawning) return stop_the_start(process);
   for (const int id : process.workers) signal(scene_.worker(id), action.signal);
 }
 
 void World::carry_out(Process& process, const KillDescendants&) {
-  if (process.spawning) return;
+  if (process.spawning) return stop_the_start(process);
   for (const int id : process.workers) kill(scene_.worker(id), Why::Ddprun);
 }
 

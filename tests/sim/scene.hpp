@@ -83,7 +83,8 @@ struct Process {
   Time last_tick;
 
   std::vector<int> workers;  // of the newest round, by local rank
-  bool spawning = false, spawn_fails = false, cleared = true, guardian_gone = false;
+  int starts = 0;            // of workers; an older one is void
+  bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;
   std::vector<rendezvous::Directive> told;  // if they are repeated

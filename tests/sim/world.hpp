@@ -70,6 +70,7 @@ class World {
   void carry_out(Process& process, const launcher::Say& action);
   void carry_out(Process& process, const launcher::Leave& action);
   void spawned(Process& process, const rendezvous::Assignment& assignment);
+  void stop_the_start(Process& process);
   std::vector<int> exiting_workers(const Process& process) const;
   void connect_within(Process& process);
   void connect(Process& process);
