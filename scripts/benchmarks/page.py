@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page of numbers, in Markdown: a part a section, with what it takes to repeat it."""
+import dataclasses
+import os
+
+from . import plots
+
+
+@dataclasses.dataclass
+class Column:
+    """Of a table: the median of a figure, and between which values the middle half of the runs lies."""
+    title: str
+    figure: str
+    digits: int = 1
+    spread: bool = True
+
+
+def number(value, digits):
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def cell(row, column):
+    median, quartiles = row.median(column.figure), row.quartiles(column.figure)
+    if median is None:
+        return "–"
+    if not column.spread or len(row.samples(column.figure)) < 2:
+        return number(median, column.digits)
+    lower, upper = quartiles
+    return f"{number(median, column.digits)} ({number(lower, column.digits)}–{number(upper, column.digits)})"
+
+
+class Page:
+    """Collects lines; folder is where its plots go, beside the page."""
+
+    def __init__(self, folder):
+        self.lines = []
+        self.folder = folder
+
+    def text(self, *paragraphs):
+        for paragraph in paragraphs:
+            self.lines += [paragraph.strip(), ""]
+
+    def heading(self, level, title):
+        self.text(f"{'#' * level} {title}")
+
+    def table(self, head, rows, left=1):
+        """Cells are text; the first `left` columns are aligned to the left."""
+        self.lines.append("| " + " | ".join(head) + " |")
+        self.lines.append("|" + "|".join("---" if i < left else "---:" for i in range(len(head))) + "|")
+        self.lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+        self.lines.append("")
+
+    def rows(self, group, columns, base=None, ratio_of=None, title=None):
+        """The table of a group. With a base: how many times its figure each other row's is, pair by pair."""
+        base_row = group.row(base) if base else None
+        head = [title or group.name, "runs", *(column.title for column in columns)]
+        if base:
+            head.append(f"× {base}")
+        cells = []
+        for row in group.rows:
+            if row.not_run:
+                cells.append([row.name, f"not run: {row.not_run}"] + [""] * (len(head) - 2))
+                continue
+            worked = len(row.runs) - len(row.failures)
+            line = [row.name, f"{worked} of {len(row.runs)}" if row.failures else str(len(row.runs))]
+            line += [cell(row, column) for column in columns]
+            if base:
+                ratio = row.ratio(base_row, ratio_of or columns[0].figure) if base_row and row is not base_row else None
+                line.append(number(ratio, 1 if ratio and ratio < 100 else 0) if ratio else "")
+            cells.append(line)
+        self.table(head, cells)
+
+    def commands(self, groups):
+        """What was run under each name, once each, and why some runs gave no figure."""
+        seen, failures = {}, {}
+        for row in (row for group in groups for row in group.rows):
+            if row.command and not row.not_run:
+                seen.setdefault((row.name, row.version), []).append(row.command)
+            for reason in row.failures:
+                failures.setdefault(row.name, []).append(reason)
+        for (name, version), commands in seen.items():
+            shown = ", ".join(f"`{command}`" for command in dict.fromkeys(commands))
+            self.lines.append(f"* {name}{f' ({version})' if version else ''}: {shown}")
+        for name, reasons in failures.items():
+            self.lines.append(f"* {name}, runs without a figure: {'; '.join(dict.fromkeys(reasons))}")
+        self.lines.append("")
+
+    def plot(self, name, says, draw):
+        """draw(axes) draws it; says: what there is to see, for those who do not."""
+        why_not = plots.save(os.path.join(self.folder, f"{name}.svg"), draw)
+        self.text(f"(not drawn: {why_not})" if why_not else f"![{says}]({os.path.basename(self.folder)}/{name}.svg)")
+
+    def origin(self, measured):
+        before, after = measured.load
+        self.text(f"<sub>`{measured.command}` on {measured.day} at {measured.commit}; {measured.machine}; load {before} "
+                  f"before, {after} after.</sub>")
+
+    def __str__(self):
+        return "\n".join(self.lines).rstrip() + "\n"

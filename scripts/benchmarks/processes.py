@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that are measured: each has a deadline, and none may leave a process behind."""
+import contextlib
+import dataclasses
+import os
+import select
+import signal
+import sys
+import time
+import uuid
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/interop"))
+from jobs import MARK, Job, marked  # noqa: E402  (how tests start and end jobs)
+
+from .rounds import WrongResult  # noqa: E402
+
+DEADLINE = 120  # seconds
+
+# One thread a worker: what torchrun gives its workers, and what 8 of them on two CPUs want. MPI is asked as root in
+# containers.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@dataclasses.dataclass
+class Times:
+    wall_ms: float
+    cpu_ms: float  # of the program and of all it waited for
+
+
+def timed(command, environment=None):
+    """Starts a command, which must succeed and leave nothing, and takes its time."""
+    mark = uuid.uuid4().hex
+    everything = {**os.environ, **ENVIRONMENT, **(environment or {}), MARK: mark}
+    silence = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    start = time.perf_counter()
+    pid = os.posix_spawnp(command[0], command, everything, file_actions=silence)
+    process = os.pidfd_open(pid)
+    watch = select.poll()
+    watch.register(process, select.POLLIN)
+    ended = watch.poll(1000 * DEADLINE)
+    wall = time.perf_counter() - start
+    os.close(process)
+    if not ended:
+        _kill_all(mark)
+    _, status, usage = os.wait4(pid, 0)
+    left = marked(mark)
+    _kill_all(mark)
+    if not ended:
+        raise WrongResult(f"{' '.join(command)} did not end within {DEADLINE} s")
+    if status != 0:
+        raise WrongResult(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+    if left:
+        raise WrongResult(f"{' '.join(command)} left processes: {left}")
+    return Times(1e3 * wall, 1e3 * (usage.ru_utime + usage.ru_stime))
+
+
+def _kill_all(mark):
+    while found := marked(mark):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def job(*command, environment=None, deadline=DEADLINE):
+    """A job to look at while it runs; as a context manager it leaves nothing."""
+    return Job(*command, environment={**ENVIRONMENT, **(environment or {})}, patience=deadline)
+
+
+def ended_well(running):
+    """Waits for the end of such a job, which must be a success without leftovers."""
+    code = running.wait()
+    left = running.left_over()
+    if code != 0 or left:
+        raise WrongResult(f"exit code {code}, left over: {left or 'nothing'}; {running.said()}")
+
+
+def environment_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0"))
+        return {name.decode(): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def _kib(path, field):
+    with open(path) as file:
+        return int(next(line.split()[1] for line in file if line.startswith(field)))
+
+
+def peak_mib(pid):
+    """The largest resident size it has had."""
+    return _kib(f"/proc/{pid}/status", "VmHWM:") / 1024
+
+
+def share_mib(pid):
+    """Its memory, with its share of what it has in common with others (PSS)."""
+    return _kib(f"/proc/{pid}/smaps_rollup", "Pss:") / 1024
