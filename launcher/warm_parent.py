@@ -146,29 +146,28 @@ def has_cuda():
     return driver.cuCtxGetCurrent(ctypes.byref(context)) != 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
-HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # to share, so a worker keeps it
 
 
-def check(module, before):
-    """Raises Refused if importing that module has begun what a forked process cannot go on with."""
-    what = "importing %s " % module
+def check(what, socket_fd):
+    """Raises Refused if that has begun what a forked process cannot go on with."""
     running = threads()
     if running:
-        raise Refused(what + "started %s" % ("a thread: " if len(running) == 1 else "%d threads: " % len(running)) +
-                      ", ".join(running))
+        raise Refused("%s started %s: %s" % (what, "a thread" if len(running) == 1 else "%d threads" % len(running),
+                                             ", ".join(running)))
     for fd, target in descriptors().items():
-        if before.get(fd) != target and target not in HARMLESS:
-            raise Refused(what + "opened %s" % ("a socket" if target.startswith("socket:") else target))
+        if fd > 2 and fd != socket_fd and target not in HARMLESS:
+            raise Refused("%s opened %s" % (what, "a socket" if target.startswith("socket:") else target))
     try:
         os.waitpid(-1, os.WNOHANG)
-        raise Refused(what + "started a process")
+        raise Refused(what + " started a process")
     except ChildProcessError:
         pass
     if has_cuda():
-        raise Refused(what + "initialised CUDA")
+        raise Refused(what + " initialised CUDA")
 
 
-def preload(modules, words):
+def preload(modules, words, socket_fd):
     """Imports as the program would: with its folder on the path. BLAS makes its threads in the workers."""
     from importlib import import_module
     main = sys.modules["__main__"]
@@ -178,7 +177,7 @@ def preload(modules, words):
         sys.path.insert(0, own_path)
     if words[1] not in ("-m", "-c"):
         main.__file__ = words[1]
-    before = descriptors()
+    check("the start of Python", socket_fd)
     chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
     if not chosen:
         raise Refused("none of the program's imports is known to be safe")
@@ -192,7 +191,7 @@ def preload(modules, words):
             if modules == "auto" and isinstance(error, ImportError):
                 continue  # the program may know what to do then
             raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
-        check(module, before)
+        check("importing " + module, socket_fd)
     if own_path is not None:
         sys.path.remove(own_path)
         sys.path_importer_cache.pop(own_path, None)
@@ -296,7 +295,7 @@ def serve(socket_fd, program, modules):
     libc = ctypes.CDLL(None)
     try:
         libc.prctl(PR_SET_NAME, b"ddprun warm")
-        preload(modules, program)
+        preload(modules, program, socket_fd)
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
         return os._exit(0)
@@ -325,11 +324,9 @@ def take_place(index, worker, gate, status, standard, own):
     os.setsid()
     for number, fd in enumerate(standard):
         os.dup2(fd, number)  # inheritable
-    gate, status = os.dup(gate), os.dup(status)
-    low, high = sorted((gate, status))
-    os.closerange(3, low)
-    os.closerange(low + 1, high)
-    os.closerange(high + 1, max(descriptors()) + 1)
+    for fd, target in descriptors().items():
+        if fd > 2 and fd not in (gate, status) and target not in HARMLESS:
+            os.close(fd)
     if os.read(gate, 1) != b"g":
         os._exit(NEVER_RAN)
     libc = ctypes.CDLL(None)
