@@ -7,6 +7,16 @@ import shutil
 
 from . import machine, rounds
 
+SHELL = 'n=$1; shift; while [ $n -gt 0 ]; do "$@" & n=$((n-1)); done; wait'
+
+
+@dataclasses.dataclass
+class Launcher:
+    name: str
+    prefix: list  # what comes before the worker's command
+    version: str = ""
+    not_run: str = ""  # why this machine cannot
+
 
 @dataclasses.dataclass
 class Bench:
@@ -31,15 +41,43 @@ class Bench:
     def in_turn(self, name, contenders, runs, facts=None):
         return rounds.in_turn(name, contenders, self.runs(runs), show=self.shown, warm_up=not self.quick, facts=facts)
 
-    # Contenders, each with a reason why it cannot be run, or none.
+    def launcher(self, name, workers):
+        """By its name on the page."""
+        return getattr(self, "_" + name.lower().replace(" --", "_").replace(" ", "_"))(str(workers))
+
+    def _ddprun(self, workers):
+        return Launcher("ddprun", [self.binary("ddprun"), "--nproc_per_node", workers], self._ddprun_version)
+
+    def _ddprun_preload(self, workers):
+        why_not = self.no_torch or ("" if self._has_preload else "this ddprun has no --preload")
+        return Launcher("ddprun --preload", [self.binary("ddprun"), "--preload", "torch", "--nproc_per_node", workers],
+                        self._ddprun_version, why_not)
+
+    def _torchrun(self, workers):
+        torchrun = os.path.join(os.path.dirname(self.python), "torchrun")
+        return Launcher("torchrun", [torchrun, "--nproc_per_node", workers], self.torch_version, self.no_torch)
+
+    def _open_mpi(self, workers):
+        return self._mpi("Open MPI", "mpirun.openmpi", "openmpi-bin", ["--oversubscribe", "--bind-to", "none"], workers)
+
+    def _mpich(self, workers):
+        return self._mpi("MPICH", "mpiexec.mpich", "mpich", [], workers)
+
+    @staticmethod
+    def _mpi(name, program, package, options, workers):
+        why_not = "" if shutil.which(program) else f"no {program} here (Debian's {package})"
+        return Launcher(name, [program, *options, "-n", workers], machine.package_version(package), why_not)
+
+    def _shell(self, workers):
+        return Launcher("shell", ["sh", "-c", SHELL, "sh", workers], os.path.basename(os.path.realpath("/bin/sh")))
 
     @functools.cached_property
-    def ddprun_version(self):
+    def _ddprun_version(self):
         return machine.first_line(self.binary("ddprun"), "--version").removeprefix("ddprun ")
 
-    @property
-    def torchrun(self):
-        return os.path.join(os.path.dirname(self.python), "torchrun") if self.python else ""
+    @functools.cached_property
+    def _has_preload(self):
+        return "--preload" in machine.printed(self.binary("ddprun"), "--help")
 
     @functools.cached_property
     def torch_version(self):
@@ -49,18 +87,3 @@ class Bench:
     @property
     def no_torch(self):
         return "" if self.python else "no Python with PyTorch here (--python)"
-
-    @functools.cached_property
-    def openmpi(self):
-        """(command, version, why not)"""
-        return self._mpi("mpirun.openmpi", "openmpi-bin", "--version", ["--oversubscribe", "--bind-to", "none"])
-
-    @functools.cached_property
-    def mpich(self):
-        return self._mpi("mpiexec.mpich", "mpich", "--version", [])
-
-    @staticmethod
-    def _mpi(program, package, ask, options):
-        if not shutil.which(program):
-            return [program], "", f"no {program} here (Debian's {package})"
-        return [program, *options], machine.package_version(package), ""

@@ -22,21 +22,7 @@ starts them in the background and waits.
 """
 TRUE = shutil.which("true")  # the path: a shell would not start a process for its own
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-SHELL = 'n=$1; shift; while [ $n -gt 0 ]; do "$@" & n=$((n-1)); done; wait'
-
-
-def launchers(bench, workers):
-    """(name, what comes before the worker's command, version, why not)"""
-    openmpi, openmpi_version, no_openmpi = bench.openmpi
-    mpich, mpich_version, no_mpich = bench.mpich
-    return [
-        ("ddprun", [bench.binary("ddprun"), "--nproc_per_node", str(workers)], bench.ddprun_version, ""),
-        ("torchrun", [bench.torchrun, "--nproc_per_node", str(workers), "--no-python"], bench.torch_version,
-         bench.no_torch),
-        ("Open MPI", [*openmpi, "-n", str(workers)], openmpi_version, no_openmpi),
-        ("MPICH", [*mpich, "-n", str(workers)], mpich_version, no_mpich),
-        ("shell", ["sh", "-c", SHELL, "sh", str(workers)], "dash", ""),
-    ]
+LAUNCHERS = ["ddprun", "torchrun", "Open MPI", "MPICH", "shell"]
 
 
 def waiting(mark, lock):
@@ -67,19 +53,19 @@ def rank_of(pid):
     return next((int(environment[name]) for name in RANK_VARIABLES if name in environment), None)
 
 
-def contender(bench, name, launcher, version, not_run, workers):
-    worker = [*launcher, TRUE]
+def contender(bench, name, workers):
+    launcher = bench.launcher(name, workers)
+    start = launcher.prefix + (["--no-python"] if name == "torchrun" else [])
 
     def measure():
-        times = timed(worker)
-        return {"wall_ms": times.wall_ms, "cpu_ms": times.cpu_ms, **memory(launcher, workers, ranked=name != "shell")}
+        times = timed([*start, TRUE])
+        return {"wall_ms": times.wall_ms, "cpu_ms": times.cpu_ms, **memory(start, workers, ranked=name != "shell")}
 
-    return Contender(name, worker, measure, version, not_run)
+    return Contender(name, [*start, TRUE], measure, launcher.version, launcher.not_run)
 
 
 def measure(bench):
-    return [bench.in_turn(f"{n} worker{'s' if n > 1 else ''}",
-                          [contender(bench, *launcher, n) for launcher in launchers(bench, n)],
+    return [bench.in_turn(f"{n} worker{'s' if n > 1 else ''}", [contender(bench, name, n) for name in LAUNCHERS],
                           runs=10, facts={"workers": n})
             for n in ([1, 8] if bench.quick else [1, 8, 64])]
 

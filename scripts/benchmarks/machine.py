@@ -6,13 +6,17 @@ import re
 import subprocess
 
 
-def first_line(*command):
-    """Of what a program prints; '' if there is none such."""
+def printed(*command):
+    """By a program that succeeds; '' if there is none such."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def first_line(*command):
+    return printed(*command).partition("\n")[0].strip()
 
 
 def _from_file(path, pattern):

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import time
 import uuid
 
@@ -23,6 +24,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLO
 
 @dataclasses.dataclass
 class Times:
+    started: float  # seconds of CLOCK_REALTIME, which workers' stamps are of too
     wall_ms: float
     cpu_ms: float  # of the program and of all it waited for
 
@@ -31,9 +33,12 @@ def timed(command, environment=None):
     """Starts a command, which must succeed and leave nothing, and takes its time."""
     mark = uuid.uuid4().hex
     everything = {**os.environ, **ENVIRONMENT, **(environment or {}), MARK: mark}
-    silence = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    said = tempfile.TemporaryFile()
+    actions = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
+    actions.append((os.POSIX_SPAWN_DUP2, said.fileno(), 2))
+    started = time.clock_gettime(time.CLOCK_REALTIME)
     start = time.perf_counter()
-    pid = os.posix_spawnp(command[0], command, everything, file_actions=silence)
+    pid = os.posix_spawnp(command[0], command, everything, file_actions=actions)
     process = os.pidfd_open(pid)
     watch = select.poll()
     watch.register(process, select.POLLIN)
@@ -45,13 +50,15 @@ def timed(command, environment=None):
     _, status, usage = os.wait4(pid, 0)
     left = marked(mark)
     _kill_all(mark)
+    words = os.pread(said.fileno(), 1 << 20, 0).decode(errors="replace")
+    said.close()
     if not ended:
-        raise WrongResult(f"{' '.join(command)} did not end within {DEADLINE} s")
+        raise WrongResult(f"{' '.join(command)} did not end within {DEADLINE} s: {words}")
     if status != 0:
-        raise WrongResult(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+        raise WrongResult(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}: {words}")
     if left:
         raise WrongResult(f"{' '.join(command)} left processes: {left}")
-    return Times(1e3 * wall, 1e3 * (usage.ru_utime + usage.ru_stime))
+    return Times(started, 1e3 * wall, 1e3 * (usage.ru_utime + usage.ru_stime))
 
 
 def _kill_all(mark):

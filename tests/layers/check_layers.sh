@@ -39,7 +39,7 @@ forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp|runtime/include/ddp/spdlog\.hpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+_command))\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/(training/(safetensors|checkpoint_record)|src/error_file)\.cpp|runtime/include/ddp/json\.hpp'
 forbid "$code" 'gloo/'                   '(collectives|apps/ddp_bench)/gloo_[a-z_]*\.[ch]pp'
-forbid "$code" 'mpi'                     'apps/ddp_bench/mpi_main\.cpp'
+forbid "$code" 'mpi'                     'apps/ddp_bench/(mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/link_secret\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/checksum\.cpp'
