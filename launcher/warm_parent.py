@@ -30,6 +30,9 @@ BIND = 0  # ExecFailure::Step of launcher/spawner.hpp
 # What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
 # each time; here are those where it is known beforehand.
 KNOWN_SAFE = {"accelerate", "numpy", "safetensors", "torch"}
+# What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
+# as PyTorch itself.
+IMPORTED_LATER = {"torch": "torch._dynamo"}
 
 
 class Refused(Exception):
@@ -55,52 +58,106 @@ def become_program(words):
 
 
 def imports_of(source):
-    """The modules that a script imports on its way down, without running it: [(module, names from it)]."""
+    """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
     import ast
     found = []
+
+    def is_main(test):
+        return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
     def look_at(statements):
         for statement in statements:
             if isinstance(statement, ast.Import):
-                found.extend((alias.name, ()) for alias in statement.names)
-            elif isinstance(statement, ast.ImportFrom) and statement.level == 0:
-                found.append((statement.module, [alias.name for alias in statement.names]))
-            elif isinstance(statement, (ast.Try, ast.With)):
-                look_at(statement.body)
+                found.extend((0, alias.name, []) for alias in statement.names)
+            elif isinstance(statement, ast.ImportFrom):
+                found.append((statement.level, statement.module or "", [alias.name for alias in statement.names]))
+            elif isinstance(statement, ast.Try):
+                look_at(statement.body + statement.orelse + statement.finalbody)
+            elif isinstance(statement, ast.With) or isinstance(statement, ast.If) and is_main(statement.test):
+                look_at(statement.body)  # what another `if` decides is known when it runs
 
     look_at(ast.parse(source).body)
     return found
 
 
-def find_source(words):
-    """The file of the program, without importing anything; None: it has none that can be read."""
-    if words[:2] == ["-u", "-c"]:  # --run-path
-        return words[3]
-    if words[1] != "-m":
-        return os.path.join(words[1], "__main__.py") if os.path.isdir(words[1]) else words[1]
+def sources_of(module, path):
+    """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
     from importlib.machinery import PathFinder
-    path = None
-    name = ""
-    for part in words[2].split("."):
-        name = name + "." + part if name else part
+    found, name = [], ""
+    for part in module.split("."):
+        package, name = name, name + "." + part if name else part
         spec = PathFinder.find_spec(name, path)
         if spec is None:
-            return None
+            break  # a name that its package defines, perhaps
         path = spec.submodule_search_locations
-    if path is not None:
-        spec = PathFinder.find_spec(name + ".__main__", path)
-    return spec and spec.origin
+        if hasattr(spec.loader, "get_source"):  # else a folder that may be a part of some package
+            found.append((package if path is None else name, spec.loader.get_source(name) or ""))
+        if path is None:
+            break
+    return found
+
+
+def sources_of_program(words):
+    if words[:2] == ["-u", "-c"]:  # --run-path
+        program = words[3]
+    elif words[1] == "-m":
+        found = sources_of(words[2], None)
+        main = sources_of(words[2] + ".__main__", None)
+        return found + main[len(found):]
+    else:
+        program = words[1]
+    from pkgutil import get_importer
+    importer = get_importer(program)  # of a folder or an archive
+    if importer is not None:
+        spec = importer.find_spec("__main__")
+        return [("", spec.loader.get_source("__main__"))] if spec else []
+    with open(program, "rb") as file:
+        return [("", file.read())]
 
 
 def modules_for(words):
-    """What `auto` imports for this program."""
-    source = find_source(words)
+    """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
+    own_path = path_of_program(words)
+    own_package = words[2].partition(".")[0] if words[1] == "-m" else None
+    chosen, seen = [], set()
+
+    def own_sources(module):
+        if module.partition(".")[0] == own_package:
+            return sources_of(module, None)
+        return sources_of(module, [own_path]) if own_path is not None else []
+
+    def look_at(package, source):
+        for level, module, names in imports_of(source):
+            if level > 0:
+                above = package.split(".")[:len(package.split(".")) + 1 - level]
+                module = ".".join(above + [module] if module else above)
+            if (module, *names) in seen:
+                continue
+            seen.add((module, *names))
+            own = own_sources(module)
+            if not own and module.partition(".")[0] in KNOWN_SAFE:
+                chosen.append((module, names))
+            for name in [""] + names if own else []:
+                look_at_all(own_sources(module + "." + name) if name else own)
+
+    def look_at_all(sources):
+        for package, source in sources:
+            if (package, source) in seen:
+                continue
+            seen.add((package, source))
+            try:
+                look_at(package, source)
+            except (SyntaxError, ValueError):
+                pass  # Python will say what is wrong with it
+
     try:
-        with open(source, "rb") as file:
-            found = imports_of(file.read())
-    except (OSError, SyntaxError, TypeError, ValueError):
-        return []  # Python will say what is wrong with it
-    return [(module, names) for module, names in found if module.partition(".")[0] in KNOWN_SAFE]
+        look_at_all(sources_of_program(words))
+    except (ImportError, OSError, SyntaxError, ValueError):
+        pass
+    for module, later in IMPORTED_LATER.items():
+        if any(name.partition(".")[0] == module for name, _ in chosen):
+            chosen.append((later, []))
+    return chosen
 
 
 def path_of_program(words):
@@ -362,14 +419,22 @@ def take_place(index, worker, gate, status, standard, own):
 
 def make_fresh(arguments):
     """Of the interpreter: what differs from one to the next."""
+    import atexit
+    import gc
+    import threading
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
+    atexit.register(gc.unfreeze)  # the last of all: what ends with a collection at the end does so
     loaded = sys.modules.get
+    if hasattr(threading.main_thread(), "_set_native_id"):
+        threading.main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
     if loaded("random"):
         loaded("random").seed()
     if loaded("numpy.random"):
         loaded("numpy.random").seed()
+    if hasattr(loaded("torch"), "default_generator"):
+        loaded("torch").default_generator.seed()
     if loaded("multiprocessing.process"):
         loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
     if loaded("numpy"):
