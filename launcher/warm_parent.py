@@ -119,6 +119,8 @@ def modules_for(words):
     """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
     own_path = path_of_program(words)
     own_package = words[2].partition(".")[0] if words[1] == "-m" else None
+    if own_package in KNOWN_SAFE:
+        own_package = None  # python -m torch.distributed.run
     chosen, seen = [], set()
 
     def own_sources(module):
@@ -245,9 +247,9 @@ def preload(modules, words, socket_fd):
                 if name != "*" and not hasattr(imported, name):
                     import_module(module + "." + name)
         except BaseException as error:
-            if modules == "auto" and isinstance(error, ImportError):
-                continue  # the program may know what to do then
-            raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
+            if modules != "auto" or not isinstance(error, Exception):
+                raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
+            # else it fails in the program too, which may know what to do then
         check("importing " + module, socket_fd)
     if own_path is not None:
         sys.path.remove(own_path)
@@ -421,14 +423,13 @@ def make_fresh(arguments):
     """Of the interpreter: what differs from one to the next."""
     import atexit
     import gc
-    import threading
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
     atexit.register(gc.unfreeze)  # the last of all: what ends with a collection at the end does so
     loaded = sys.modules.get
-    if hasattr(threading.main_thread(), "_set_native_id"):
-        threading.main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
+    if loaded("threading") and hasattr(loaded("threading").main_thread(), "_set_native_id"):
+        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
     if loaded("random"):
         loaded("random").seed()
     if loaded("numpy.random"):

@@ -44,14 +44,14 @@ def run(folder, command):
     return job.returncode, job.stderr, read(above), read(worker[0]) if worker else None
 
 
-def both(name, script):
-    """What `script` leaves under each launcher."""
+def under_each(launchers, script):
+    """What `script` leaves under each of them."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "worker.py")
         with open(path, "w") as file:
             file.write(script)
         results = []
-        for launcher in TORCHRUN, [DDPRUN]:
+        for launcher in launchers:
             with tempfile.TemporaryDirectory() as own:
                 results.append(run(own, [launcher, path]))
         return results
@@ -64,21 +64,24 @@ def without_time(record):
     return record
 
 
-(_, _, theirs, their_worker), (code, said, ours, our_worker) = both("recorded", RECORDED)
+BOTH = TORCHRUN, [DDPRUN]
+(_, _, theirs, their_worker), (code, said, ours, our_worker), (_, _, forked, _) = under_each(
+    [*BOTH, [DDPRUN, "--preload", "torch"]], RECORDED)
 assert code == 1, said
 assert without_time(ours) == without_time(theirs), f"torchrun: {theirs}\nddprun:   {ours}"
+assert without_time(forked) == without_time(ours), f"executed: {ours}\nforked:   {forked}"
 for above, worker in (theirs, their_worker), (ours, our_worker):
     worker["message"]["errorCode"] = 1
     assert above == worker, f"above: {above}\nworker: {worker}"
 assert said.count('    | ValueError: loss is "NaN" \u00fc\n') == 2, said  # its error file, its stderr
 print("ok   @record: the worker's record with errorCode, message and timestamp as they were")
 
-(_, _, theirs, _), (code, said, ours, _) = both("plain", PLAIN)
+(_, _, theirs, _), (code, said, ours, _) = under_each(BOTH, PLAIN)
 assert code == 5 and ours == theirs == {"message": "plain words", "timestamp": 17}, f"{said}\n{theirs}\n{ours}"
 assert "    | plain words\n" in said, said
 print("ok   the plain format: as it was")
 
-(_, _, theirs, _), (code, said, ours, _) = both("killed", KILLED)
+(_, _, theirs, _), (code, said, ours, _) = under_each(BOTH, KILLED)
 assert code == 137 and theirs is None, theirs
 assert ours["message"]["errorCode"] == -9 and "was killed by SIGKILL" in ours["message"]["message"], ours
 print("ok   without an error file: torchrun leaves none, ddprun says what is known")

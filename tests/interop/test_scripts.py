@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ordinary training scripts under ddprun, as they are.
 
-usage: test_scripts.py DDPRUN snapshot | module | accelerate
+usage: test_scripts.py DDPRUN snapshot | module | accelerate  [OPTION OF DDPRUN...]
 """
 import importlib.util
 import os
@@ -12,14 +12,16 @@ import tempfile
 
 from jobs import lines_with, run
 
-ddprun, what = os.path.abspath(sys.argv[1]), sys.argv[2]
+ddprun, what, options = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
 here = os.path.dirname(os.path.abspath(__file__))
 PYTHON = {"PYTHON_EXEC": sys.executable}
 
 
-def launch(*arguments, **options):
+def launch(*arguments, **how):
     """run() leaves nothing: neither the workers nor what their DataLoaders started is there when ddprun has ended."""
-    return run(ddprun, *arguments, environment=PYTHON, patience=120, **options)
+    out, err = run(ddprun, *options, *arguments, environment=PYTHON, patience=120, **how)
+    assert "--preload" not in err, err  # a refusal quotes it
+    return out, err
 
 
 def final_loss(out):
