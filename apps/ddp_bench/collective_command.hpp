@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the two programs that measure collectives (ddp_bench, ddp_bench_mpi) have in common: options, and lines of JSON.
+// What the programs that measure collectives (ddp_bench, ddp_bench_openmpi, ddp_bench_mpich) have in common: options,
+// and lines of JSON.
 #pragma once
 
 #include "apps/ddp_bench/collective_rounds.hpp"

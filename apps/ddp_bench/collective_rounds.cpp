@@ -5,6 +5,10 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "apps/ddp_bench/collective_check.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -35,6 +39,17 @@ double quantile(std::vector<float> values, double q) {
   return values[static_cast<std::size_t>(at)];
 }
 
+void check(Contender& contender, const Job& job, Buffers& buffers) {
+  const CheckedCall checked{job.collective, contender.rank(), contender.size(), job.count};
+  checked.fill(buffers.input.data(), buffers.output.data());
+  contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
+  const std::string wrong = checked.what_is_wrong(buffers.output.data());
+  if (wrong.empty()) return;
+  throw std::runtime_error(std::string(contender.name()) + ": " + name_of(job.collective) + " of " +
+                           std::to_string(job.count * sizeof(float)) + " bytes, rank " +
+                           std::to_string(contender.rank()) + ": " + wrong);
+}
+
 // The sum of zeros stays zero, however often it is summed.
 void call(Contender& contender, const Job& job, Buffers& buffers) {
   contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
@@ -45,46 +60,46 @@ struct Pace {
   int rounds;
 };
 
-// By rank 0's clock, for all.
-Pace find_pace(Contender& contender, const Job& job, double seconds, Buffers& buffers) {
+// By rank 0's clock, for all. ranks: through which they meet.
+Pace find_pace(Contender& ranks, Contender& contender, const Job& job, double seconds, Buffers& buffers) {
   call(contender, job, buffers);
-  contender.run(Collective::Barrier, nullptr, nullptr, 0);
+  ranks.run(Collective::Barrier, nullptr, nullptr, 0);
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kLeastCalls; ++i) call(contender, job, buffers);
   const double one = std::max(1e-7, static_cast<double>(microseconds_since(start)) * 1e-6 / kLeastCalls);
   const double calls = std::max(1.0 * kLeastCalls, std::floor(kBlockSeconds / one));
   const double rounds = std::max(1.0 * kLeastRounds, std::floor(seconds / (calls * one)));
   std::array<float, 2> pace = {static_cast<float>(calls), static_cast<float>(rounds)};
-  contender.run(Collective::Broadcast, nullptr, pace.data(), pace.size());
+  ranks.run(Collective::Broadcast, nullptr, pace.data(), pace.size());
   return {static_cast<int>(pace[0]), static_cast<int>(pace[1])};
 }
 
 // Microseconds of each call, on the slowest rank.
-std::vector<float> run_block(Contender& contender, const Job& job, int calls, Buffers& buffers) {
+std::vector<float> run_block(Contender& ranks, Contender& contender, const Job& job, int calls, Buffers& buffers) {
   std::vector<float> mine;
   mine.reserve(static_cast<std::size_t>(calls));
   call(contender, job, buffers);
-  contender.run(Collective::Barrier, nullptr, nullptr, 0);
+  ranks.run(Collective::Barrier, nullptr, nullptr, 0);
   for (int i = 0; i < calls; ++i) {
     const Clock::time_point start = Clock::now();
     call(contender, job, buffers);
     mine.push_back(microseconds_since(start));
   }
   std::vector<float> all(mine.size() * static_cast<std::size_t>(contender.size()));
-  contender.run(Collective::AllGather, mine.data(), all.data(), all.size());
+  ranks.run(Collective::AllGather, mine.data(), all.data(), all.size());
   for (std::size_t i = 0; i < all.size(); ++i) mine[i % mine.size()] = std::max(mine[i % mine.size()], all[i]);
   return mine;
 }
 
-std::vector<CollectiveFigures> run_rounds(const std::vector<Contender*>& contenders, const Job& job,
+std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Contender*>& contenders, const Job& job,
                                           const CollectivePlan& plan, Buffers& buffers) {
   std::vector<CollectiveFigures> figures(contenders.size());
   std::vector<std::vector<float>> times(contenders.size());
-  const Pace pace = find_pace(*contenders.front(), job, plan.seconds, buffers);
+  const Pace pace = find_pace(ranks, *contenders.front(), job, plan.seconds, buffers);
   for (int round = 0; round < pace.rounds; ++round) {
     for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
-      const std::vector<float> block = run_block(*contenders[i], job, pace.calls, buffers);
+      const std::vector<float> block = run_block(ranks, *contenders[i], job, pace.calls, buffers);
       times[i].insert(times[i].end(), block.begin(), block.end());
       figures[i].round_us.push_back(quantile(block, 0.5));
     }
@@ -160,7 +175,12 @@ void measure_collectives(const std::vector<Contender*>& contenders, const Collec
     }
     if (able.empty()) continue;
     Buffers buffers = {std::vector<float>(job.count), std::vector<float>(job.count)};
-    for (const CollectiveFigures& figures : run_rounds(able, job, plan, buffers)) {
+    for (Contender* contender : able) {
+      if (contender->communicates()) check(*contender, job, buffers);
+    }
+    std::fill(buffers.input.begin(), buffers.input.end(), 0.0F);
+    std::fill(buffers.output.begin(), buffers.output.end(), 0.0F);
+    for (const CollectiveFigures& figures : run_rounds(any, able, job, plan, buffers)) {
       if (any.rank() == 0) done(figures);
     }
   }

@@ -34,7 +34,10 @@ struct CollectiveFigures {
 // ranks, as NCCL's tests define it. 0: no data is moved.
 double bus_factor(Collective collective, int ranks);
 
-// Collective: every rank runs it with the same contenders and plan. `done` is called on rank 0.
+// Collective: every rank runs it with the same contenders and plan; the first one also says when a block begins and
+// brings the ranks' times together, so it has to communicate. Before anything is timed each contender's result is
+// checked: throws std::runtime_error, on every rank that has a wrong one, if it is not right. `done` is called on
+// rank 0.
 void measure_collectives(const std::vector<Contender*>& contenders, const CollectivePlan& plan,
                          const std::function<void(const CollectiveFigures&)>& done);
 

@@ -33,6 +33,8 @@ class Contender {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual bool has(Collective) const { return true; }
+  // False: no result comes of its calls.
+  virtual bool communicates() const { return true; }
 
   // Sums are of float32, roots are rank 0. count: elements of a rank's longer buffer.
   //   all_reduce, broadcast, reduce   output, in place

@@ -2,8 +2,8 @@
 // ddp_bench: puts load on what we measure and prints one JSON object a line.
 //   store        clients of any c10d store on this machine; scripts/bench_store starts the servers and prints the table
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
-//   collectives  a rank of a job: libddp's collectives and plain Gloo's in turn; scripts/bench_collectives prints the
-//   table
+//   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
+//                scripts/bench_collectives prints the table
 //   layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/bench_ddp prints the table
 #include <CLI/CLI.hpp>
@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "apps/ddp_bench/gloo_contender.hpp"
 #include "apps/ddp_bench/layer_cost.hpp"
 #include "apps/ddp_bench/libddp_contender.hpp"
+#include "apps/ddp_bench/memory_contender.hpp"
 #include "apps/ddp_bench/rendezvous_load.hpp"
 #include "apps/ddp_bench/step_command.hpp"
 #include "apps/ddp_bench/store_load.hpp"
@@ -108,11 +110,14 @@ struct CollectiveOptions {
 };
 
 void bench_collectives(const CollectiveOptions& options) {
+  if (options.contenders.front() == "memory") throw std::invalid_argument("--contenders: memory cannot be the first");
   const ddp::Session session = ddp::init_process_group();
   std::vector<std::unique_ptr<ddp::bench::Contender>> contenders;
   for (const std::string& name : options.contenders) {
     if (name == "gloo") {
       contenders.push_back(ddp::bench::gloo_contender(session.store(), session.rank(), session.world_size()));
+    } else if (name == "memory") {
+      contenders.push_back(std::make_unique<ddp::bench::MemoryContender>(*contenders.front()));
     } else {
       const auto calling = name == "libddp" ? ddp::bench::Calling::Blocking : ddp::bench::Calling::Asynchronous;
       contenders.push_back(std::make_unique<ddp::bench::LibddpContender>(session.world(), calling));
@@ -157,10 +162,10 @@ int main(int argc, char** argv) {
 
   CollectiveOptions ranks;
   CLI::App* collectives =
-      app.add_subcommand("collectives", "A rank that ddprun started: libddp and plain Gloo in turn");
+      app.add_subcommand("collectives", "A rank that ddprun started: libddp, plain Gloo, what memory allows, in turn");
   ddp::bench::declare_options(*collectives, ranks.plan);
   collectives->add_option("--contenders", ranks.contenders, "Which libraries, in turn")
-      ->check(CLI::IsMember({"libddp", "libddp_async", "gloo"}));
+      ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
 
   int calls = 20000;
   CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");

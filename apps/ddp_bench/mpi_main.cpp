@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_bench_mpi: the rounds of `ddp_bench collectives` over MPI, a rank of `mpirun ddp_bench_mpi`. A program of its
-// own: ranks of MPI are started by mpirun, and ddp_bench needs no MPI.
+// ddp_bench_openmpi, ddp_bench_mpich: the rounds of `ddp_bench collectives` over MPI, a rank of mpirun's. Programs of
+// their own: ranks of MPI are started by mpirun, and ddp_bench needs no MPI.
 #define OMPI_SKIP_MPICXX  // the C interface is all we use
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <string>
 
 #include "apps/ddp_bench/collective_command.hpp"
 
@@ -13,13 +16,19 @@ namespace {
 
 using ddp::bench::Collective;
 
+#ifdef OPEN_MPI
+constexpr char kName[] = "openmpi";
+#else
+constexpr char kName[] = "mpich";
+#endif
+
 class MpiContender : public ddp::bench::Contender {
  public:
   MpiContender() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
-  const char* name() const override { return "mpi"; }
+  const char* name() const override { return kName; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   // An error ends the job: MPI_ERRORS_ARE_FATAL is MPI's default.
@@ -65,7 +74,7 @@ class MpiContender : public ddp::bench::Contender {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The rounds of ddp_bench collectives over MPI; a rank of mpirun's.", "ddp_bench_mpi");
+  CLI::App app("The rounds of ddp_bench collectives over MPI; a rank of mpirun's.", std::string("ddp_bench_") + kName);
   ddp::bench::CollectivePlan plan;
   ddp::bench::declare_options(app, plan);
   try {
@@ -75,7 +84,12 @@ int main(int argc, char** argv) {
   }
   MPI_Init(&argc, &argv);
   MpiContender mpi;
-  ddp::bench::measure_collectives({&mpi}, plan, ddp::bench::print_figures);
+  try {
+    ddp::bench::measure_collectives({&mpi}, plan, ddp::bench::print_figures);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddp_bench_%s: %s\n", kName, error.what());
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  }
   MPI_Finalize();
   return EXIT_SUCCESS;
 }

@@ -6,7 +6,8 @@
 
 using namespace ddp::testing;
 
-TEST_CASE("ddp_bench: libddp and plain Gloo are measured in each collective that they have", "[apps][integration]") {
+TEST_CASE("ddp_bench: libddp and plain Gloo and memory are measured in each collective that they have",
+          "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node",
                           "2",
                           DDP_BENCH_BINARY,
@@ -29,13 +30,15 @@ TEST_CASE("ddp_bench: libddp and plain Gloo are measured in each collective that
                           "--contenders",
                           "libddp",
                           "libddp_async",
-                          "gloo"}));
+                          "gloo",
+                          "memory"}));
   const Result result = job.wait();
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(count(result.out, R"("contender":"libddp",)") == 8 * 2 + 1);  // barriers have no size
   CHECK(count(result.out, R"("contender":"libddp_async",)") == 8 * 2 + 1);
   CHECK(count(result.out, R"("contender":"gloo",)") == 7 * 2 + 1);  // and Gloo no reduce_scatter
+  CHECK(count(result.out, R"("contender":"memory",)") == 8 * 2);
   CHECK(count(result.out, R"("median_us":0.0,)") == 0);
   CHECK(job.all_gone());
 }
