@@ -95,9 +95,13 @@ void bench_rendezvous(const RendezvousOptions& options) {
   ddp::rendezvous::raise_file_limit();
   ddp::bench::rendezvous(options.ddprun, options.nodes, [](const ddp::bench::RendezvousStep& step) {
     const nlohmann::ordered_json line = {
-        {"step", step.step},           {"nodes", step.nodes},
-        {"seconds", step.seconds},     {"coordinator_cpu_s", step.coordinator_cpu},
-        {"median_ms", step.median_ms}, {"resident_mb", step.resident_mb},
+        {"step", step.step},
+        {"nodes", step.nodes},
+        {"messages", step.messages},
+        {"seconds", step.seconds},
+        {"coordinator_cpu_s", step.coordinator_cpu},
+        {"median_ms", step.median_ms},
+        {"resident_mb", step.resident_mb},
     };
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "apps/ddp_bench/server_cost.hpp"
@@ -37,6 +39,13 @@ std::uint16_t free_port() {
   const Listeners listeners = listen_on({"127.0.0.1"}, 0);
   for (const int socket : listeners.sockets) close(socket);
   return listeners.port;
+}
+
+pid_t only_child(pid_t parent) {
+  pid_t child = 0;
+  const std::string pid = std::to_string(parent);
+  std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> child;
+  return child;
 }
 
 // ddprun as node 0, with one worker that ends when its stdin does.
@@ -89,13 +98,8 @@ class NodeZero {
     waitpid(std::exchange(guardian_, -1), &status, 0);
     if (status != 0) throw std::runtime_error("ddprun ended with status " + std::to_string(status));
   }
-  // Of the agent, the guardian's only child.
-  ServerCost cost() const {
-    pid_t agent = 0;
-    const std::string pid = std::to_string(guardian_);
-    std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> agent;
-    return cost_of(agent);
-  }
+  // Of the agent: the guardian's only child is the keeper, whose only child is the agent.
+  ServerCost cost() const { return cost_of(only_child(only_child(guardian_))); }
 
  private:
   pid_t guardian_ = -1;
@@ -144,6 +148,8 @@ class Load {
   }
 
  private:
+  using Told = std::pair<Directive::Kind, int>;  // and in which round
+
   struct Agent {
     Agent(Load& load, int rank)
         : link(load.io_, "127.0.0.1", load.port_, std::nullopt,
@@ -153,10 +159,11 @@ class Load {
                       report();
                     },
                 .on_message = [this, &load](const Directive& directive) { load.told(*this, directive); },
-                .on_heartbeat = [] {},
+                .on_heartbeat = [&load] { ++load.messages_; },
                 .on_down = [](const std::string&) {},
                 .on_unreachable = [](const std::string&) {},
-                .on_refused = [](const std::string& why) { throw std::runtime_error(why); }}) {
+                .on_refused = [](const std::string& why) { throw std::runtime_error(why); }}),
+          load_(load) {
       state.job = {.id = kJobId,
                    .min_nodes = load.nodes_,
                    .max_nodes = load.nodes_,
@@ -169,7 +176,10 @@ class Load {
       state.slots = 8;
     }
     void start() { link.start(); }
-    void report() { link.send(state); }
+    void report() {
+      link.send(state);
+      ++load_.messages_;
+    }
     void fail() {
       state.failures.push_back({.rank = 8, .host = state.host, .pid = 1, .status = {.code = 0, .signal = SIGKILL}});
       report();
@@ -187,13 +197,16 @@ class Load {
     AgentState state;
     LinkClient link;
     bool is_linked = false;
-    Directive::Kind last = Directive::Kind::Wait;
+    Told last;
     double told_ms = 0;  // after the failure
+
+   private:
+    Load& load_;
   };
 
   void told(Agent& agent, const Directive& directive) {
+    ++messages_;
     agent.state.epoch = directive.epoch;
-    agent.last = directive.kind;
     if (directive.kind == Directive::Kind::Run) {
       agent.state.round = directive.round;
       agent.state.phase = WorkersPhase::Running;
@@ -202,16 +215,16 @@ class Load {
     } else if (directive.kind == Directive::Kind::Stop) {
       agent.told_ms = seconds_since(failed_at_) * 1000;
     }
+    const Told now{directive.kind, agent.state.round};
+    if (std::exchange(agent.last, now) != now) ++heard_[now];
   }
 
-  std::size_t heard(Directive::Kind kind, int round) const {
-    return static_cast<std::size_t>(std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {
-      return agent->last == kind && agent->state.round == round;
-    }));
-  }
+  // Agents.
+  std::size_t heard(Directive::Kind kind, int round) { return heard_[{kind, round}]; }
 
   void beat() {
     for (const auto& agent : agents_) agent->link.send(Heartbeat{});
+    messages_ += agents_.size();
     timer_.expires_after(std::chrono::seconds(1));
     timer_.async_wait([this](const auto& error) {
       if (!error && beating_) beat();
@@ -222,7 +235,7 @@ class Load {
   void until(Condition condition, const char* what) {
     const auto deadline = Clock::now() + kPatience;
     while (!condition()) {
-      io_.run_for(std::chrono::milliseconds(5));
+      io_.run_one_for(std::chrono::milliseconds(5));
       if (Clock::now() > deadline) throw std::runtime_error(std::string("ddprun did not ") + what + " within 60 s");
     }
   }
@@ -230,10 +243,12 @@ class Load {
   template <typename Step>
   void measure(const char* name, Step step) {
     const ServerCost before = zero_.cost();
+    const std::size_t messages_before = messages_;
     const auto start = Clock::now();
     step();
     RendezvousStep measured{.step = name, .nodes = nodes_, .seconds = seconds_since(start)};
     const ServerCost after = zero_.cost();
+    measured.messages = messages_ - messages_before;
     measured.coordinator_cpu = (after.cpu_us - before.cpu_us) / 1e6;
     measured.resident_mb = static_cast<double>(after.resident) / (1 << 20);
     if (std::string(name) == "stop") {
@@ -252,6 +267,8 @@ class Load {
   asio::io_context io_{1};
   asio::steady_timer timer_{io_};
   bool beating_ = false;
+  std::size_t messages_ = 0;
+  std::map<Told, std::size_t> heard_;
   Clock::time_point failed_at_;
   std::vector<std::unique_ptr<Agent>> agents_;
 };

@@ -12,6 +12,7 @@ namespace ddp::bench {
 struct RendezvousStep {
   std::string step;  // form, beat, stop, restart, end
   int nodes = 0;
+  std::size_t messages = 0;    // states and directives, both ways; of beat: heartbeats
   double seconds = 0;          // from the first agent's connect, report, ... until the last one has its directive
   double coordinator_cpu = 0;  // seconds
   double median_ms = 0;        // stop: from the failure's report until a node is told
