@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "apps/ddp_bench/collective_check.hpp"
 
@@ -24,11 +25,6 @@ struct Buffers {
   std::vector<float> output;
 };
 
-struct Job {
-  Collective collective;
-  std::size_t count;
-};
-
 float microseconds_since(Clock::time_point start) {
   return std::chrono::duration<float, std::micro>(Clock::now() - start).count();
 }
@@ -39,19 +35,15 @@ double quantile(std::vector<float> values, double q) {
   return values[static_cast<std::size_t>(at)];
 }
 
-void check(Contender& contender, const Job& job, Buffers& buffers) {
+void check(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   const CheckedCall checked{job.collective, contender.rank(), contender.size(), job.count};
   checked.fill(buffers.input.data(), buffers.output.data());
   contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
-  const std::string wrong = checked.what_is_wrong(buffers.output.data());
-  if (wrong.empty()) return;
-  throw std::runtime_error(std::string(contender.name()) + ": " + name_of(job.collective) + " of " +
-                           std::to_string(job.count * sizeof(float)) + " bytes, rank " +
-                           std::to_string(contender.rank()) + ": " + wrong);
+  throw_if_wrong(contender, job, buffers.output.data());
 }
 
 // The sum of zeros stays zero, however often it is summed.
-void call(Contender& contender, const Job& job, Buffers& buffers) {
+void call(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
 }
 
@@ -61,7 +53,7 @@ struct Pace {
 };
 
 // By rank 0's clock, for all. ranks: through which they meet.
-Pace find_pace(Contender& ranks, Contender& contender, const Job& job, double seconds, Buffers& buffers) {
+Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job, double seconds, Buffers& buffers) {
   call(contender, job, buffers);
   ranks.run(Collective::Barrier, nullptr, nullptr, 0);
   const Clock::time_point start = Clock::now();
@@ -75,7 +67,8 @@ Pace find_pace(Contender& ranks, Contender& contender, const Job& job, double se
 }
 
 // Microseconds of each call, on the slowest rank.
-std::vector<float> run_block(Contender& ranks, Contender& contender, const Job& job, int calls, Buffers& buffers) {
+std::vector<float> run_block(Contender& ranks, Contender& contender, const CollectiveJob& job, int calls,
+                             Buffers& buffers) {
   std::vector<float> mine;
   mine.reserve(static_cast<std::size_t>(calls));
   call(contender, job, buffers);
@@ -91,29 +84,22 @@ std::vector<float> run_block(Contender& ranks, Contender& contender, const Job& 
   return mine;
 }
 
-std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Contender*>& contenders, const Job& job,
-                                          const CollectivePlan& plan, Buffers& buffers) {
-  std::vector<CollectiveFigures> figures(contenders.size());
+std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Contender*>& contenders,
+                                          const CollectiveJob& job, const CollectivePlan& plan, Buffers& buffers) {
   std::vector<std::vector<float>> times(contenders.size());
+  std::vector<std::vector<double>> medians(contenders.size());
   const Pace pace = find_pace(ranks, *contenders.front(), job, plan.seconds, buffers);
   for (int round = 0; round < pace.rounds; ++round) {
     for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
       const std::vector<float> block = run_block(ranks, *contenders[i], job, pace.calls, buffers);
       times[i].insert(times[i].end(), block.begin(), block.end());
-      figures[i].round_us.push_back(quantile(block, 0.5));
+      medians[i].push_back(quantile(block, 0.5));
     }
   }
+  std::vector<CollectiveFigures> figures;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
-    CollectiveFigures& f = figures[i];
-    f.contender = contenders[i]->name();
-    f.collective = job.collective;
-    f.ranks = contenders[i]->size();
-    f.bytes = job.count * sizeof(float);
-    f.calls = times[i].size();
-    f.median_us = quantile(times[i], 0.5);
-    f.p99_us = quantile(times[i], 0.99);
-    f.bus_gb_s = bus_factor(job.collective, f.ranks) * static_cast<double>(f.bytes) / f.median_us / 1e3;
+    figures.push_back(figures_of(*contenders[i], job, times[i], std::move(medians[i])));
   }
   return figures;
 }
@@ -124,8 +110,10 @@ std::size_t elements_of(std::size_t bytes, int ranks) {
   return std::max<std::size_t>(1, bytes / part) * static_cast<std::size_t>(ranks);
 }
 
-std::vector<Job> jobs_of(const CollectivePlan& plan, int ranks) {
-  std::vector<Job> jobs;
+}  // namespace
+
+std::vector<CollectiveJob> jobs_of(const CollectivePlan& plan, int ranks) {
+  std::vector<CollectiveJob> jobs;
   for (const Collective collective : plan.collectives) {
     const bool whole =
         collective == Collective::AllReduce || collective == Collective::Broadcast || collective == Collective::Reduce;
@@ -143,7 +131,29 @@ std::vector<Job> jobs_of(const CollectivePlan& plan, int ranks) {
   return jobs;
 }
 
-}  // namespace
+void throw_if_wrong(const Contender& contender, const CollectiveJob& job, const float* output) {
+  const CheckedCall checked{job.collective, contender.rank(), contender.size(), job.count};
+  const std::string wrong = checked.what_is_wrong(output);
+  if (wrong.empty()) return;
+  throw std::runtime_error(std::string(contender.name()) + ": " + name_of(job.collective) + " of " +
+                           std::to_string(job.count * sizeof(float)) + " bytes, rank " +
+                           std::to_string(contender.rank()) + ": " + wrong);
+}
+
+CollectiveFigures figures_of(const Contender& contender, const CollectiveJob& job, const std::vector<float>& times_us,
+                             std::vector<double> round_us) {
+  CollectiveFigures f;
+  f.contender = contender.name();
+  f.collective = job.collective;
+  f.ranks = contender.size();
+  f.bytes = job.count * sizeof(float);
+  f.calls = times_us.size();
+  f.median_us = quantile(times_us, 0.5);
+  f.p99_us = quantile(times_us, 0.99);
+  f.bus_gb_s = bus_factor(job.collective, f.ranks) * static_cast<double>(f.bytes) / f.median_us / 1e3;
+  f.round_us = std::move(round_us);
+  return f;
+}
 
 double bus_factor(Collective collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
@@ -168,7 +178,7 @@ double bus_factor(Collective collective, int ranks) {
 void measure_collectives(const std::vector<Contender*>& contenders, const CollectivePlan& plan,
                          const std::function<void(const CollectiveFigures&)>& done) {
   Contender& any = *contenders.front();
-  for (const Job& job : jobs_of(plan, any.size())) {
+  for (const CollectiveJob& job : jobs_of(plan, any.size())) {
     std::vector<Contender*> able;
     for (Contender* contender : contenders) {
       if (contender->has(job.collective)) able.push_back(contender);

@@ -30,6 +30,21 @@ struct CollectiveFigures {
   std::vector<double> round_us;  // the median of each round
 };
 
+struct CollectiveJob {
+  Collective collective;
+  std::size_t count;  // elements of a rank's longer buffer
+};
+
+// Every collective with every size, rounded so that each rank's part is whole elements.
+std::vector<CollectiveJob> jobs_of(const CollectivePlan& plan, int ranks);
+
+// Throws std::runtime_error if what the contender left in `output`, a CheckedCall's, is not right.
+void throw_if_wrong(const Contender& contender, const CollectiveJob& job, const float* output);
+
+// times_us: what the medians are of. round_us: see CollectiveFigures.
+CollectiveFigures figures_of(const Contender& contender, const CollectiveJob& job, const std::vector<float>& times_us,
+                             std::vector<double> round_us);
+
 // What bytes / time is multiplied with, so that the figure can be compared with the hardware's and between numbers of
 // ranks, as NCCL's tests define it. 0: no data is moved.
 double bus_factor(Collective collective, int ranks);

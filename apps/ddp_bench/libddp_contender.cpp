@@ -8,7 +8,8 @@ LibddpContender::Call LibddpContender::call_of(Collective collective, const floa
   const std::size_t part = count / static_cast<std::size_t>(size());
   const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
   const bool scatters = collective == Collective::ReduceScatter || collective == Collective::Scatter;
-  return {Buffer(const_cast<float*>(input), gathers ? part : count), Buffer(output, scatters ? part : count)};
+  return {{const_cast<float*>(input), gathers ? part : count, DType::Float32, device_},
+          {output, scatters ? part : count, DType::Float32, device_}};
 }
 
 void LibddpContender::run(Collective collective, const float* input, float* output, std::size_t count) {

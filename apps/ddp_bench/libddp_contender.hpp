@@ -11,7 +11,9 @@ enum class Calling { Blocking, Asynchronous };  // asynchronous: issued, then wa
 
 class LibddpContender : public Contender {
  public:
-  LibddpContender(ProcessGroup group, Calling calling) : group_(group), calling_(calling) {}
+  // device: where the buffers are.
+  LibddpContender(ProcessGroup group, Calling calling, Device device = {})
+      : group_(group), calling_(calling), device_(device) {}
 
   const char* name() const override { return calling_ == Calling::Blocking ? "libddp" : "libddp_async"; }
   int rank() const override { return group_.rank(); }
@@ -28,6 +30,7 @@ class LibddpContender : public Contender {
 
   ProcessGroup group_;
   Calling calling_;
+  Device device_;
 };
 
 }  // namespace ddp::bench

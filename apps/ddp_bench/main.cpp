@@ -4,6 +4,7 @@
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/bench_collectives prints the table
+//   nccl         a rank of a job: collectives on the memory of GPUs, through libddp and by NCCL's own calls in turn
 //   layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/bench_ddp prints the table
 #include <CLI/CLI.hpp>
@@ -18,10 +19,12 @@
 #include <vector>
 
 #include "apps/ddp_bench/collective_command.hpp"
+#include "apps/ddp_bench/device_rounds.hpp"
 #include "apps/ddp_bench/gloo_contender.hpp"
 #include "apps/ddp_bench/layer_cost.hpp"
 #include "apps/ddp_bench/libddp_contender.hpp"
 #include "apps/ddp_bench/memory_contender.hpp"
+#include "apps/ddp_bench/nccl_contender.hpp"
 #include "apps/ddp_bench/rendezvous_load.hpp"
 #include "apps/ddp_bench/step_command.hpp"
 #include "apps/ddp_bench/store_load.hpp"
@@ -132,6 +135,34 @@ void bench_collectives(const CollectiveOptions& options) {
   ddp::bench::measure_collectives(in_turn, options.plan, ddp::bench::print_figures);
 }
 
+struct NcclOptions {
+  ddp::bench::CollectivePlan plan;
+  bool counts = false;
+};
+
+// How many GPUs there are, or why none.
+void print_gpus() {
+  nlohmann::ordered_json line = {{"gpus", 0}};
+  try {
+    line["gpus"] = ddp::collectives::CudaDevice::count(ddp::collectives::cuda_api());
+  } catch (const std::exception& error) {
+    line["why"] = error.what();
+  }
+  std::printf("%s\n", line.dump().c_str());
+}
+
+void bench_nccl(const NcclOptions& options) {
+  if (options.counts) return print_gpus();
+  const ddp::Session session = ddp::init_process_group({.backend = "cpu:gloo,cuda:nccl"});
+  const int index = session.local_rank();
+  const ddp::bench::DeviceStream gpu(index);
+  const ddp::StreamGuard current(gpu.stream, index);
+  ddp::bench::LibddpContender ranks(session.world(), ddp::bench::Calling::Blocking);
+  ddp::bench::LibddpContender libddp(session.world(), ddp::bench::Calling::Blocking, {DDP_CUDA, index});
+  ddp::bench::NcclContender nccl(session.world(), gpu.stream);
+  ddp::bench::measure_on_device(ranks, {&libddp, &nccl}, options.plan, gpu, ddp::bench::print_figures);
+}
+
 void bench_layer(int calls) {
   const ddp::Session session = ddp::init_process_group({.backend = "null"});
   for (const ddp::bench::LayerCost& cost : ddp::bench::layer_costs(session.world(), calls)) {
@@ -171,6 +202,11 @@ int main(int argc, char** argv) {
   collectives->add_option("--contenders", ranks.contenders, "Which libraries, in turn")
       ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
 
+  NcclOptions gpus;
+  CLI::App* nccl = app.add_subcommand("nccl", "A rank that ddprun started, with a GPU: libddp and NCCL itself in turn");
+  ddp::bench::declare_options(*nccl, gpus.plan);
+  nccl->add_flag("--count", gpus.counts, "Print how many GPUs there are; no job is needed");
+
   int calls = 20000;
   CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
   layer->option_defaults()->always_capture_default();
@@ -185,6 +221,8 @@ int main(int argc, char** argv) {
       bench_rendezvous(agents);
     } else if (collectives->parsed()) {
       bench_collectives(ranks);
+    } else if (nccl->parsed()) {
+      bench_nccl(gpus);
     } else if (layer->parsed()) {
       bench_layer(calls);
     } else if (steps->parsed()) {

@@ -81,3 +81,28 @@ TEST_CASE("ddp_bench: what DDP copies is measured for each of its ways beside me
   }
   CHECK(job.all_gone());
 }
+
+// The results of both are checked before either is timed.
+TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured", "[apps][integration]") {
+  Process::Options fakes;
+  fakes.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}, {"FAKE_CUDA_DEVICES", "2"}};
+  CHECK(run({DDP_BENCH_BINARY, "nccl", "--count"}, fakes).out == "{\"gpus\":2}\n");
+  Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "nccl", "--seconds", "0", "--sizes", "4", "4096",
+                          "--collectives", "all_reduce", "broadcast", "all_gather", "reduce_scatter"}),
+              fakes);
+  const Result result = job.wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, R"("contender":"libddp",)") == 4 * 2);
+  CHECK(count(result.out, R"("contender":"nccl",)") == 4 * 2);
+  CHECK(count(result.out, R"("median_us":0.0,)") == 0);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("ddp_bench: where no GPU is the count says why", "[apps][integration]") {
+  Process::Options nowhere;
+  nowhere.environment = {{"DDP_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}};
+  const Result result = run({DDP_BENCH_BINARY, "nccl", "--count"}, nowhere);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::StartsWith("{\"gpus\":0,\"why\":\"the CUDA driver cannot be opened: /nowhere/"));
+}
