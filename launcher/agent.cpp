@@ -78,10 +78,7 @@ class Agent {
             [&guarded](const std::string& folder) { leave_will(guarded.will_fd, folder); }),
         events_(
             {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
-            [this](std::string line) {
-              if (config_.logs.events_on_stderr) output_.write_line(Console::Stderr, line);
-              output_.write_event(std::move(line));
-            }),
+            writer_of_events()),
         inherited_(inherited_environment()),
         visible_gpus_(visible_gpus(config.gpus)),
         coordination_(config, incarnation_, [this](const std::string& line) { log_.warning("coordinator", line); }),
@@ -129,6 +126,15 @@ class Agent {
   // Removed by whoever outlives this process, if it is killed.
   static void leave_will(int fd, const std::string& folder) {
     if (write(fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
+  }
+
+  // None: nobody reads them.
+  std::function<void(std::string)> writer_of_events() {
+    if (!config_.logs.events_on_stderr && config_.logs.event_file.empty()) return nullptr;
+    return [this](std::string line) {
+      if (config_.logs.events_on_stderr) output_.write_line(Console::Stderr, line);
+      output_.write_event(std::move(line));
+    };
   }
 
   // ---- events ----
@@ -289,6 +295,8 @@ class Agent {
     if (std::all_of(workers_.begin(), workers_.end(), is_reaped))
       return;  // then everything goes, see clear_descendants
     for (const pid_t child : children_of_self()) {
+      const auto is_living = [&](const Worker& w) { return !w.reaped && w.pid == child; };
+      if (std::any_of(workers_.begin(), workers_.end(), is_living)) continue;
       const bool is_leftover = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
         return w.reaped && was_started_with(child, contract::kIncarnation, w.incarnation);
       });
@@ -341,7 +349,7 @@ class Agent {
     try {
       if (start_->commands.empty()) prepare_workers();
       if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork(start_->commands);
-      workers_started(spawn(start_->commands));
+      workers_started(spawn(std::move(start_->commands)));
     } catch (const Error& error) {
       start_.reset();
       workers_.clear();

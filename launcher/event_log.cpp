@@ -45,6 +45,7 @@ void EventLog::agent_ended(const std::string& error) {
 void EventLog::record(const char* source, const char* state, const std::optional<Worker>& worker,
                       const std::optional<std::string>& raw_error, std::optional<std::chrono::microseconds> duration) {
   using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::seconds;
+  if (!write_) return;
   const auto add_optional = [](JsonObject& object, const char* name, const std::optional<std::string>& text) {
     text ? object.text(name, *text) : object.json(name, "null");
   };

@@ -26,7 +26,7 @@ class EventLog {
     std::string rdzv_backend;
     std::string entry_point;
   };
-  // write: takes a line without its newline.
+  // write: takes a line without its newline; empty: nobody reads them, and none is made.
   EventLog(Job job, std::function<void(std::string)> write);
 
   // The round that begins: until it ends all records are of it.

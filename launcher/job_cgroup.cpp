@@ -2,7 +2,6 @@
 #include "launcher/job_cgroup.hpp"
 
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +19,7 @@
 #include <sstream>
 #include <vector>
 
+#include "launcher/bare_child.hpp"
 #include "launcher/random_id.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -118,22 +118,15 @@ void remove_abandoned(const std::string& folder) {
   }
 }
 
-pid_t clone_into(int cgroup_fd) {
-  clone_args request = {};
-  request.flags = CLONE_INTO_CGROUP;
-  request.exit_signal = SIGCHLD;
-  request.cgroup = static_cast<unsigned>(cgroup_fd);
-  return static_cast<pid_t>(syscall(SYS_clone3, &request, sizeof request));
-}
-
 // Whether a child can be born there and live. Linux 6.18 (and others) takes the number of times that the *parent's*
 // group was killed for that of the new one: if they differ, the child is killed at birth. So ddprun's own group must
 // never have been killed, and none of a job's is used again after it was.
 bool can_be_born_into(const std::string& path) {
   const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return false;
-  const pid_t pid = clone_into(folder);
-  if (pid == 0) _exit(0);
+  BareStack stack;
+  const auto leave = [](const void*) { kernel_call(SYS_exit_group, 0); };
+  const pid_t pid = start_bare_child(leave, nullptr, stack, folder);
   close(folder);
   int status = 0;
   return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
@@ -211,11 +204,6 @@ void JobCgroup::remove(std::chrono::milliseconds deadline) const {
   }
   close(events);
   remove_folders(path_);
-}
-
-pid_t fork_into(int cgroup_fd) {
-  const pid_t pid = clone_into(cgroup_fd);
-  return pid < 0 && errno != EAGAIN && errno != ENOMEM ? fork() : pid;
 }
 
 bool move_into(int cgroup_fd, pid_t pid) {

@@ -27,7 +27,7 @@ class JobCgroup {
   // Where it is, or why there is none.
   const std::string& in_words() const { return words_; }
 
-  // The folder of a worker, open, for fork_into: close it. -1: there is none.
+  // The folder of a worker, open, for start_bare_child: close it. -1: there is none.
   int open_worker(int round, int local_rank) const;
   // SIGKILL for all that is in it, wherever that has gone. Nobody can be born into it any more.
   void kill_worker(int round, int local_rank) const;
@@ -48,11 +48,6 @@ class JobCgroup {
   std::string words_;
   bool may_kill_at_once_ = true;
 };
-
-// fork(), with the child in this control group from its first moment (clone3, Linux 5.7: to be moved costs 10 ms);
-// where that cannot be, it is where its parent is. The child may neither allocate nor lock before it executes a
-// program.
-pid_t fork_into(int cgroup_fd);
 
 // A process that could not be born into it: takes milliseconds. False if the kernel does not allow it.
 bool move_into(int cgroup_fd, pid_t pid);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -15,10 +16,20 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/job_cgroup.hpp"
+#include "launcher/bare_child.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::launcher {
+
+struct Birth {
+  WorkerCommand command;
+  int index;
+  pid_t agent;
+  int null_fd;
+  int gate, agents_end, status;  // of StartGate
+  std::vector<char*> argv = {}, envp = {};
+  BareStack stack = {};
+};
 
 namespace {
 
@@ -26,6 +37,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr int kNeverRan = 127;
+constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // the kernel's
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -34,64 +46,88 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// ---- From here to enter(): the child between fork and exec; nothing that allocates or locks. ----
+// ---- From here to enter(): a bare child between its birth and exec. ----
 
 void reset_signals() {
-  struct sigaction defaults = {};
-  defaults.sa_handler = SIG_DFL;
   // What the user had ignored (nohup's SIGHUP) stays ignored; what ddprun itself ignores does not.
-  sigaction(SIGPIPE, &defaults, nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  constexpr long kDefaults[8] = {};  // the kernel's struct sigaction, with SIG_DFL; and its signal set
+  kernel_call(SYS_rt_sigaction, SIGPIPE, kDefaults, 0, kSignalSetSize);
+  kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, kDefaults, 0, kSignalSetSize);
 }
 
 void close_on_exec_from(unsigned first) {
-  if (syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  if (kernel_call(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
   rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);  // before Linux 5.11: one by one
+  kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit);  // before Linux 5.11: one by one
   const unsigned end = static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, 65536));
-  for (unsigned fd = first; fd < end; ++fd) fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC);
+  for (unsigned fd = first; fd < end; ++fd) kernel_call(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
 }
 
-[[noreturn]] void give_up(const StartGate& gate, const ExecFailure& failure) {
-  ssize_t ignored = write(gate.status_end(), &failure, sizeof failure);
-  (void)ignored;
-  _exit(kNeverRan);
+void duplicate(int from, int to) {
+  if (from != to) kernel_call(SYS_dup3, from, to, 0);
 }
 
-[[noreturn]] void enter(const WorkerCommand& command, int index, pid_t agent, int null_fd, StartGate& gate,
-                        char* const* argv, char* const* envp) {
-  gate.become_worker();
-  setsid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != agent) _exit(kNeverRan);  // it died before PDEATHSIG was set
-  dup2(command.stdin_fd >= 0 ? command.stdin_fd : null_fd, STDIN_FILENO);
-  dup2(command.stdout_fd, STDOUT_FILENO);
-  dup2(command.stderr_fd, STDERR_FILENO);
+[[noreturn]] void leave() {
+  while (true) kernel_call(SYS_exit_group, kNeverRan);
+}
+
+[[noreturn]] void give_up(const Birth& birth, ExecFailure::Step step, long error) {
+  const ExecFailure failure = {birth.index, step, static_cast<int>(-error)};
+  kernel_call(SYS_write, birth.status, &failure, sizeof failure);
+  leave();
+}
+
+[[noreturn]] void enter(const Birth& birth) {
+  const WorkerCommand& command = birth.command;
+  kernel_call(SYS_close, birth.agents_end);
+  kernel_call(SYS_setsid);
+  kernel_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+  if (kernel_call(SYS_getppid) != birth.agent) leave();  // it died before PDEATHSIG was set
+  duplicate(command.stdin_fd >= 0 ? command.stdin_fd : birth.null_fd, STDIN_FILENO);
+  duplicate(command.stdout_fd, STDOUT_FILENO);
+  duplicate(command.stderr_fd, STDERR_FILENO);
   close_on_exec_from(3);
-  for (const int fd : command.kept_fds) fcntl(fd, F_SETFD, 0);
+  for (const int fd : command.kept_fds) kernel_call(SYS_fcntl, fd, F_SETFD, 0);
   char go;
-  ssize_t got;
+  long got;
   do {
-    got = read(gate.workers_end(), &go, 1);
-  } while (got < 0 && errno == EINTR);
-  if (got != 1) _exit(kNeverRan);
+    got = kernel_call(SYS_read, birth.gate, &go, 1);
+  } while (got == -EINTR);
+  if (got != 1) leave();
   if (command.limits) {
-    setrlimit(RLIMIT_NOFILE, &command.limits->files);
-    setrlimit(RLIMIT_NPROC, &command.limits->processes);
+    kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, &command.limits->files, 0);
+    kernel_call(SYS_prlimit64, 0, RLIMIT_NPROC, &command.limits->processes, 0);
   }
   // By number, for masks longer than glibc's cpu_set_t.
   const std::vector<unsigned long>& cpus = command.cpus;
-  if (!cpus.empty() && syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
-    give_up(gate, {index, ExecFailure::Step::Bind, errno});
+  if (!cpus.empty()) {
+    const long error = kernel_call(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
+    if (error < 0) give_up(birth, ExecFailure::Step::Bind, error);
   }
   reset_signals();
-  execve(command.path.c_str(), argv, envp);
-  give_up(gate, {index, ExecFailure::Step::Execute, errno});
+  const long error = kernel_call(SYS_execve, command.path.c_str(), birth.argv.data(), birth.envp.data());
+  give_up(birth, ExecFailure::Step::Execute, error);
 }
 
 }  // namespace
+
+Spawned::Spawned(std::vector<pid_t> pids, Descriptor status) : Spawned(std::move(pids), std::move(status), {}) {}
+
+Spawned::Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<Birth>> births)
+    : pids_(std::move(pids)), status_(std::move(status)), births_(std::move(births)) {}
+
+Spawned::Spawned(Spawned&&) noexcept = default;
+
+Spawned::~Spawned() {
+  // Each has the other end of the status pipe open until it executes its program.
+  ExecFailure ignored;
+  ssize_t size = births_.empty() ? 0 : -1;
+  while (size != 0) {
+    size = read(status_.get(), &ignored, sizeof ignored);
+    pollfd more = {status_.get(), POLLIN, 0};
+    if (size < 0) poll(&more, 1, -1);
+  }
+}
 
 std::optional<ExecFailure> Spawned::exec_failure(int index) {
   ExecFailure failure;
@@ -101,29 +137,27 @@ std::optional<ExecFailure> Spawned::exec_failure(int index) {
   return found == failures_.end() ? std::nullopt : std::optional(*found);
 }
 
-Spawned spawn(const std::vector<WorkerCommand>& commands) {
+Spawned spawn(std::vector<WorkerCommand> commands) {
+  std::vector<std::unique_ptr<Birth>> births;
   StartGate gate;
   const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
-  const pid_t agent = getpid();
 
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in a child
   std::vector<pid_t> pids;
   int fork_error = 0;
-  for (std::size_t i = 0; i < commands.size(); ++i) {
-    const std::vector<char*> argv = pointers(commands[i].arguments);
-    const std::vector<char*> envp = pointers(commands[i].environment);
-    const pid_t pid = commands[i].cgroup_fd < 0 ? fork() : fork_into(commands[i].cgroup_fd);
-    if (pid == 0) {
-      enter(commands[i], static_cast<int>(i), agent, null.get(), gate, argv.data(), envp.data());
-    }
-    if (pid < 0) {
-      fork_error = errno;
-      break;
-    }
-    pids.push_back(pid);
+  for (std::size_t i = 0; i < commands.size() && fork_error == 0; ++i) {
+    births.emplace_back(new Birth{std::move(commands[i]), static_cast<int>(i), getpid(), null.get(), gate.workers_end(),
+                                  gate.agents_end(), gate.status_end()});
+    Birth& birth = *births.back();
+    birth.argv = pointers(birth.command.arguments);
+    birth.envp = pointers(birth.command.environment);
+    const auto run = [](const void* of_child) { enter(*static_cast<const Birth*>(of_child)); };
+    const pid_t pid = start_bare_child(run, &birth, birth.stack, birth.command.cgroup_fd);
+    if (pid < 0) fork_error = errno;
+    if (pid > 0) pids.push_back(pid);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
@@ -135,8 +169,14 @@ Spawned spawn(const std::vector<WorkerCommand>& commands) {
                                        std::to_string(commands.size() - pids.size()) + " more were to start, and " +
                                        process_limit_in_words() + "; a container's limit is its cgroup's pids.max");
   }
-  gate.open(commands.size());
-  return {std::move(pids), gate.take_status()};
+  Spawned spawned(std::move(pids), gate.take_status(), std::move(births));
+  try {
+    gate.open(commands.size());
+  } catch (...) {
+    gate.close();
+    throw;
+  }
+  return spawned;
 }
 
 }  // namespace ddp::launcher

@@ -3,12 +3,13 @@
 //
 // Every worker leads a session and process group of its own, dies with the thread that called spawn (PDEATHSIG, with
 // the parent check that closes its race), has default signal dispositions and an empty mask, and inherits no descriptor
-// but 0, 1 and 2. Call it from a thread that lives as long as the agent. The child calls async-signal-safe functions
-// only, so other threads of the agent do no harm.
+// but 0, 1 and 2. Call it from a thread that lives as long as the agent. Until it executes its program a worker shares
+// this process's memory (bare_child.hpp): Spawned keeps what it reads there.
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +33,15 @@ struct WorkerCommand {
   std::vector<int> kept_fds = {};        // to be inherited beside 0, 1 and 2, under their numbers
 };
 
-// The workers of one round that were started together.
+struct Birth;  // what a worker reads before it executes its program
+
+// The workers of one round that were started together. Its end waits for those who have not executed their program yet.
 class Spawned {
  public:
-  Spawned(std::vector<pid_t> pids, Descriptor status) : pids_(std::move(pids)), status_(std::move(status)) {}
+  Spawned(std::vector<pid_t> pids, Descriptor status);
+  Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<Birth>> births);
+  ~Spawned();
+  Spawned(Spawned&&) noexcept;
 
   const std::vector<pid_t>& pids() const { return pids_; }
   // Did worker `index`, which has exited, fail before its program ran? Does not block.
@@ -45,9 +51,10 @@ class Spawned {
   std::vector<pid_t> pids_;
   Descriptor status_;
   std::vector<ExecFailure> failures_;
+  std::vector<std::unique_ptr<Birth>> births_;
 };
 
 // All or none: throws rendezvous::Error if not every worker could be forked; then those that were are gone already.
-Spawned spawn(const std::vector<WorkerCommand>& commands);
+Spawned spawn(std::vector<WorkerCommand> commands);
 
 }  // namespace ddp::launcher

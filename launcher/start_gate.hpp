@@ -30,8 +30,8 @@ class StartGate {
 
   int workers_end() const { return gate_.read_end.get(); }
   int status_end() const { return status_.write_end.get(); }
-  // In a forked worker, else the gate would not close with the agent.
-  void become_worker() { gate_.write_end.close(); }
+  // A forked worker closes it, else the gate would not close with the agent.
+  int agents_end() const { return gate_.write_end.get(); }
 
   // In the agent, once every worker is there. Throws rendezvous::Error.
   void open(std::size_t workers);
