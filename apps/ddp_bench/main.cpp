@@ -91,12 +91,14 @@ void bench_store(const StoreOptions& options) {
 
 struct RendezvousOptions {
   int nodes = 4000;
+  double beat = 5;
   std::string ddprun = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "ddprun";
 };
 
 void bench_rendezvous(const RendezvousOptions& options) {
   ddp::rendezvous::raise_file_limit();
-  ddp::bench::rendezvous(options.ddprun, options.nodes, [](const ddp::bench::RendezvousStep& step) {
+  const ddp::bench::RendezvousPlan plan{options.ddprun, options.nodes, options.beat};
+  ddp::bench::rendezvous(plan, [](const ddp::bench::RendezvousStep& step) {
     const nlohmann::ordered_json line = {
         {"step", step.step},
         {"nodes", step.nodes},
@@ -193,6 +195,7 @@ int main(int argc, char** argv) {
   CLI::App* rendezvous = app.add_subcommand("rendezvous", "Agents of many nodes, for one ddprun that coordinates them");
   rendezvous->option_defaults()->always_capture_default();
   rendezvous->add_option("--nodes", agents.nodes, "Nodes of the job")->check(CLI::Range(2, 100000));
+  rendezvous->add_option("--beat", agents.beat, "Seconds of heartbeats")->check(CLI::Range(0, 3600));
   rendezvous->add_option("--ddprun", agents.ddprun, "The ddprun to measure");
 
   CollectiveOptions ranks;

@@ -29,7 +29,6 @@ using namespace rendezvous;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::chrono::seconds kBeating{5};
 constexpr char kJobId[] = "bench";
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -108,9 +107,13 @@ class NodeZero {
 
 class Load {
  public:
-  Load(const std::string& ddprun, int nodes, const std::function<void(const RendezvousStep&)>& done)
-      : nodes_(nodes), done_(done), port_(free_port()), zero_(ddprun, nodes, port_) {
-    for (int rank = 1; rank < nodes; ++rank) agents_.push_back(std::make_unique<Agent>(*this, rank));
+  Load(const RendezvousPlan& plan, const std::function<void(const RendezvousStep&)>& done)
+      : nodes_(plan.nodes),
+        beat_seconds_(plan.beat_seconds),
+        done_(done),
+        port_(free_port()),
+        zero_(plan.ddprun, plan.nodes, port_) {
+    for (int rank = 1; rank < nodes_; ++rank) agents_.push_back(std::make_unique<Agent>(*this, rank));
   }
 
   void run() {
@@ -124,8 +127,8 @@ class Load {
     measure("beat", [&] {
       beating_ = true;
       beat();
-      const auto end = Clock::now() + kBeating;
-      until([&] { return Clock::now() >= end; }, "beat");
+      const auto begun = Clock::now();
+      until([&] { return seconds_since(begun) >= beat_seconds_; }, "beat");
       beating_ = false;
     });
     measure("stop", [&] {
@@ -261,6 +264,7 @@ class Load {
   }
 
   const int nodes_;
+  const double beat_seconds_;
   const std::function<void(const RendezvousStep&)>& done_;
   const std::uint16_t port_;
   NodeZero zero_;
@@ -275,8 +279,8 @@ class Load {
 
 }  // namespace
 
-void rendezvous(const std::string& ddprun, int nodes, const std::function<void(const RendezvousStep&)>& done) {
-  Load(ddprun, nodes, done).run();
+void rendezvous(const RendezvousPlan& plan, const std::function<void(const RendezvousStep&)>& done) {
+  Load(plan, done).run();
 }
 
 }  // namespace ddp::bench

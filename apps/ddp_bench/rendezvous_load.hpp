@@ -19,12 +19,18 @@ struct RendezvousStep {
   double resident_mb = 0;      // of node 0's process, after it
 };
 
+struct RendezvousPlan {
+  std::string ddprun;  // its path
+  int nodes = 0;
+  double beat_seconds = 0;
+};
+
 // form     every agent connects and is told its ranks
-// beat     five seconds of heartbeats, one a second and agent
+// beat     heartbeats for some seconds, one a second and agent
 // stop     one reports a failure, every other one is told to stop
 // restart  every node is idle, then told to run again
 // end      all succeed, then are told to leave
 // Throws std::runtime_error if ddprun does not do its part within a minute.
-void rendezvous(const std::string& ddprun, int nodes, const std::function<void(const RendezvousStep&)>& done);
+void rendezvous(const RendezvousPlan& plan, const std::function<void(const RendezvousStep&)>& done);
 
 }  // namespace ddp::bench

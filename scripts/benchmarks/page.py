@@ -70,6 +70,12 @@ class Page:
             cells.append(line)
         self.table(head, cells)
 
+    def across(self, title, groups, name, columns):
+        """The table of one contender: a line for each group."""
+        rows = [(group, group.row(name)) for group in groups]
+        self.table([title, "runs", *(column.title for column in columns)],
+                   [[group.name, str(len(row.runs)), *(cell(row, column) for column in columns)] for group, row in rows])
+
     def commands(self, groups):
         """What was run under each name, once each, and why some runs gave no figure."""
         seen, failures = {}, {}

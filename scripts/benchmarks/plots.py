@@ -5,7 +5,8 @@ import importlib.util
 GREY = "#768390"  # of text and lines: has contrast on white and on black
 # One colour a name, on every plot of the page.
 COLOURS = {"ddprun": "#2f81f7", "ddprun --preload": "#a371f7", "torchrun": "#f0883e", "Open MPI": "#3fb950",
-           "MPICH": "#d4a72c", "shell": "#8b949e", "libddp": "#2f81f7", "torch": "#f0883e", "Gloo": "#db61a2"}
+           "MPICH": "#d4a72c", "shell": "#8b949e", "libddp": "#2f81f7", "torch": "#f0883e", "Gloo": "#db61a2",
+           "NCCL": "#57ab5a", "bound": GREY}
 FURTHER = ["#39c5cf", "#f85149", "#6e40c9", "#57ab5a", "#bf8700"]
 
 STYLE = {

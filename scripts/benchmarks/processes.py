@@ -2,6 +2,7 @@
 """Programs that are measured: each has a deadline, and none may leave a process behind."""
 import contextlib
 import dataclasses
+import json
 import os
 import select
 import signal
@@ -80,6 +81,13 @@ def ended_well(running):
     left = running.left_over()
     if code != 0 or left:
         raise WrongResult(f"exit code {code}, left over: {left or 'nothing'}; {running.said()}")
+
+
+def json_lines(command, environment=None, deadline=DEADLINE):
+    """The lines of JSON that a command says, which must succeed and leave nothing."""
+    with job(*command, environment=environment, deadline=deadline) as running:
+        ended_well(running)
+        return [json.loads(line) for line in running.out().splitlines() if line.startswith("{")]
 
 
 def environment_of(pid):
