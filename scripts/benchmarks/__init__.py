@@ -10,4 +10,5 @@ A section is a module with
 frame: bench.py (what a section is given), rounds.py (A B A B, medians, ratios), processes.py (a program with its time
 and its end), machine.py (where it was measured), page.py (Markdown), plots.py (SVG), kept.py (results as JSON).
 """
-SECTIONS = ["launch", "first_all_reduce", "rendezvous", "collectives", "nccl"]
+SECTIONS = ["launch", "first_all_reduce", "recovery", "detection",
+            "rendezvous", "collectives", "nccl"]

@@ -24,10 +24,12 @@ class Bench:
     build: str  # folder with bin/ and lib/
     quick: bool  # shape only: whether it works, not how long it takes
     python: str = ""  # one with PyTorch; '' if there is none
+    only: list = ()  # of the contenders, those with one of these words in their names; all if there is none
+    given_runs: int = 0  # instead of what a section wants
 
     def runs(self, full):
         """How many runs a contender gets."""
-        return 1 if self.quick else full
+        return self.given_runs or (1 if self.quick else full)
 
     def binary(self, name):
         return os.path.join(self.build, "bin", name)
@@ -39,6 +41,7 @@ class Bench:
         return word
 
     def in_turn(self, name, contenders, runs, facts=None):
+        contenders = [c for c in contenders if not self.only or any(word in c.name for word in self.only)]
         return rounds.in_turn(name, contenders, self.runs(runs), show=self.shown, warm_up=not self.quick, facts=facts)
 
     def launcher(self, name, workers):

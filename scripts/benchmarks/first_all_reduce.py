@@ -14,13 +14,13 @@ From the launcher's exec until every worker has the sum of its first all_reduce 
 were how far; a part ends when its last worker is through.
 
 * to first all_reduce: all parts but the last. CPU: of the whole job, to its end.
-* launch: until the first line of the workers' own code runs. import: of `torch`. init: `init_process_group` or
+* start: until the first line of the workers' own code runs. import: of `torch`. init: `init_process_group` or
   `MPI_Init`, with finding the others. all_reduce: the first. end: from there until the launcher has exited.
 * × ddprun: time to the first all_reduce, divided by ddprun's in the same turn.
 
 With more workers than CPUs, MPI's libraries wait by polling, which takes the CPU from those they wait for.
 """
-PARTS = [("launch", "started"), ("import", "imported"), ("init", "joined"), ("all_reduce", "reduced")]
+PARTS = [*(part for part, _ in stamps.PARTS), "end"]
 
 
 def parts_of(stamped, times, workers):
@@ -28,14 +28,8 @@ def parts_of(stamped, times, workers):
     if not stamps.all_ranks(stamped, "reduced", workers):
         ranks = sorted(stamp.rank for stamp in stamps.of(stamped, "reduced"))
         raise WrongResult(f"{workers} ranks were to have the sum; these had: {ranks}")
-    figures, before = {}, times.started
-    for part, stamp in PARTS:
-        at = stamps.last(stamped, stamp)
-        if at is not None:  # C++ imports nothing
-            figures[f"{part}_ms"] = 1e3 * (at - before)
-            before = at
-    return {"first_ms": 1e3 * (before - times.started), "cpu_ms": times.cpu_ms, **figures,
-            "end_ms": times.wall_ms - 1e3 * (before - times.started)}
+    figures = stamps.parts(stamped, times.started)
+    return {**figures, "end_ms": times.wall_ms - figures["total_ms"], "cpu_ms": times.cpu_ms}
 
 
 def contender(launcher, name, worker, workers, environment=None, not_run=""):
@@ -76,15 +70,17 @@ def measure(bench):
 
 
 def write(page, groups):
-    columns = [Column("to first all_reduce ms", "first_ms"), Column("CPU ms", "cpu_ms", spread=False)]
-    parts = [*(part for part, _ in PARTS), "end"]
+    columns = [Column("to first all_reduce ms", "total_ms"), Column("CPU ms", "cpu_ms", spread=False)]
     for group in groups:
-        page.rows(group, columns + [Column(part, f"{part}_ms", spread=False) for part in parts],
+        page.rows(group, columns + [Column(part, f"{part}_ms", spread=False) for part in PARTS],
                   base=group.facts["base"])
-        bars = {row.name: {part: row.median(f"{part}_ms") or 0 for part in parts} for row in group.rows if row.runs}
+        bars = {row.name: {part: row.median(f"{part}_ms") or 0 for part in PARTS} for row in group.rows if row.runs}
+
+        if not bars:
+            continue
 
         def draw(axes, group=group, bars=bars):
-            plots.stacked_bars(axes, bars, [part for part in parts if any(bar[part] for bar in bars.values())])
+            plots.stacked_bars(axes, bars, [part for part in PARTS if any(bar[part] for bar in bars.values())])
             axes.set_xlabel(f"ms, {group.name}")
 
         page.plot(f"first_all_reduce_{group.name.lower().replace(' ', '_').replace('++', 'pp')}",

@@ -19,6 +19,11 @@ def number(value, digits):
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def times(ratio):
+    """Two or three digits: of a ratio no more are known."""
+    return "–" if ratio is None else number(ratio, 2 if ratio < 1 else 1 if ratio < 100 else 0)
+
+
 def cell(row, column):
     median, quartiles = row.median(column.figure), row.quartiles(column.figure)
     if median is None:
@@ -51,11 +56,10 @@ class Page:
         self.lines.append("")
 
     def rows(self, group, columns, base=None, ratio_of=None, title=None):
-        """The table of a group. With a base: how many times its figure each other row's is, pair by pair."""
-        base_row = group.row(base) if base else None
-        head = [title or group.name, "runs", *(column.title for column in columns)]
-        if base:
-            head.append(f"× {base}")
+        """The table of a group. With a base, or several: how many times its figure another row's is, pair by pair."""
+        figure = ratio_of or columns[0].figure
+        bases = [name for name in ([base] if isinstance(base, str) else base or []) if group.row(name)]
+        head = [title or group.name, "runs", *(column.title for column in columns), *(f"× {name}" for name in bases)]
         cells = []
         for row in group.rows:
             if row.not_run:
@@ -64,9 +68,7 @@ class Page:
             worked = len(row.runs) - len(row.failures)
             line = [row.name, f"{worked} of {len(row.runs)}" if row.failures else str(len(row.runs))]
             line += [cell(row, column) for column in columns]
-            if base:
-                ratio = row.ratio(base_row, ratio_of or columns[0].figure) if base_row and row is not base_row else None
-                line.append(number(ratio, 1 if ratio and ratio < 100 else 0) if ratio else "")
+            line += ["" if row.name == name else times(row.ratio(group.row(name), figure)) for name in bases]
             cells.append(line)
         self.table(head, cells)
 
@@ -84,9 +86,11 @@ class Page:
                 seen.setdefault((row.name, row.version), []).append(row.command)
             for reason in row.failures:
                 failures.setdefault(row.name, []).append(reason)
+        self.lines += ["<details><summary>Commands</summary>", ""]
         for (name, version), commands in seen.items():
             shown = ", ".join(f"`{command}`" for command in dict.fromkeys(commands))
             self.lines.append(f"* {name}{f' ({version})' if version else ''}: {shown}")
+        self.lines += ["", "</details>"]
         for name, reasons in failures.items():
             self.lines.append(f"* {name}, runs without a figure: {'; '.join(dict.fromkeys(reasons))}")
         self.lines.append("")

@@ -6,7 +6,8 @@ GREY = "#768390"  # of text and lines: has contrast on white and on black
 # One colour a name, on every plot of the page.
 COLOURS = {"ddprun": "#2f81f7", "ddprun --preload": "#a371f7", "torchrun": "#f0883e", "Open MPI": "#3fb950",
            "MPICH": "#d4a72c", "shell": "#8b949e", "libddp": "#2f81f7", "torch": "#f0883e", "Gloo": "#db61a2",
-           "NCCL": "#57ab5a", "bound": GREY}
+           "NCCL": "#57ab5a", "bound": GREY, "ddprun, plain": "#79c0ff", "torchrun, own store": "#db61a2",
+           "start": "#39c5cf", "import": "#f0883e", "init": "#8957e5", "all_reduce": "#3fb950", "end": "#8b949e"}
 FURTHER = ["#39c5cf", "#f85149", "#6e40c9", "#57ab5a", "#bf8700"]
 
 STYLE = {
@@ -18,7 +19,7 @@ STYLE = {
 
 
 def colour(name, index=0):
-    return COLOURS.get(name) or FURTHER[index % len(FURTHER)]
+    return COLOURS.get(name) or COLOURS.get(name.partition(",")[0]) or FURTHER[index % len(FURTHER)]
 
 
 def save(path, draw):
@@ -36,6 +37,10 @@ def save(path, draw):
     return None
 
 
+def _legend(axes):
+    axes.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
 def grouped_bars(axes, groups, figure, names, labels=None):
     """A cluster of bars for each group, one for each name; a thin line: the middle half of the runs."""
     width = 0.8 / len(names)
@@ -51,7 +56,7 @@ def grouped_bars(axes, groups, figure, names, labels=None):
                      yerr=[[median - lower], [upper - median]], ecolor=GREY, error_kw={"elinewidth": 1})
     axes.set_xticks(range(len(groups)), labels or [group.name for group in groups])
     axes.grid(axis="x", visible=False)
-    axes.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
+    _legend(axes)
 
 
 def stacked_bars(axes, bars, parts):
@@ -60,12 +65,12 @@ def stacked_bars(axes, bars, parts):
     left = [0.0] * len(names)
     for index, part in enumerate(parts):
         values = [bars[name].get(part, 0.0) for name in names]
-        axes.barh(range(len(names)), values, 0.6, left=left, label=part, color=FURTHER[index % len(FURTHER)])
+        axes.barh(range(len(names)), values, 0.6, left=left, label=part, color=colour(part, index))
         left = [start + value for start, value in zip(left, values)]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
+    _legend(axes)
 
 
 def curves(axes, series):
@@ -74,4 +79,4 @@ def curves(axes, series):
         axes.plot(*zip(*sorted(points)), marker="o", markersize=3, linewidth=1.3, color=colour(name, index), label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
+    _legend(axes)

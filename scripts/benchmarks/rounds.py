@@ -12,7 +12,7 @@ class WrongResult(Exception):
 
 
 class NotDone(Exception):
-    """A contender of others did not do what was asked of it, which is a result: it counts as a run without figures."""
+    """A contender did not do what was asked of it: a result, if it is not ours; it counts as a run without figures."""
 
 
 @dataclasses.dataclass
@@ -22,6 +22,7 @@ class Contender:
     measure: Callable[[], dict] = None  # runs it once and returns figures: {"wall_ms": 7.1, ...}
     version: str = ""
     not_run: str = ""  # why this machine cannot
+    ours: bool = False  # has to do what is asked of it
 
 
 @dataclasses.dataclass
@@ -67,6 +68,19 @@ class Group:
         return next((row for row in self.rows if row.name == name), None)
 
 
+def one_run(group, contender):
+    """Figures, and why there are none."""
+    try:
+        return contender.measure(), ""
+    except NotDone as reason:
+        if not contender.ours:
+            return {}, str(reason)
+        wrong = reason
+    except (WrongResult, AssertionError) as reason:  # the latter of tests/interop/jobs.py
+        wrong = reason
+    raise WrongResult(f"{group}, {contender.name}: {wrong}") from wrong
+
+
 def in_turn(name, contenders, runs, show=str, warm_up=True, facts=None):
     """Measures each contender `runs` times, in turn. show: makes a command fit to be shown."""
     rows = [Row(c.name, shlex.join(show(word) for word in c.command), c.version, c.not_run) for c in contenders]
@@ -74,14 +88,8 @@ def in_turn(name, contenders, runs, show=str, warm_up=True, facts=None):
     print(f"  {name}: {', '.join(contender.name for contender, _ in able)}", file=sys.stderr, flush=True)
     for run in range(-1 if warm_up else 0, runs):
         for contender, row in able:
-            try:
-                figures = contender.measure()
-            except NotDone as reason:
-                figures = {}
-                if run >= 0:
-                    row.failures.append(str(reason))
-            except WrongResult as wrong:
-                raise WrongResult(f"{name}, {contender.name}: {wrong}") from None
+            figures, failure = one_run(name, contender)
             if run >= 0:
                 row.runs.append(figures)
+                row.failures += [failure] if failure else []
     return Group(name, rows, facts or {})

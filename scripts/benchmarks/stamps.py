@@ -30,6 +30,21 @@ def all_ranks(stamps, what, workers, restart=0):
     return sorted(stamp.rank for stamp in of(stamps, what, restart)) == list(range(workers))
 
 
+# What a worker's stamps end. C++ has nothing to import.
+PARTS = [("start", "started"), ("import", "imported"), ("init", "joined"), ("all_reduce", "reduced")]
+
+
+def parts(stamps, begin, restart=0):
+    """Milliseconds from `begin` until every rank was through with all_reduce, and of each part of that."""
+    figures, before = {}, begin
+    for part, stamp in PARTS:
+        at = last(stamps, stamp, restart)
+        if at is not None:
+            figures[f"{part}_ms"] = 1e3 * (at - before)
+            before = at
+    return {"total_ms": 1e3 * (before - begin), **figures}
+
+
 def last(stamps, what, restart=0):
     """When the last rank did it; None if nobody did."""
     return max((stamp.at for stamp in of(stamps, what, restart)), default=None)

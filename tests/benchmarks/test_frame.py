@@ -2,15 +2,17 @@
 """The frame of scripts/bench, over contenders that do nothing."""
 import importlib.util
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "scripts"))
-from benchmarks import SECTIONS, kept, plots, processes, rounds  # noqa: E402
+from benchmarks import SECTIONS, first_all_reduce, kept, plots, processes, recovery  # noqa: E402
 from benchmarks.page import Column, Page  # noqa: E402
 from benchmarks.rounds import Contender, Group, NotDone, Row, WrongResult, in_turn  # noqa: E402
+from benchmarks.stamps import Stamp  # noqa: E402
 
 
 def numbers(values):
@@ -50,11 +52,12 @@ class Rounds(unittest.TestCase):
         self.assertEqual(group.row("A").ratio(group.row("B"), "ms"), 4.0)
 
     def test_a_wrong_result_is_passed_on_with_the_contenders_name(self):
-        def measure():
-            raise WrongResult("the sum is 7")
+        for wrong, ours in (WrongResult("the sum is 7"), False), (NotDone("the sum is 7"), True):
+            def measure(wrong=wrong):
+                raise wrong
 
-        with self.assertRaisesRegex(WrongResult, "g, A: the sum is 7"):
-            in_turn("g", [Contender("A", ["a"], measure)], runs=1)
+            with self.assertRaisesRegex(WrongResult, "g, A: the sum is 7"):
+                in_turn("g", [Contender("A", ["a"], measure, ours=ours)], runs=1)
 
     def test_ratios_are_of_pairs_and_not_of_medians(self):
         slow_machine_in_the_middle = row("A", [10.0, 100.0, 30.0]), row("B", [1.0, 50.0, 10.0])
@@ -62,14 +65,72 @@ class Rounds(unittest.TestCase):
         self.assertEqual(row("A", [1.0, 2.0, 3.0, 4.0, 100.0]).quartiles("ms"), (2.0, 4.0))
 
 
+def stamped(rank, restart=0, **at):
+    """One rank's stamps: {what: seconds}."""
+    return [Stamp(rank, restart, what, 100 + rank, seconds) for what, seconds in at.items()]
+
+
+class Stamps(unittest.TestCase):
+    job = [*stamped(0, started=10.2, joined=10.3, reduced=10.7), *stamped(1, started=10.1, joined=10.4, reduced=10.6)]
+
+    def test_a_part_ends_when_its_last_rank_is_through_and_parts_add_up(self):
+        figures = first_all_reduce.parts_of(self.job, processes.Times(10.0, 1000.0, 5.0), workers=2)
+        rounded = {name: round(value, 6) for name, value in figures.items()}
+        self.assertEqual(rounded, {"total_ms": 700.0, "start_ms": 200.0, "init_ms": 200.0, "all_reduce_ms": 300.0,
+                                   "end_ms": 300.0, "cpu_ms": 5.0})
+
+    def test_a_rank_without_its_sum_or_with_another_ranks_number_is_a_wrong_result(self):
+        for job in self.job[:-1], self.job[:-1] + stamped(0, reduced=10.6):
+            with self.assertRaisesRegex(WrongResult, "2 ranks were to have the sum"):
+                first_all_reduce.parts_of(job, processes.Times(10.0, 1000.0, 5.0), workers=2)
+
+    def test_recovery_ends_in_the_first_round_that_all_ranks_finished(self):
+        second = stamped(0, restart=1, started=11.0, reduced=11.1)
+        third = [*stamped(0, restart=2, started=12.0, reduced=12.5), *stamped(1, restart=2, started=12.1, reduced=12.6)]
+        self.assertIsNone(recovery.parts_of(self.job + second, 10.9, workers=2))
+        figures = recovery.parts_of(self.job + second + third, 10.9, workers=2)
+        self.assertEqual((round(figures["total_ms"]), round(figures["start_ms"])), (1700, 1200))
+
+
+class Command(unittest.TestCase):
+    """scripts/bench itself, with a ddprun that is none."""
+
+    def bench(self, ddprun):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        path = os.path.join(folder, "bin", "ddprun")
+        os.mkdir(os.path.dirname(path))
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + ddprun)
+        os.chmod(path, 0o755)
+        return subprocess.run([os.path.join(root, "scripts/bench"), "--quick", "--no-build", "--build", folder, "--out",
+                               folder, "--only", "ddprun", "launch"], stderr=subprocess.PIPE, text=True), folder
+
+    def test_a_launcher_that_fails_fails_the_run_and_is_named(self):
+        done, _ = self.bench("echo no luck >&2; exit 3")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "WRONG: launch: 8 workers, ddprun: .* ended with 3: no luck")
+
+    def test_a_launcher_that_gives_ranks_twice_fails_the_run(self):
+        done, _ = self.bench('n=$2; shift 2; while [ $n -gt 0 ]; do RANK=0 "$@" & n=$((n-1)); done; wait')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(r"8 workers were asked for; their ranks are [0, 0,", done.stderr)
+
+    def test_one_that_does_its_work_is_a_page_however_slow_it_is(self):
+        done, folder = self.bench('sleep 0.3; n=$2; shift 2; '
+                                  'while [ $n -gt 0 ]; do n=$((n-1)); RANK=$n "$@" & done; wait')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "benchmarks.md")) as page:
+            self.assertRegex(page.read(), r"\| ddprun \| 1 \| 3\d\d\.")
+
+
 class OnThePage(unittest.TestCase):
     def test_a_table_has_medians_spreads_ratios_and_reasons(self):
         page = Page("benchmarks")
         page.rows(Group("8 workers", [row("ours", [1.0, 2.0, 3.0]), row("theirs", [4.0, None, 9.0], failures=["hung"]),
-                                      Row("other", not_run="no MPI here")]), [Column("wall ms", "ms")], base="ours")
-        self.assertEqual(page.lines[2:5], ["| ours | 3 | 2.0 (1.5–2.5) |  |",
-                                           "| theirs | 2 of 3 | 6.5 (5.2–7.8) | 3.5 |",
-                                           "| other | not run: no MPI here |  |  |"])
+                                      Row("other", not_run="no MPI here")]), [Column("wall ms", "ms")], base=("ours", "theirs"))
+        self.assertEqual(page.lines[2:5], ["| ours | 3 | 2.0 (1.5–2.5) |  | 0.29 |",
+                                           "| theirs | 2 of 3 | 6.5 (5.2–7.8) | 3.5 |  |",
+                                           "| other | not run: no MPI here |  |  |  |"])
 
     def test_what_was_kept_is_found_again(self):
         groups = [Group("g", [row("ours", [1.23456789, None], failures=["hung"]), Row("o", not_run="no")], {"n": 8})]
