@@ -33,6 +33,9 @@ KNOWN_SAFE = {"accelerate", "numpy", "safetensors", "torch"}
 # What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
 # as PyTorch itself.
 IMPORTED_LATER = {"torch": "torch._dynamo"}
+# By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
+# gives memory back without one.
+WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class Refused(Exception):
@@ -227,11 +230,12 @@ def check(what, socket_fd):
 
 
 def preload(modules, words, socket_fd):
-    """Imports as the program would: with its folder on the path. BLAS makes its threads in the workers."""
+    """Imports as the program would: with its folder on the path."""
     from importlib import import_module
     main = sys.modules["__main__"]
     own_path = path_of_program(words)
-    os.environ["OPENBLAS_NUM_THREADS"], kept = "1", os.environ.get("OPENBLAS_NUM_THREADS")
+    kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
+    os.environ.update(WITHOUT_THREADS)
     if own_path is not None:
         sys.path.insert(0, own_path)
     if words[1] not in ("-m", "-c"):
@@ -256,9 +260,10 @@ def preload(modules, words, socket_fd):
         sys.path_importer_cache.pop(own_path, None)
     if hasattr(main, "__file__"):
         del main.__file__
-    del os.environ["OPENBLAS_NUM_THREADS"]
-    if kept is not None:
-        os.environ["OPENBLAS_NUM_THREADS"] = kept
+    for variable, value in kept.items():
+        del os.environ[variable]
+        if value is not None:
+            os.environ[variable] = value
 
 
 # ---- the parent ----
