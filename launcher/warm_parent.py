@@ -36,6 +36,8 @@ IMPORTED_LATER = {"torch": "torch._dynamo"}
 # By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
 # gives memory back without one.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# Generators that modules have made for themselves, by their ids; those that were seeded are to be the same everywhere.
+UNSEEDED = {}
 
 
 class Refused(Exception):
@@ -229,6 +231,22 @@ def check(what, socket_fd):
         raise Refused(what + " initialised CUDA")
 
 
+def note_unseeded():
+    """From now on; until what it returns is called."""
+    import random
+    seed = random.Random.seed
+
+    def noting(self, a=None, version=2):
+        if a is None:
+            UNSEEDED[id(self)] = self
+        else:
+            UNSEEDED.pop(id(self), None)
+        seed(self, a, version)
+
+    random.Random.seed = noting
+    return lambda: setattr(random.Random, "seed", seed)
+
+
 def preload(modules, words, socket_fd):
     """Imports as the program would: with its folder on the path."""
     from importlib import import_module
@@ -236,6 +254,7 @@ def preload(modules, words, socket_fd):
     own_path = path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
     os.environ.update(WITHOUT_THREADS)
+    no_more_notes = note_unseeded()
     if own_path is not None:
         sys.path.insert(0, own_path)
     if words[1] not in ("-m", "-c"):
@@ -255,6 +274,7 @@ def preload(modules, words, socket_fd):
                 raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
             # else it fails in the program too, which may know what to do then
         check("importing " + module, socket_fd)
+    no_more_notes()
     if own_path is not None:
         sys.path.remove(own_path)
         sys.path_importer_cache.pop(own_path, None)
@@ -437,6 +457,8 @@ def make_fresh(arguments):
         loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
     if loaded("random"):
         loaded("random").seed()
+    for generator in UNSEEDED.values():
+        generator.seed()
     if loaded("numpy.random"):
         loaded("numpy.random").seed()
     if hasattr(loaded("torch"), "default_generator"):

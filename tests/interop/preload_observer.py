@@ -12,6 +12,7 @@ import traceback
 import warnings
 
 import numpy
+import preload_observed
 import torch
 
 drawn = {
@@ -20,6 +21,7 @@ drawn = {
     "numpy": numpy.random.rand(),
     "a generator of numpy's": numpy.random.default_rng().random(),
     "random": random.random(),
+    "a module's generator": preload_observed.unseeded.random(),
     "authkey": multiprocessing.current_process().authkey.hex(),
 }
 facts = {
@@ -34,6 +36,7 @@ facts = {
     "of C": [ctypes.CDLL(None).getenv(name) for name in (b"DDPRUN_WARM_PARENT", b"OPENBLAS_NUM_THREADS")],
     "torch's threads": [torch.get_num_threads(), torch.get_num_interop_threads(), torch.__config__.parallel_info()],
     "cuda": [torch.cuda.is_available(), torch.cuda.is_initialized(), torch.cuda.device_count()],
+    "a module's seed": preload_observed.seeded.random(),
     "defaults": [str(torch.get_default_dtype()), str(torch.get_default_device()), torch.is_grad_enabled(),
                  torch.are_deterministic_algorithms_enabled()],
 }

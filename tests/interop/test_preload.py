@@ -31,7 +31,7 @@ def observe():
     observer = os.path.join(here, "preload_observer.py")
     for workers in 1, 2:
         seen = {}
-        for preload in "", "torch,numpy":
+        for preload in "", "torch,numpy,preload_observed":
             out, _ = launch(workers, observer, "--lr", "0.1", preload=preload)
             seen[preload] = list(map(json.loads, out.splitlines()))
             assert len(seen[preload]) == workers, out
