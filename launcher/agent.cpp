@@ -23,6 +23,7 @@
 #include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
+#include "launcher/life_signs.hpp"
 #include "launcher/limits.hpp"
 #include "launcher/oom.hpp"
 #include "launcher/output.hpp"
@@ -50,6 +51,8 @@ namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
 constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
+// Between looks at a worker that has lost its life sign: twice as long each time, and then it is left to waitpid.
+constexpr std::chrono::microseconds kFirstLook(100), kLastLook(100'000);
 
 std::string host_name() {
   char name[256] = "localhost";
@@ -59,6 +62,11 @@ std::string host_name() {
 
 rendezvous::WallTime now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
+ExitStatus status_of(int wait_status) {
+  if (WIFEXITED(wait_status)) return {.code = WEXITSTATUS(wait_status), .signal = 0};
+  return {.code = 0, .signal = WTERMSIG(wait_status)};
 }
 
 ExitStatus status_of(const siginfo_t& info) {
@@ -95,7 +103,11 @@ class Agent {
                .shutdown_timeout = config.shutdown_timeout}),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
-        cgroup_(guarded.cgroup) {
+        cgroup_(guarded.cgroup),
+        life_signs_(config.workers,
+                    [this](int local_rank) { asio::post(io_, [this, local_rank] { on_lost_sign(local_rank); }); }) {
+    if (const int bell = life_signs_.take_bell(); bell >= 0) bell_.assign(bell);
+    for (int i = 0; i < config.workers; ++i) looks_.emplace_back(io_);
     log_.debug("cgroup", cgroup_.in_words());
     if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
@@ -105,6 +117,7 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     preload();  // while the job comes together
+    wait_for_life_signs();
     connect();
     handle(Tick{});  // deadlines count from here, not from the first news of the link
     io_.run();
@@ -178,6 +191,43 @@ class Agent {
     guardian_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
       if (!error) handle(GuardianGone{});
     });
+  }
+
+  void wait_for_life_signs() {
+    if (!bell_.is_open()) return;
+    bell_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
+      if (error) return;
+      int local_rank;
+      while (read(bell_.native_handle(), &local_rank, sizeof local_rank) == sizeof local_rank) {
+        life_signs_.watch(local_rank);
+      }
+      wait_for_life_signs();
+    });
+  }
+
+  void on_lost_sign(int local_rank) {
+    const auto index = static_cast<std::size_t>(local_rank);
+    const bool is_there = index < workers_.size() && workers_[index].is_there();  // else this is about a round before
+    if (is_there) look_at(index, workers_[index].pid, kFirstLook);
+  }
+
+  // It dies, or has become another program; and its main thread may be the last to go.
+  void look_at(std::size_t index, pid_t pid, std::chrono::microseconds pause) {
+    if (index >= workers_.size() || workers_[index].pid != pid || workers_[index].reaped) return;  // it is known
+    const std::optional<int> status = status_of_dying(pid);
+    if (!status && pause <= kLastLook) {
+      looks_[index].expires_after(pause);
+      looks_[index].async_wait([this, index, pid, pause](const auto& error) {
+        if (!error) look_at(index, pid, 2 * pause);
+      });
+    }
+    if (!status || *status == 0) return;  // waitid tells how it ends, if it does
+    const ExitStatus ends_so = status_of(*status);
+    log_.debug("worker_dying",
+               "worker " + std::to_string(index) + " (pid " + std::to_string(pid) + ") " + in_words(ends_so) +
+                   "; its memory is not taken back yet",
+               workers_[index].rank);
+    handle(WorkerDying{static_cast<int>(index), ends_so, now(), exiting_workers()});
   }
 
   void connect() {
@@ -386,7 +436,7 @@ class Agent {
       WorkerCommand command;
       command.path = config_.program.path;
       command.arguments = worker_command(config_, i);
-      const WorkerPlace place = {i, worker.incarnation, worker.error_file};
+      const WorkerPlace place = {i, worker.incarnation, worker.error_file, life_signs_.of_worker(i)};
       for (const auto& [name, value] :
            worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
         command.environment.push_back(name + "=" + value);
@@ -569,6 +619,8 @@ class Agent {
     sweep_timer_.cancel();
     signals_.cancel();
     guardian_.cancel();
+    bell_.close();
+    for (asio::steady_timer& look : looks_) look.cancel();
   }
 
   void report_failure(const rendezvous::WorkerFailure& cause, const std::vector<rendezvous::WorkerFailure>& all) {
@@ -617,9 +669,11 @@ class Agent {
   asio::io_context io_{1};
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
+  asio::posix::stream_descriptor bell_{io_};  // of life_signs_
   const JobCgroup cgroup_;
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
+  std::vector<asio::steady_timer> looks_;  // at workers that have lost their sign, by local rank
   DoubleSignal stop_;
   std::optional<TimePoint> timer_set_to_;
   std::unique_ptr<rendezvous::LinkClient> link_;
@@ -640,6 +694,7 @@ class Agent {
   };
   std::vector<Files> files_;                // likewise
   std::map<int, std::string> error_files_;  // by rank, of those that wrote one
+  LifeSigns life_signs_;
   std::optional<Spawned> spawned_;
   OomWatch oom_;
   bool clearing_ = false;

@@ -276,35 +276,55 @@ void AgentCore::on(const NeverStarted&) {
   become_idle();
 }
 
+WorkerFailure* AgentCore::failure_of(int local_rank) {
+  const auto found = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                  [&](const WorkerFailure& failure) { return failure.local_rank == local_rank; });
+  return found == state_.failures.end() ? nullptr : &*found;
+}
+
+WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
+  const bool first = state_.failures.empty();
+  WorkerFailure failure;
+  failure.rank = assignment_.base_rank + local_rank;
+  failure.local_rank = local_rank;
+  failure.host = config_.host;
+  failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
+  failure.time = time;
+  // In a round that is being stopped a death is our doing, unless it was under way before.
+  failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
+  const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
+  failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
+  if (first && !told_to_stop_) workers_exiting_.insert(exiting.begin(), exiting.end());
+  state_.failures.push_back(std::move(failure));
+  return state_.failures.back();
+}
+
+void AgentCore::on(const WorkerDying& event) {
+  // Else its end is awaited anyhow, and WorkerExited knows whose doing it is.
+  if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
+  note_failure(event.local_rank, event.time, event.exiting).status = event.status;
+  report();  // the coordinator decides for all nodes at once
+}
+
 void AgentCore::on(const WorkerExited& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   DDP_CHECK(!worker.exited, event.local_rank);
+  WorkerFailure* failure = failure_of(event.local_rank);
+  const bool is_news = failure == nullptr;
   worker.exited = true;
-  worker.success = event.status.success();
+  worker.success = event.status.success() && is_news;  // what was decided of a dying worker stays decided
   if (!worker.success) {
-    const bool first = state_.failures.empty();
-    WorkerFailure failure;
-    failure.rank = assignment_.base_rank + event.local_rank;
-    failure.local_rank = event.local_rank;
-    failure.host = config_.host;
-    failure.pid = worker.pid;
-    failure.status = event.status;
-    failure.time = event.time;
-    failure.message = event.message;
-    failure.out_of_memory = event.out_of_memory;
-    // In a round that is being stopped a death is our doing, unless it was under way before.
-    failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(event.local_rank) != 0;
-    const bool by_itself = failure.already_exiting || exiting_when_told_.count(event.local_rank) != 0;
-    failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
-    if (first && !told_to_stop_) workers_exiting_.insert(event.exiting.begin(), event.exiting.end());
-    state_.failures.push_back(std::move(failure));
+    if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
+    if (!event.status.success()) failure->status = event.status;
+    failure->message = event.message;
+    failure->out_of_memory = event.out_of_memory;
   }
   if (!workers_live()) {
     phase_ = Phase::Clearing;
     deadline_ = now_ + kUnkillableAfter;
     act(ClearDescendants{});
-  } else if (!worker.success && phase_ == Phase::Running) {
-    report();  // the coordinator decides for all nodes at once
+  } else if (!worker.success && is_news && phase_ == Phase::Running) {
+    report();  // likewise
   }
 }
 

@@ -72,6 +72,12 @@ struct SpawnFailed {  // not one of them runs
   rendezvous::WallTime time = {};
 };
 struct NeverStarted {};  // as SpawnFailed, since it was told to stop meanwhile
+struct WorkerDying {     // it will end so; WorkerExited follows once the kernel has taken its memory back
+  int local_rank = 0;
+  rendezvous::ExitStatus status;  // never a success: those are told when they are there
+  rendezvous::WallTime time;
+  std::vector<int> exiting;  // as in WorkerExited
+};
 struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
@@ -97,7 +103,7 @@ struct GuardianGone {};
 struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
-                 NeverStarted, WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
+                 NeverStarted, WorkerDying, WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -150,6 +156,7 @@ class AgentCore {
   void on(const WorkersStarted& event);
   void on(const SpawnFailed& event);
   void on(const NeverStarted& event);
+  void on(const WorkerDying& event);
   void on(const WorkerExited& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);
@@ -160,6 +167,8 @@ class AgentCore {
 
   void begin_round(int round);
   void run(const rendezvous::Directive& directive);
+  rendezvous::WorkerFailure* failure_of(int local_rank);
+  rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
   void let_pass(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();

@@ -11,7 +11,7 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr rlim_t kOwnFiles = 24;  // loops, sockets, pipes between ddprun's own processes
+constexpr rlim_t kOwnFiles = 27;  // loops, sockets, memory, pipes between ddprun's own processes
 constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
 
 }  // namespace

@@ -25,6 +25,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr unsigned long kPfExiting = 0x4;  // include/linux/sched.h; field `flags` of /proc/<pid>/stat
+constexpr int kExitCodeField = 52;         // proc(5)
 
 std::optional<std::string> read_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -41,12 +42,13 @@ struct Stat {
   char state = '?';
   pid_t parent = 0;
   unsigned long flags = 0;
+  int exit_status = 0;  // as waitpid tells it; 0 too if the process may not be looked at
 };
 
 std::optional<Stat> read_stat(pid_t pid) {
   const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
   if (!text) return std::nullopt;
-  // "pid (comm) state ppid pgrp session tty tpgid flags ..."; comm may hold anything, also parentheses.
+  // "pid (comm) state ppid pgrp session tty tpgid flags ... exit_code"; comm may hold anything, also parentheses.
   const auto after_name = text->rfind(')');
   if (after_name == std::string::npos) return std::nullopt;
   Stat stat;
@@ -56,6 +58,9 @@ std::optional<Stat> read_stat(pid_t pid) {
     return std::nullopt;
   }
   stat.parent = parent;
+  auto field = after_name;  // each begins after a blank
+  for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) field = text->find(' ', field + 1);
+  if (field != std::string::npos) stat.exit_status = atoi(text->c_str() + field);
   return stat;
 }
 
@@ -164,6 +169,16 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 bool is_exiting(pid_t pid) {
   const auto stat = read_stat(pid);
   return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
+}
+
+// Only a process without memory has no executable. This look comes first, since `stat` takes a reference to the memory
+// for a moment: were it the last one, taking the memory back would be our work.
+std::optional<int> status_of_dying(pid_t child) {
+  char executable;
+  const std::string path = "/proc/" + std::to_string(child) + "/exe";
+  if (readlink(path.c_str(), &executable, 1) >= 0 || errno != ENOENT) return std::nullopt;
+  const auto stat = read_stat(child);
+  return stat ? std::optional(stat->exit_status) : std::nullopt;
 }
 
 void signal_family(pid_t child, int number) {

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 // Is it on its way out (PF_EXITING)? Tells within 0.1 ms what waitpid tells after the memory was torn down: about
 // 70 ms for each GiB.
 bool is_exiting(pid_t pid);
+
+// What waitpid will tell of a child that has let go of its memory, which is taken back now; nullopt: it has not, or may
+// not be looked at. 0: it ends well, or the kernel keeps to itself how it ends.
+std::optional<int> status_of_dying(pid_t child);
 
 // A signal to one of the caller's children and to everything below it.
 void signal_family(pid_t child, int number);

@@ -3,6 +3,7 @@
 // any program) reads, and the other way round. launcher/ and runtime/ never include each other; they meet here.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace ddp::rendezvous::contract {
@@ -32,6 +33,8 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 // ---- Environment, ddprun's own ----
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits naming this one process in its slot;
                                                               // inherited by its descendants, which ddprun finds by it
+inline constexpr char kLifeSign[] = "DDPRUN_LIFE_SIGN";  // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker
+                                                         // lives, see "Shared memory" below; unset: nowhere
 
 inline constexpr char kWarmParent[] = "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
 
@@ -61,6 +64,13 @@ inline std::string flight_recorder_file(const std::string& error_file, int rank)
   const auto folder = error_file.rfind('/') + 1;  // 0 if there is none
   return error_file.substr(0, folder) + "flight_recorder_rank" + std::to_string(rank) + ".json";
 }
+
+// ---- Shared memory ----
+// What kLifeSign names: words of 32 bits, the agent's. A thread of the worker holds the one at kFirstLifeSign + INDEX
+// as robust futexes are held, by its id and FUTEX_WAITERS, so that the kernel makes it FUTEX_OWNER_DIED when the
+// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kBellOfLifeSigns.
+inline constexpr char kLifeSignsName[] = "ddprun_life_signs";  // of the memfd
+inline constexpr std::size_t kBellOfLifeSigns = 0, kFirstLifeSign = 1;
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".

@@ -7,6 +7,7 @@
 
 #include "rendezvous/store.hpp"
 #include "rendezvous/worker_contract.hpp"
+#include "runtime/src/life_sign.hpp"
 #include "runtime/src/service_thread.hpp"
 
 namespace ddp::runtime {
@@ -40,8 +41,9 @@ bool FailureNews::concern(const std::vector<int>& members) const {
                      [&](int rank) { return std::find(members.begin(), members.end(), rank) != members.end(); });
 }
 
-FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard)
-    : store_(std::move(store)), heard_(std::move(heard)) {
+FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
+                           std::string life_sign)
+    : store_(std::move(store)), heard_(std::move(heard)), life_sign_(std::move(life_sign)) {
   thread_ = start_service_thread("ddp-failures", [this] { run(); });
 }
 
@@ -61,6 +63,7 @@ std::optional<FailureNews> FailureWatch::news(std::chrono::milliseconds timeout)
 }
 
 void FailureWatch::run() {
+  const LifeSign life_sign(life_sign_);
   std::optional<FailureNews> news = hear();
   {
     const std::lock_guard lock(mutex_);

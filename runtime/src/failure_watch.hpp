@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hears from the launcher that ranks of this job died, also where no connection of this rank's broke: while it waits in
 // a receive for a rank that lives, or for others to join. One thread and one connection to the store a session; it
-// sleeps in the store's answer, so that an operation pays nothing for it.
+// sleeps in the store's answer, so that an operation pays nothing for it. Asleep it is this rank's own sign of life.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,9 @@ struct FailureNews {
 class FailureWatch {
  public:
   // heard: called at most once, on the watch's thread; a launcher has one failure to tell in the life of its workers.
-  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard);
+  // life_sign: see LifeSign.
+  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
+               std::string life_sign = "");
   ~FailureWatch();  // prompt, whatever the store does
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
@@ -44,6 +46,7 @@ class FailureWatch {
 
   const std::unique_ptr<rendezvous::Store> store_;
   const std::function<void(const FailureNews&)> heard_;
+  const std::string life_sign_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;  // or nothing more can come

@@ -86,8 +86,9 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   if (info_.world_size > 1) ignore_sigpipe();
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
-    failures_ =
-        std::make_unique<FailureWatch>(store_->connect_again(), [this](const FailureNews& news) { on_failure(news); });
+    failures_ = std::make_unique<FailureWatch>(
+        store_->connect_again(), [this](const FailureNews& news) { on_failure(news); },
+        environment(contract::kLifeSign).value_or(""));
   }
   if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
     call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);

@@ -88,6 +88,117 @@ TEST_CASE("failure: a worker's death is acted on however much memory the kernel 
   }
 }
 
+namespace {
+
+constexpr char kEarly[] = "; its memory is not taken back yet";  // as ddprun logs it
+
+// Two workers of libddp, of which rank 0 has so much memory and ends so.
+Words dying(int megabytes, const std::string& how, const Words& options = {}) {
+  return Words{DDPRUN_BINARY, "--log-level=debug", workers(2)} + options +
+         Words{DYING_WORKER_BINARY, how, std::to_string(megabytes)};
+}
+
+double milliseconds_after(const std::string& out, const std::string& before) {
+  const std::vector<std::string> times = all_after(out, before);
+  return times.empty() ? -1 : std::stod(times.front());
+}
+
+void measured(const std::string& what, std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  std::cout << "measured: " << what << ": median " << times[times.size() / 2] << " ms, " << times.front() << " to "
+            << times.back() << " ms\n";
+}
+
+}  // namespace
+
+TEST_CASE("failure: the death of a large worker of libddp is acted on before the kernel has its memory back",
+          "[launcher][integration][P4]") {
+  const std::vector<int> sizes = full_matrix() ? std::vector<int>{10, 1024, 4096} : std::vector<int>{10, 512};
+  for (const int megabytes : sizes) {
+    for (const std::string how : {"wait", "exit=7"}) {
+      CAPTURE(megabytes, how);
+      const bool is_kill = how == "wait";
+      std::vector<double> stopped, failed;
+      for (int i = 0; i < (full_matrix() ? 9 : 2); ++i) {
+        Process job(dying(megabytes, how));
+        job.wait_for("ready ", 2);
+        job.wait_for("\n", 2);
+        const pid_t victim = worker_of_rank(agent_of(job), 0);
+        const double start =
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+        ::kill(victim, is_kill ? SIGKILL : SIGUSR1);
+        const Result result = job.wait();
+        CAPTURE(result.out, result.err);
+        CHECK(result.code == (is_kill ? 128 + SIGKILL : 7));
+        const std::string words = is_kill ? "was killed by SIGKILL" : "exited with code 7";
+        if (megabytes > 100) CHECK(count(result.err, words + kEarly) == 1);
+        CHECK(count(result.err, "failed: rank 0 ") == 1);
+        CHECK(count(result.err, words) >= 2);
+        REQUIRE(count(result.out, "stopped at ") == 1);
+        REQUIRE(count(result.out, "failed at ") == 1);
+        CHECK(count(result.out, "rank 0 on ") == 1);  // is what it failed of
+        stopped.push_back(milliseconds_after(result.out, "stopped at ") - start);
+        failed.push_back(milliseconds_after(result.out, "failed at ") - start);
+        CHECK(job.left_over().empty());
+      }
+      const std::string who =
+          std::string(is_kill ? "SIGKILL" : "exit") + " of a libddp worker of " + std::to_string(megabytes) + " MB to ";
+      measured(who + "SIGTERM at the other", stopped);
+      measured(who + "the error of the other's collective", failed);
+    }
+  }
+}
+
+TEST_CASE("failure: a worker of libddp that loses its life sign without failing fails nothing",
+          "[launcher][integration][P2][P4]") {
+  for (const std::string how : {"exit=0", "become=0", "leave=0"}) {
+    CAPTURE(how);
+    Process job(dying(64, how));
+    job.wait_for("ready ", 2);
+    job.wait_for("\n", 2);
+    const pid_t agent = agent_of(job);
+    ::kill(worker_of_rank(agent, 0), SIGUSR1);
+    wait_until([&] { return children_of(agent).size() == 1; });
+    ::kill(worker_of_rank(agent, 1), SIGUSR1);
+    const Result result = job.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.err, kEarly) == 0);
+    CHECK(count(result.out, "stopped at ") == 0);
+  }
+}
+
+TEST_CASE("failure: the code of a worker of libddp is its own however it left its life sign",
+          "[launcher][integration][P4]") {
+  for (const std::string how : {"become=9", "leave=9", "leave_well"}) {
+    CAPTURE(how);
+    Process job(dying(64, how));
+    job.wait_for("ready ", 2);
+    job.wait_for("\n", 2);
+    ::kill(worker_of_rank(agent_of(job), 0), how == "leave_well" ? SIGKILL : SIGUSR1);
+    const Result result = job.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == (how == "leave_well" ? 128 + SIGKILL : 9));
+    CHECK(count(result.err, "failed: rank 0 ") == 1);
+    if (how != "leave=9") CHECK(count(result.err, kEarly) == 0);  // that had shown none any more
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: of each round's libddp workers the death is known early", "[launcher][integration][P4]") {
+  Process job(dying(512, "wait", {"--max-restarts=2"}));
+  for (int round = 1; round <= 3; ++round) {
+    job.wait_for("ready ", 2 * round);
+    ::kill(worker_of_rank(agent_of(job), 0), SIGKILL);
+  }
+  const Result result = job.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(count(result.err, kEarly) == 3);
+  CHECK(count(result.err, "restart ") == 2);
+  CHECK(job.left_over().empty());
+}
+
 TEST_CASE("failure: a worker that is stopped for a while and goes on is no failure", "[launcher][integration][P6]") {
   for (const int n : worker_counts()) {
     const Result result = run(ddprun({workers(n), "--max-restarts=1"},

@@ -52,6 +52,9 @@ struct Fixture {
   void stop(int round, int signal = SIGTERM) {
     step(DirectiveArrived{{.kind = Directive::Kind::Stop, .round = round, .stop_signal = signal}});
   }
+  void die(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
+    step(WorkerDying{local_rank, status, WallTime(milliseconds(2)), std::move(exiting)});
+  }
   void exit(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
     step(WorkerExited{local_rank, status, WallTime(milliseconds(1)), "", std::move(exiting)});
   }
@@ -90,6 +93,52 @@ TEST_CASE("agent: a failure is reported at once and stops nothing by itself", "[
   CHECK(state.failures[0].rank == 5);
   CHECK(state.failures[0].status.code == 7);
   CHECK_FALSE(state.failures[0].stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1, 4);
+  agent.die(1, {.signal = SIGKILL}, {0});
+  REQUIRE(agent.actions.size() == 1);
+  CHECK(agent.find<Report>()->state.failures.at(0).rank == 5);
+  CHECK(agent.find<Report>()->state.failures[0].pid == 101);
+  CHECK(agent.find<Report>()->state.failures[0].status.signal == SIGKILL);
+  CHECK(agent.find<Report>()->state.failures[0].already_exiting);
+  agent.die(1, {.signal = SIGKILL});
+  CHECK(agent.actions.empty());
+
+  agent.step(WorkerExited{1, {.signal = SIGKILL}, {}, "", {}, "the kernel says so"});
+  CHECK(agent.actions.empty());  // the other one lives, and the failure is known
+  agent.exit(0, {.code = 1});
+  REQUIRE(agent.find<ClearDescendants>());
+  const auto& failures = agent.core.state().failures;
+  REQUIRE(failures.size() == 2);
+  CHECK(failures[0].out_of_memory == "the kernel says so");
+  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when it was learned
+  CHECK(failures[1].already_exiting);                    // as it was when the first one was noticed
+}
+
+TEST_CASE("agent: a worker that dies while it is stopped is not told before it has ended", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.die(1, {.signal = SIGTERM});
+  CHECK(agent.actions.empty());
+  CHECK(agent.core.state().failures.empty());
+  agent.exit(1, {.signal = SIGTERM});
+  CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a worker that was reported as dying has failed, whatever is told of it later", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.die(0, {.code = 3});
+  agent.exit(0, {});
+  agent.exit(1, {});
+  agent.step(AllGone{});
+  REQUIRE(agent.find<Report>());
+  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+  CHECK(agent.find<Report>()->state.failures.at(0).status.code == 3);
 }
 
 TEST_CASE("agent: workers that die after the stop are never a cause, those already dying may be", "[launcher][unit]") {

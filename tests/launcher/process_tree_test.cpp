@@ -59,6 +59,38 @@ TEST_CASE("process tree: a zombie counts as exiting, a sleeper does not", "[laun
   waitpid(sleeper, nullptr, 0);
 }
 
+TEST_CASE("process tree: how a child ends is known before it is reaped, not before it dies",
+          "[launcher][integration]") {
+  for (const int expected : {0, 7 << 8, SIGKILL}) {
+    sigset_t usr1, before;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &usr1, &before);
+    const pid_t child = fork();
+    if (child == 0) {
+      int number;
+      sigwait(&usr1, &number);
+      _exit(expected >> 8);
+    }
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    CHECK_FALSE(status_of_dying(child));
+    kill(child, expected == SIGKILL ? SIGKILL : SIGSTOP);
+    siginfo_t info;
+    if (expected != SIGKILL) {
+      REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED) == 0);
+      CHECK_FALSE(status_of_dying(child));  // though the kernel has a code for a stopped one, too
+      kill(child, SIGUSR1);
+      kill(child, SIGCONT);
+    }
+    REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+    CHECK(status_of_dying(child) == expected);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == expected);
+    CHECK_FALSE(status_of_dying(child));  // there is none any more
+  }
+}
+
 TEST_CASE("process tree: a process is known by what it was started with", "[launcher][integration]") {
   CHECK_FALSE(was_started_with(getpid(), "DDPRUN_INCARNATION", "x"));
   const char* path = getenv("PATH");

@@ -57,18 +57,18 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
 constexpr std::array<const char*, 6> kCoordinatorNames = {"AgentReported", "AgentBeat",   "AgentGone",
                                                           "StoreOpened",   "StoreFailed", "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 16> kAgentNames = {
-    "LinkUp",         "LinkDown",    "LinkFailed",   "LinkRefused",  "BeatArrived", "DirectiveArrived",
-    "WorkersStarted", "SpawnFailed", "NeverStarted", "WorkerExited", "AllGone",     "StopSignal",
-    "Suspend",        "Resume",      "GuardianGone", "Tick"};
+constexpr std::array<const char*, 17> kAgentNames = {
+    "LinkUp",         "LinkDown",    "LinkFailed",   "LinkRefused",  "BeatArrived",  "DirectiveArrived",
+    "WorkersStarted", "SpawnFailed", "NeverStarted", "WorkerDying",  "WorkerExited", "AllGone",
+    "StopSignal",     "Suspend",     "Resume",       "GuardianGone", "Tick"};
 constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
                                                      "Killing", "Clearing", "Left"};
 
 // What has to be reached in ten thousand seeds, by event and phase: +. The others are rare, or cannot be.
 constexpr std::array<const char*, 6> kCoordinatorMust = {"+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 16> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ", "++++++ ",
-                                                    " + +   ", " +     ", "   ++  ", "  +++  ", "+    + ", "+ ++++ ",
-                                                    "       ", "       ", "+ ++++ ", "++++++ "};
+constexpr std::array<const char*, 17> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ", "++++++ ",
+                                                    " + +   ", " +     ", "   ++  ", "  +++  ", "  +++  ", "+    + ",
+                                                    "+ ++++ ", "       ", "       ", "+ ++++ ", "++++++ "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

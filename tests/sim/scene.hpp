@@ -37,8 +37,9 @@ struct Worker {
   int node_rank = 0;
   int rank = 0;
   int round = 0;
-  bool deaf = false;       // to SIGTERM
-  Duration death_takes{};  // until it is reaped
+  bool deaf = false;             // to SIGTERM
+  bool shows_its_death = false;  // before it is reaped, as libddp's do
+  Duration death_takes{};        // until it is reaped
   std::optional<Time> stuck_until;
 
   bool acts = true;      // executes its program: not dying, not dead

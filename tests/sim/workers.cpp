@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How workers live and die. A worker acts until it begins to die, on its own or by a signal; it is reaped later, when
-// its memory is freed: that may take long. Its peers notice when it is gone, and most fail of it.
+// its memory is freed: that may take long. Of some the agent hears before. Its peers notice when it is gone, and most
+// fail of it.
 #include <algorithm>
 #include <csignal>
 
@@ -8,6 +9,7 @@
 
 namespace ddp::sim {
 
+using launcher::WorkerDying;
 using launcher::WorkerExited;
 using rendezvous::ExitStatus;
 
@@ -24,6 +26,7 @@ Worker& World::start_worker(Process& process, int local, const rendezvous::Assig
   worker.rank = assignment.base_rank + local;
   worker.round = round;
   worker.deaf = random.percent(plan.deaf_percent);
+  worker.shows_its_death = random.percent(50);
   worker.death_takes = random.percent(plan.big_percent) ? random.between(milliseconds(50), seconds(7))
                                                         : random.between(Duration(0), milliseconds(5));
   process.workers.push_back(worker.id);
@@ -108,6 +111,26 @@ void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
                                : "");
   });
   queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
+  if (!worker.shows_its_death || status.success()) return;
+  Random random(scene_.plan.seed, {15, worker.id});
+  const Duration seen = random.between(Duration(0), std::min<Duration>(worker.death_takes, milliseconds(20)));
+  queue_.at(now() + seen, [this, id = worker.id] { on_worker(id, [this, id] { show_death(id); }); });
+}
+
+void World::show_death(int id) {
+  deliver(scene_.worker(id).process, [this, id] {
+    const Worker& dying = scene_.worker(id);
+    Process& process = scene_.process(dying.process);
+    if (dying.reaped || !is_newest(dying)) return;  // the driver looks before it tells
+    WorkerDying event{.local_rank = dying.local, .status = dying.status, .exiting = exiting_workers(process)};
+    handle(process, event);
+  });
+}
+
+bool World::is_newest(const Worker& worker) const {
+  const std::vector<int>& newest = scene_.process(worker.process).workers;
+  const auto local = static_cast<std::size_t>(worker.local);
+  return local < newest.size() && newest[local] == worker.id;
 }
 
 void World::reap(int id) {
@@ -120,9 +143,7 @@ void World::reap(int id) {
   deliver(worker.process, [this, id] {
     const Worker& dead = scene_.worker(id);
     Process& process = scene_.process(dead.process);
-    // One of a round that is past has no place any more.
-    if (static_cast<std::size_t>(dead.local) >= process.workers.size()) return;
-    if (process.workers[static_cast<std::size_t>(dead.local)] != id) return;
+    if (!is_newest(dead)) return;  // one of a round that is past has no place any more
     WorkerExited event{.local_rank = dead.local, .status = dead.status, .exiting = exiting_workers(process)};
     handle(process, event);
   });

@@ -107,6 +107,8 @@ class World {
   void signal(Worker& worker, int number);
   void kill(Worker& worker, Why why);
   void begin_to_die(Worker& worker, rendezvous::ExitStatus status, Why why, int root);
+  void show_death(int id);
+  bool is_newest(const Worker& worker) const;
   void reap(int id);
   void tell_peers(const Worker& dead);
   void hang_until_watchdog(const Worker& culprit, int root);
