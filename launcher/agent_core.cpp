@@ -436,8 +436,8 @@ void AgentCore::kill() {
 void AgentCore::kill_because(const std::string& reason) {
   act(Say{"killing the workers of this node: " + reason});
   state_.stopped_because = reason;
+  report();  // first: workers that had not been started are gone with the kill, which is news again
   kill();
-  report();
 }
 
 void AgentCore::on(const Tick&) {
