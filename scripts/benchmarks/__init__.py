@@ -11,4 +11,4 @@ frame: bench.py (what a section is given), rounds.py (A B A B, medians, ratios),
 and its end), machine.py (where it was measured), page.py (Markdown), plots.py (SVG), kept.py (results as JSON).
 """
 SECTIONS = ["launch", "first_all_reduce", "recovery", "detection",
-            "store", "rendezvous", "collectives", "nccl"]
+            "store", "rendezvous", "collectives", "ddp", "nccl"]
