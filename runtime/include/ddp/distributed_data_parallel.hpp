@@ -29,7 +29,7 @@ struct ModelDeleter {
 struct DistributedDataParallelOptions {
   std::size_t first_bucket_bytes = 1 << 20;  ///< small, so that communication starts early
   std::size_t bucket_bytes = 25 << 20;       ///< of each further one
-  std::vector<Parameter> buffers;            ///< not trained, but of the model: running statistics, say
+  std::vector<Parameter> buffers = {};       ///< not trained, but of the model: running statistics, say
   bool broadcast_buffers = true;             ///< rank 0's go to all in before_forward(), not at the beginning only
   bool find_unused_parameters = false;       ///< who is not marked in a step is unused by this rank, not an error
   bool static_graph = false;                 ///< each is marked as often as in the first step: maybe never, maybe twice

@@ -19,8 +19,8 @@ namespace ddp {
 
 /// What a group is to be like.
 struct GroupOptions {
-  std::string name;                        ///< for one group of the job, without a slash; empty: made from the members
-  std::string backend;                     ///< empty: as its session or parent
+  std::string name = {};                   ///< for one group of the job, without a slash; empty: made from the members
+  std::string backend = {};                ///< empty: as its session or parent
   Milliseconds timeout = kDefaultTimeout;  ///< for each collective; by default as its session or parent
 };
 
