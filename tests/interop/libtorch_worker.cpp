@@ -25,6 +25,7 @@
 namespace {
 
 namespace nn = torch::nn;
+using Options = ddp::DistributedDataParallelOptions;
 
 constexpr std::int64_t kSteps = 20;
 constexpr std::int64_t kBatch = 8;
@@ -40,34 +41,13 @@ struct Scenario {
   int backwards = 1;      // in each step, all but the last without communication
   int fewer_steps = 0;    // for each rank after the first: uneven input
   bool divide_by_initial_world_size = true;
-  ddp::DistributedDataParallelOptions options = {};
+  Options options = {};
 };
 
-ddp::DistributedDataParallelOptions small_buckets() {
-  ddp::DistributedDataParallelOptions options;
+// So small that there are several.
+Options small_buckets(Options options = {}) {
   options.first_bucket_bytes = 4096;
   options.bucket_bytes = 65536;
-  return options;
-}
-ddp::DistributedDataParallelOptions finds_unused(bool views = false) {
-  ddp::DistributedDataParallelOptions options = small_buckets();
-  options.find_unused_parameters = true;
-  options.gradient_as_bucket_view = views;
-  return options;
-}
-ddp::DistributedDataParallelOptions static_graph() {
-  ddp::DistributedDataParallelOptions options;
-  options.static_graph = true;
-  return options;
-}
-ddp::DistributedDataParallelOptions views() {
-  ddp::DistributedDataParallelOptions options = small_buckets();
-  options.gradient_as_bucket_view = true;
-  return options;
-}
-ddp::DistributedDataParallelOptions local_buffers() {
-  ddp::DistributedDataParallelOptions options;
-  options.broadcast_buffers = false;
   return options;
 }
 
@@ -230,7 +210,7 @@ void early_buckets() {
   Scenario scenario;
   scenario.spare_layers = true;
   Net net(scenario);
-  ddp::torch::DistributedDataParallel model(net, finds_unused());
+  ddp::torch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
   const auto hook = std::make_shared<CountingHook>();
   model.register_comm_hook(hook);
   const torch::Tensor images = torch::ones({1, 1, 28, 28}).requires_grad_();
@@ -251,7 +231,7 @@ TORCH_MODULE(TwoHeads);
 // An output that the loss leaves out: what its layer has gathered under no_sync is averaged all the same.
 void part_of_outputs() {
   TwoHeads net;
-  ddp::torch::DistributedDataParallel model(net, finds_unused());
+  ddp::torch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
   const torch::Tensor input = torch::full({1, 3}, ddp::get_rank() + 1.0);
   {
     const auto local = model.no_sync();
@@ -331,15 +311,18 @@ int main(int argc, char** argv) {
       {"plain", {}},
       {"no_sync", {.backwards = 2}},
       {"buckets", {.options = small_buckets()}},
-      {"views", {.options = views()}},
-      {"views_no_sync", {.backwards = 2, .options = views()}},
+      {"views", {.options = small_buckets({.gradient_as_bucket_view = true})}},
+      {"views_no_sync", {.backwards = 2, .options = small_buckets({.gradient_as_bucket_view = true})}},
       {"batch_norm", {.batch_norm = true, .evaluate = true}},
-      {"local_buffers", {.batch_norm = true, .evaluate = true, .options = local_buffers()}},
-      {"unused", {.spare_layers = true, .options = finds_unused()}},
-      {"unused_views", {.spare_layers = true, .backwards = 2, .options = finds_unused(true)}},
-      {"static_graph", {.spare_layers = true, .options = static_graph()}},
+      {"local_buffers", {.batch_norm = true, .evaluate = true, .options = {.broadcast_buffers = false}}},
+      {"unused", {.spare_layers = true, .options = small_buckets({.find_unused_parameters = true})}},
+      {"unused_views",
+       {.spare_layers = true,
+        .backwards = 2,
+        .options = small_buckets({.find_unused_parameters = true, .gradient_as_bucket_view = true})}},
+      {"static_graph", {.spare_layers = true, .options = {.static_graph = true}}},
       {"frozen", {.frozen = true}},
-      {"channels_last", {.channels_last = true, .options = views()}},
+      {"channels_last", {.channels_last = true, .options = small_buckets({.gradient_as_bucket_view = true})}},
       {"penalty", {.penalty = true}},
       {"fp16", {.fp16 = true, .options = small_buckets()}},
       {"uneven", {.batch_norm = true, .fewer_steps = 3}},
