@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <random>
@@ -14,17 +13,12 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
+#include "tests/runtime/scenario.hpp"
 
 namespace {
 
-bool all_right = true;
-
-void expect(bool right, const std::string& what) {
-  if (right) return;
-  all_right = false;
-  std::printf("wrong: %s\n", what.c_str());
-}
-
+using ddp::test::all_right;
+using ddp::test::expect;
 using Values = std::vector<double>;
 
 struct Facts {

@@ -2,19 +2,19 @@
 # ddp/sync_batch_norm.cuh: "compile" builds the worker that uses all of it; "run" runs that, by itself and as two ranks
 # on one GPU. Exit code 77: there is no nvcc, or no GPU, on this machine.
 #
-#   cuda_batch_norm_test.sh compile NVCC INCLUDE_FOLDER LIBRARY_FOLDER SOURCE PROGRAM
+#   cuda_batch_norm_test.sh compile NVCC REPOSITORY LIBRARY_FOLDER PROGRAM
 #   cuda_batch_norm_test.sh run DDPRUN PROGRAM
 set -u
 if [ "$1" = compile ]; then
-  nvcc=$2 include=$3 libraries=$4 source=$5 program=$6
+  nvcc=$2 repository=$3 libraries=$4 program=$5
   if ! command -v "$nvcc" >/dev/null; then
     echo "skipped: there is no nvcc on this machine"
     exit 77
   fi
   # For a GPU of any kind: the driver compiles the rest.
   exec "$nvcc" -std=c++17 -arch=compute_75 -code=compute_75 -Werror all-warnings \
-    -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror "-I$include" -o "$program" "$source" \
-    "-L$libraries" -lddp -Xlinker "-rpath=$libraries"
+    -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror "-I$repository" "-I$repository/runtime/include" -o "$program" \
+    "$repository/tests/training/cuda_batch_norm_worker.cu" "-L$libraries" -lddp -Xlinker "-rpath=$libraries"
 fi
 ddprun=$2 program=$3
 if ! [ -x "$program" ]; then

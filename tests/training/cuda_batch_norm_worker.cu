@@ -11,16 +11,12 @@
 
 #include "ddp/ddp.hpp"
 #include "ddp/sync_batch_norm.cuh"
+#include "tests/runtime/scenario.hpp"
 
 namespace {
 
-bool all_right = true;
-
-void expect(bool right, const std::string& what) {
-  if (right) return;
-  all_right = false;
-  std::printf("wrong: %s\n", what.c_str());
-}
+using ddp::test::all_right;
+using ddp::test::expect;
 
 void cuda(cudaError_t error) {
   if (error == cudaSuccess) return;
