@@ -12,6 +12,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/runtime/run_job.hpp"
 #include "tests/support/process.hpp"
+#include "tests/training/checkpoint_job.hpp"
 
 using namespace ddp::test;
 using Catch::Matchers::Contains;
@@ -21,15 +22,6 @@ namespace fs = std::filesystem;
 using Steps = std::vector<std::int64_t>;
 
 namespace {
-
-Variables steps(const std::string& folder, int first, int last) {
-  return {{"FOLDER", folder}, {"FIRST", std::to_string(first)}, {"LAST", std::to_string(last)}};
-}
-
-Variables with(Variables variables, const Variables& more) {
-  variables.insert(more.begin(), more.end());
-  return variables;
-}
 
 Steps steps_in(const std::string& folder) { return ddp::CheckpointFolder(folder, {0, 0, {}, true}).steps(); }
 
@@ -103,26 +95,13 @@ TEST_CASE("checkpoint folder: a disk that is full on one rank is an error of all
           "[training][integration]") {
   const TemporaryFolder place;
   run(2, "save", steps(place.path(), 1, 1));
-  ddp::rendezvous::StoreServer store({"127.0.0.1"}, 0);
-  {
-    // From the first write of the last rank on.
-    Job job(2, "try", store.port(), true,
-            with(steps(place.path(), 2, 2), {{"LD_PRELOAD", FAKE_DISK},
-                                             {"FAKE_DISK", place.path()},
-                                             {"FAKE_DISK_RANK", "1"},
-                                             {"FAKE_DISK_PLAN", "1:full"}}));
-    for (const std::size_t rank : {0U, 1U}) {
-      const Ended ended = job.finish(rank);
-      CHECK(ended.code == 0);
-      for (const char* attempt : {"save failed: 6 ", "again failed: 6 "}) {
-        CHECK_THAT(ended.output, Contains(attempt) &&
-                                     Contains("step 2: not saved (those before it are untouched): "
-                                              "rank 1: ") &&
-                                     Contains("No space left on device"));
-      }
+  const Variables full_from_the_first_write = faulty_disk(place.path(), 1, "1:full");
+  for (const std::string& said : run(2, "try", with(steps(place.path(), 2, 2), full_from_the_first_write))) {
+    for (const char* attempt : {"save failed: 6 ", "again failed: 6 "}) {
+      CHECK_THAT(said, Contains(attempt) && Contains("step 2: not saved (those before it are untouched): rank 1: ") &&
+                           Contains("No space left on device"));
     }
   }
-  CHECK(no_child_left());
   CHECK(entries(place.path()) == 1);
   run(2, "save", steps(place.path(), 2, 2));
   CHECK(steps_in(place.path()) == Steps{1, 2});
@@ -134,12 +113,8 @@ TEST_CASE("checkpoint folder: a rank whose disk does not answer is a timeout on 
   run(2, "save", steps(place.path(), 1, 1));
   ddp::rendezvous::StoreServer store({"127.0.0.1"}, 0);
   {
-    Job job(2, "try", store.port(), true,
-            with(steps(place.path(), 2, 2), {{"LD_PRELOAD", FAKE_DISK},
-                                             {"FAKE_DISK", place.path()},
-                                             {"FAKE_DISK_RANK", "1"},
-                                             {"FAKE_DISK_PLAN", "2:stall"},
-                                             {"TIMEOUT_MS", "700"}}));
+    const Variables disk = faulty_disk(place.path(), 1, "2:stall");
+    Job job(2, "try", store.port(), true, with(with(steps(place.path(), 2, 2), disk), {{"TIMEOUT_MS", "700"}}));
     const Ended ended = job.finish(0);
     CHECK(ended.code == 0);
     CHECK_THAT(ended.output,

@@ -13,6 +13,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/runtime/run_job.hpp"
 #include "tests/support/process.hpp"
+#include "tests/training/checkpoint_job.hpp"
 
 using namespace ddp::test;
 using ddp::testing::TemporaryFolder;
@@ -50,30 +51,28 @@ std::int64_t check_after_kill(const std::string& path, std::int64_t said) {
   return newest->step();
 }
 
-Variables plan(const std::string& folder, int call, const std::string& what, int rank) {
-  return {{"FOLDER", folder},
-          {"LD_PRELOAD", FAKE_DISK},
-          {"FAKE_DISK", folder},
-          {"FAKE_DISK_RANK", std::to_string(rank)},
-          {"FAKE_DISK_PLAN", std::to_string(call) + ":" + what},
-          {"KEEP_LAST", "2"},
-          {"TIMEOUT_MS", "20000"}};
-}
+struct Kill {
+  int rank;
+  int call;
+  std::string how;  // "die", "half"
+};
 
 struct Run {
   bool was_killed = false;
   std::int64_t saved = 0;  // as the ranks said
 };
 
-Run run_to_its_kill(int size, const std::string& scenario, int killed, const Variables& variables) {
+Run run_to_its_kill(int size, const std::string& scenario, const Variables& to_save, const Kill& kill) {
+  const Variables disk = faulty_disk(to_save.at("FOLDER"), kill.rank, std::to_string(kill.call) + ":" + kill.how);
+  const Variables variables = with(with(to_save, disk), {{"KEEP_LAST", "2"}, {"TIMEOUT_MS", "20000"}});
   ddp::rendezvous::StoreServer store({"127.0.0.1"}, 0);
   Run result;
   Job job(size, scenario, store.port(), true, variables);
   for (int rank = 0; rank < size; ++rank) {
     const Ended ended = job.finish(static_cast<std::size_t>(rank));
     INFO("rank " << rank << " said: " << ended.output);
-    if (rank == killed) result.was_killed = ended.signal == SIGKILL;
-    if (rank != killed) {  // neither hangs nor dies: it is done, or has an error to tell
+    if (rank == kill.rank) result.was_killed = ended.signal == SIGKILL;
+    if (rank != kill.rank) {  // neither hangs nor dies: it is done, or has an error to tell
       CHECK(ended.signal == 0);
     }
     CHECK(ended.output.find("wrong") == std::string::npos);
@@ -93,10 +92,7 @@ TEST_CASE("checkpoint folder: killed at each call that changes the disk, the one
   for (int call = 1; kills < least / 2 || is_full(); ++call) {
     INFO(what << " at call " << call);
     const TemporaryFolder place;
-    Variables variables = plan(place.path(), call, what, 0);
-    variables["FIRST"] = "1";
-    variables["LAST"] = is_full() ? "12" : "7";
-    const Run run = run_to_its_kill(1, "save alone", 0, variables);
+    const Run run = run_to_its_kill(1, "save alone", steps(place.path(), 1, is_full() ? 12 : 7), {0, call, what});
     const std::int64_t newest = check_after_kill(place.path(), run.saved);
     if (!run.was_killed) break;
     ++kills;
@@ -118,11 +114,8 @@ TEST_CASE("checkpoint folder: killed while it replaces a step, that step can be 
   for (int call = 1;; ++call) {
     INFO("call " << call);
     const TemporaryFolder place;
-    run(1, "save alone", {{"FOLDER", place.path()}, {"FIRST", "1"}, {"LAST", "1"}});
-    Variables variables = plan(place.path(), call, "die", 0);
-    variables["FIRST"] = "1";
-    variables["LAST"] = "1";
-    const Run run = run_to_its_kill(1, "save alone", 0, variables);
+    run(1, "save alone", steps(place.path(), 1, 1));
+    const Run run = run_to_its_kill(1, "save alone", steps(place.path(), 1, 1), {0, call, "die"});
     REQUIRE(check_after_kill(place.path(), 1) == 1);
     if (!run.was_killed) break;
     ++kills;
@@ -143,11 +136,9 @@ TEST_CASE("checkpoint folder: whichever of its ranks is killed at whatever call,
       for (int call = 1;; call += is_full() ? 1 : 5) {
         INFO(scenario << ", rank " << killed << " at call " << call);
         const TemporaryFolder place;
-        run(size, "save", {{"FOLDER", place.path()}, {"FIRST", "1"}, {"LAST", "1"}});
-        Variables variables = plan(place.path(), call, call % 2 != 0 ? "die" : "half", killed);
-        variables["FIRST"] = "2";
-        variables["LAST"] = "3";
-        const Run run = run_to_its_kill(size, scenario, killed, variables);
+        run(size, "save", steps(place.path(), 1, 1));
+        const Kill kill = {killed, call, call % 2 != 0 ? "die" : "half"};
+        const Run run = run_to_its_kill(size, scenario, steps(place.path(), 2, 3), kill);
         // What is said to be saved in the background may not be; it was in the foreground.
         const std::int64_t said = std::string(scenario) == "save" ? std::max<std::int64_t>(run.saved, 1) : 1;
         check_after_kill(place.path(), said);
