@@ -19,7 +19,7 @@ using ddp::test::free_port;
 using ddp::test::Job;
 using ddp::test::no_child_left;
 using ddp::test::run;
-using ddp::test::tell_failure;
+using ddp::test::run_with_a_death;
 
 namespace {
 
@@ -82,28 +82,13 @@ TEST_CASE("collectives: ranks that disagree all learn who called what", "[runtim
 TEST_CASE("collectives: a killed rank fails the others at once, quoting what the launcher knows",
           "[runtime][integration][P23]") {
   const int size = GENERATE(2, 4);
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(size, "lose rank 1", store.port(), true);
-    for (int rank = 0; rank < size; ++rank) job.wait_for_line(static_cast<std::size_t>(rank), "ready");
-    const auto before = std::chrono::steady_clock::now();
-    job.kill(1, SIGKILL);
-    tell_failure(store, "1", "rank 1 on node b was killed by SIGKILL");
-    CHECK(job.finish(1).signal == SIGKILL);
-    for (int rank = 0; rank < size; ++rank) {
-      if (rank == 1) continue;
-      const Ended ended = job.finish(static_cast<std::size_t>(rank));
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      CHECK_THAT(ended.output, Contains("all_reduce failed: 3 world: all_reduce #2 (33.0 MB): rank 1 on node b was "
-                                        "killed by SIGKILL\n"));
-      CHECK_THAT(ended.output,
-                 Contains("barrier failed: 4 world: barrier #3: the group was aborted by an earlier error: "
-                          "world: all_reduce #2 (33.0 MB): rank 1 on node b was killed by SIGKILL\n"));
-    }
-    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));  // not the 30 minutes' deadline
+  for (const auto& [rank, said] : run_with_a_death(size, "lose rank 1", {1, "ready"})) {
+    INFO("rank " << rank << " said: " << said);
+    const std::string why = "world: all_reduce #2 (33.0 MB): rank 1 on node b was killed by SIGKILL\n";
+    CHECK_THAT(said, Contains("all_reduce failed: 3 " + why));
+    CHECK_THAT(said,
+               Contains("barrier failed: 4 world: barrier #3: the group was aborted by an earlier error: " + why));
   }
-  CHECK(no_child_left());
 }
 
 TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration][P23]") {
@@ -185,19 +170,9 @@ TEST_CASE("messages: when the group fails, whoever waits for any message fails t
 }
 
 TEST_CASE("messages: a killed sender fails who waits for it", "[runtime][integration][P23]") {
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(2, "lose sender", store.port(), true);
-    for (std::size_t rank = 0; rank < 2; ++rank) job.wait_for_line(rank, "ready");
-    job.kill(1, SIGKILL);
-    tell_failure(store, "1", "rank 1 on node b was killed by SIGKILL");
-    const Ended ended = job.finish(0);
-    INFO("rank 0 said: " << ended.output);
-    CHECK(ended.code == 0);
-    CHECK_THAT(ended.output, Contains("recv failed: 3 world: recv from rank 1 (40 B, tag 5): rank 1 on node b was "
-                                      "killed by SIGKILL\n"));
-  }
-  CHECK(no_child_left());
+  CHECK_THAT(
+      run_with_a_death(2, "lose sender", {1, "ready"}).at(0),
+      Contains("recv failed: 3 world: recv from rank 1 (40 B, tag 5): rank 1 on node b was killed by SIGKILL\n"));
 }
 
 TEST_CASE("session: a DDP_DEBUG it does not know is refused", "[runtime][integration]") {

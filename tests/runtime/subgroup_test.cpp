@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Groups of some of the ranks, with real processes: what each rank checks by itself is in group_scenarios.cpp.
 #include <catch2/catch.hpp>
-#include <chrono>
-#include <csignal>
 #include <string>
 
-#include "rendezvous/store_server.hpp"
-#include "tests/runtime/job.hpp"
 #include "tests/runtime/run_job.hpp"
 
 using Catch::Matchers::Contains;
-using ddp::rendezvous::StoreServer;
-using ddp::test::Ended;
-using ddp::test::Job;
-using ddp::test::no_child_left;
+using ddp::test::Others;
 using ddp::test::run;
-using ddp::test::tell_failure;
+using ddp::test::run_with_a_death;
 
 TEST_CASE("groups: of any ranks, by members or by name, each with its own operations", "[runtime][integration]") {
   const std::vector<std::string> outputs = run(4, "new groups");
@@ -79,49 +72,23 @@ TEST_CASE("groups: the default one is the world of the first session that lives"
 
 TEST_CASE("groups: a member that dies ends the forming at once, and the others can form another",
           "[runtime][integration][P23]") {
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(3, "lose member", store.port(), true);
-    for (std::size_t rank = 0; rank < 3; ++rank) job.wait_for_line(rank, "ready");
-    for (std::size_t rank = 0; rank < 2; ++rank) job.wait_until_asleep(rank);
-    job.kill(2, SIGKILL);
-    CHECK(job.finish(2).signal == SIGKILL);
-    const auto before = std::chrono::steady_clock::now();
-    tell_failure(store, "2", "rank 2 on node b was killed by SIGKILL");
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      const Ended ended = job.finish(rank);
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      for (const char* attempt : {"forming failed: 3 ", "forming again failed: 3 "}) {
-        CHECK_THAT(ended.output, Contains(attempt + std::string("ranks 0-2")));
-      }
-      CHECK_THAT(ended.output, Contains("to the others: rank 2 on node b was killed by SIGKILL\n"));
+  for (const auto& [rank, said] : run_with_a_death(3, "lose member", {2, "ready", Others::Waiting})) {
+    INFO("rank " << rank << " said: " << said);
+    for (const char* attempt : {"forming failed: 3 ", "forming again failed: 3 "}) {
+      CHECK_THAT(said, Contains(attempt + std::string("ranks 0-2")));
     }
-    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));  // not the 60 s of init_timeout
+    CHECK_THAT(said, Contains("to the others: rank 2 on node b was killed by SIGKILL\n"));
   }
-  CHECK(no_child_left());
 }
 
 TEST_CASE("groups: a dead rank fails those that have it, wherever they wait, and no others",
           "[runtime][integration][P23]") {
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(4, "lose rank 3", store.port(), true);
-    for (std::size_t rank = 0; rank < 4; ++rank) job.wait_for_line(rank, "ready");
-    for (std::size_t rank = 0; rank < 3; ++rank) job.wait_until_asleep(rank);
-    job.kill(3, SIGKILL);
-    CHECK(job.finish(3).signal == SIGKILL);
-    tell_failure(store, "3", "rank 3 on node b was killed by SIGKILL");
-    const std::string cause = "rank 3 on node b was killed by SIGKILL\n";
-    const std::string expected[] = {"world failed: 3 world: recv from rank 1 (4 B, tag 0): " + cause,
-                                    "world failed: 3 world: barrier #2: " + cause,
-                                    "half failed: 3 ranks 2, 3: barrier #1: " + cause};
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      const Ended ended = job.finish(rank);
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      CHECK_THAT(ended.output, Contains(expected[rank]));
-    }
+  const std::string cause = "rank 3 on node b was killed by SIGKILL\n";
+  const std::string expected[] = {"world failed: 3 world: recv from rank 1 (4 B, tag 0): " + cause,
+                                  "world failed: 3 world: barrier #2: " + cause,
+                                  "half failed: 3 ranks 2, 3: barrier #1: " + cause};
+  for (const auto& [rank, said] : run_with_a_death(4, "lose rank 3", {3, "ready", Others::Waiting})) {
+    INFO("rank " << rank << " said: " << said);
+    CHECK_THAT(said, Contains(expected[rank]));
   }
-  CHECK(no_child_left());
 }

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compressed gradients with real processes: what each rank checks by itself is in compression_scenarios.cpp.
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <string>
 
-#include "rendezvous/store_server.hpp"
-#include "tests/runtime/job.hpp"
 #include "tests/runtime/run_job.hpp"
 
 using Catch::Matchers::Contains;
-using ddp::rendezvous::StoreServer;
-using ddp::test::Job;
-using ddp::test::no_child_left;
 using ddp::test::run;
-using ddp::test::tell_failure;
+using ddp::test::run_with_a_death;
 
 TEST_CASE("compressed gradients: every hook averages parameters of every type", "[training][integration]") {
   const int size = GENERATE(1, 2, 4);
@@ -37,20 +31,9 @@ TEST_CASE("compressed gradients: what cannot be registered says why and leaves r
 TEST_CASE("compressed gradients: when a rank is killed the others' step fails and names it",
           "[training][integration]") {
   const std::string hook = GENERATE("allreduce", "fp16", "bf16", "PowerSGD");
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(3, "die under " + hook, store.port(), true);
-    for (const std::size_t rank : {0U, 1U, 2U}) job.wait_for_line(rank, "here");
-    job.kill(1, SIGKILL);
-    job.finish(1);
-    tell_failure(store, "1", "rank 1 was killed by SIGKILL");
-    for (const std::size_t rank : {0U, 2U}) {
-      const ddp::test::Ended ended = job.finish(rank);
-      INFO(hook << ": rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      CHECK_THAT(ended.output, Contains("step failed: "));  // by this loss, or later by that of the group
-      CHECK_THAT(ended.output, Contains("rank 1 was killed by SIGKILL"));
-    }
+  for (const auto& [rank, said] : run_with_a_death(3, "die under " + hook, {1, "here"})) {
+    INFO(hook << ": rank " << rank << " said: " << said);
+    CHECK_THAT(said, Contains("step failed: "));  // by this loss, or later by that of the group
+    CHECK_THAT(said, Contains("rank 1 on node b was killed by SIGKILL"));
   }
-  CHECK(no_child_left());
 }

@@ -8,16 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/store_server.hpp"
-#include "tests/runtime/job.hpp"
 #include "tests/runtime/run_job.hpp"
 
 using Catch::Matchers::Contains;
-using ddp::rendezvous::StoreServer;
-using ddp::test::Job;
-using ddp::test::no_child_left;
+using ddp::test::Others;
 using ddp::test::run;
-using ddp::test::tell_failure;
+using ddp::test::run_with_a_death;
 
 TEST_CASE("DDP: two ranks follow the table worked out by hand", "[training][integration]") {
   const std::string scenario = GENERATE("table", "table, library memory");
@@ -197,26 +193,10 @@ TEST_CASE("DDP: a model destroyed in the middle of a step leaves no rank hanging
 
 TEST_CASE("DDP: a rank killed in the middle of backward is named to the others, whose gradients stay",
           "[training][integration]") {
-  StoreServer store({"127.0.0.1"}, 0);
-  {
-    Job job(3, "die in backward", store.port(), true);
-    for (const std::size_t rank : {0U, 1U, 2U}) job.wait_for_line(rank, "in backward");
-    for (const std::size_t rank : {0U, 2U}) job.wait_until_asleep(rank);
-    const auto killed = std::chrono::steady_clock::now();
-    job.kill(1, SIGKILL);
-    job.finish(1);
-    tell_failure(store, "1", "rank 1 was killed by SIGKILL");
-    for (const std::size_t rank : {0U, 2U}) {
-      const ddp::test::Ended ended = job.finish(rank);
-      INFO("rank " << rank << " said: " << ended.output);
-      CHECK(ended.code == 0);
-      CHECK_THAT(ended.output, Contains("synchronize failed: 3 world: all_reduce #"));
-      CHECK_THAT(ended.output, Contains("rank 1 was killed by SIGKILL"));
-      CHECK_THAT(ended.output, Contains("mark_ready failed: 3 world: all_reduce #"));
-    }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - killed;
-    INFO("from the kill to the end of the others: " << took.count() << " s");
-    CHECK(took.count() < 30);  // long before any deadline; on an idle machine it is milliseconds
+  for (const auto& [rank, said] : run_with_a_death(3, "die in backward", {1, "in backward", Others::Waiting})) {
+    INFO("rank " << rank << " said: " << said);
+    CHECK_THAT(said, Contains("synchronize failed: 3 world: all_reduce #"));
+    CHECK_THAT(said, Contains("rank 1 on node b was killed by SIGKILL"));
+    CHECK_THAT(said, Contains("mark_ready failed: 3 world: all_reduce #"));
   }
-  CHECK(no_child_left());
 }
