@@ -164,6 +164,20 @@ TEST_CASE("optimizers: groups of parameters have options of their own", "[traini
   CHECK(optimizer.steps_taken() == 2);
 }
 
+TEST_CASE("optimizers: a gradient that has moved is read where it is now, the others where they were",
+          "[training][unit]") {
+  float moves = 1, stays = 1, before = 100, here = 2, stays_grad = 4;
+  ddp::SgdOptions options;
+  options.lr = 0.25;
+  ddp::Sgd optimizer(std::vector<ddp::Parameter>{{"moves", &moves, &before, 1}, {"stays", &stays, &stays_grad, 1}},
+                     options);
+  optimizer.set_gradient(0, &here);
+  optimizer.step();
+  CHECK(moves == 0.5F);
+  CHECK(stays == 0);
+  CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // who clips by them sees it too
+}
+
 TEST_CASE("optimizers: go on from a state with the same bits, whatever took it", "[training][unit]") {
   Model straight, interrupted;
   ddp::AdamW first(straight.parameters());
