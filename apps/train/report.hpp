@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rank 0 tells the user: lines, and between them a bar on a terminal or now and then a line elsewhere.
+// What rank 0 tells the user: lines, and between them a bar on a terminal or now and then a line elsewhere. All of it
+// on stdout and by the step, so that those of two runs can be compared; ddp::ProgressBar is for stderr and by the
+// clock.
 #pragma once
 
 #include <chrono>
