@@ -7,6 +7,8 @@
 #include "collectives/element_types.hpp"
 #include "rendezvous/error.hpp"
 #include "runtime/src/operation.hpp"
+#include "runtime/training/host_words.hpp"
+#include "runtime/training/replicated_tensors.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -122,9 +124,19 @@ void SyncBatchNorm::forward(const ddp_buffer& input, const ddp_buffer& output, s
   statistics_ = training_ ? Statistics::OfAllRanks : has_running ? Statistics::Running : Statistics::OfThisRank;
 }
 
+// Once, before sizes that differ could break an exchange. Every rank throws, and the group is as good as before.
+void SyncBatchNorm::compare_channels() {
+  if (channels_compared_) return;
+  HostWords words(group_);
+  compare_numbers(words, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
+                           "every rank must build the same model"}});
+  channels_compared_ = true;
+}
+
 // A rank without a row takes part: the others wait for it. PyTorch's ranks tell their inverse deviations, from which
 // the variance is won back by subtracting epsilon; the deviations themselves lose nothing.
 void SyncBatchNorm::exchange_moments(const BatchShape& shape) {
+  compare_channels();
   for (std::size_t c = 0; c < channels_; ++c) {
     told_[c] = moments_[c].mean;
     told_[channels_ + c] = moments_[c].deviations;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SyncBatchNorm's driver: the statistics of a batch that is spread over the ranks of a group. One all_gather forward,
-// one all_reduce backward; nothing is allocated after construction. What it is given stays the caller's.
+// one all_reduce backward; nothing is allocated after the first forward. What it is given stays the caller's.
 // One thread at a time.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace ddp::runtime {
 
 class SyncBatchNorm {
  public:
-  // All throw rendezvous::Error: InvalidArgument, or a failed collective's.
+  // All throw rendezvous::Error: InvalidArgument, Mismatch if ranks have other numbers of channels, or a failed
+  // collective's.
   SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_batch_norm_tensors& tensors,
                 const ddp_batch_norm_options& options);
 
@@ -32,6 +33,7 @@ class SyncBatchNorm {
 
   BatchShape shape_of(const ddp_buffer& input, std::size_t length) const;
   static void check(const char* what, const ddp_buffer& buffer, const ddp_buffer& like);
+  void compare_channels();
   void exchange_moments(const BatchShape& shape);
   void move_running_statistics();
   void take_running_statistics();
@@ -49,6 +51,7 @@ class SyncBatchNorm {
   bool channels_last_;
   std::int64_t own_count_ = 0;  // where the caller keeps no num_batches_tracked
   bool training_ = true;
+  bool channels_compared_ = false;  // with the other ranks'
 
   // Of the last forward.
   Statistics statistics_ = Statistics::None;

@@ -40,6 +40,11 @@ TEST_CASE("sync batch norm: fewer than two values a channel are an error on ever
   CHECK(normalise(GENERATE("1", "2", "4"), "too_few").empty());
 }
 
+TEST_CASE("sync batch norm: a rank with other channels is named to every rank, and does no harm",
+          "[runtime][integration]") {
+  CHECK(normalise(GENERATE("2", "4"), "other_channels").empty());
+}
+
 TEST_CASE("sync batch norm: what does not fit together is refused in words", "[runtime][integration]") {
   CHECK(normalise("1", "mistakes").empty());
 }

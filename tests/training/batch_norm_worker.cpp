@@ -288,12 +288,12 @@ void whole(ddp::Session& session, const std::string& seed) {
 
 // ---- what cannot be ----
 
-void refused(const std::string& expected, const std::function<void()>& body) {
+void refused(const std::string& expected, const std::function<void()>& body, ddp_status status = DDP_INVALID_ARGUMENT) {
   try {
     body();
     expect(false, "not refused: " + expected);
   } catch (const ddp::Error& e) {
-    expect(e.status() == DDP_INVALID_ARGUMENT && std::string(e.what()).find(expected) != std::string::npos,
+    expect(e.status() == status && std::string(e.what()).find(expected) != std::string::npos,
            "refused with " + std::to_string(e.status()) + " " + e.what() + " instead of " + expected);
   }
 }
@@ -314,6 +314,24 @@ void too_few(ddp::Session& session, const std::string&) {
   std::vector<double> x = {1, 2, 3, 4}, y(4);
   norm.forward(x, y);
   expect(batches == 1 && mean[0] != 7, "the batch after a refused one is lost");
+}
+
+// The last rank has built another model.
+void other_channels(ddp::Session& session, const std::string&) {
+  const ddp::ProcessGroup world = session.world();
+  const int last = world.size() - 1;
+  const std::size_t channels = world.rank() == last ? 3 : 2;
+  std::vector<double> x(channels * 4, 1), y(x.size());
+  ddp::SyncBatchNorm<double> norm(world, channels);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    refused(
+        "SyncBatchNorm has 2 channels on rank 0 but 3 on rank " + std::to_string(last) +
+            ": every rank must build the same model",
+        [&] { norm.forward(x, y); }, DDP_MISMATCH);
+  }
+  Values same = {1, 2, 3, 4}, normalised(4);
+  ddp::SyncBatchNorm<double>(world, 2).forward(same, normalised);  // the group goes on
+  expect(normalised[0] != 0, "the batch after a refused one is lost");
 }
 
 void mistakes(ddp::Session& session, const std::string&) {
@@ -370,7 +388,8 @@ void bare_eval(ddp::Session& session, const std::string&) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void(ddp::Session&, const std::string&)>> scenarios = {
-      {"golden", golden}, {"whole", whole}, {"too_few", too_few}, {"mistakes", mistakes}, {"bare_eval", bare_eval}};
+      {"golden", golden},     {"whole", whole},        {"too_few", too_few}, {"other_channels", other_channels},
+      {"mistakes", mistakes}, {"bare_eval", bare_eval}};
   ddp::Session session = ddp::init_process_group();
   scenarios.at(argv[1])(session, argc > 2 ? argv[2] : "");
   return all_right ? 0 : 1;

@@ -763,7 +763,8 @@ DDP_API ddp_status ddp_sync_batch_norm_set_training(ddp_sync_batch_norm* norm, i
  * a batch of rows x channels, height x width for images; rows follow from input.count. input is of the tensors' type,
  * or of a 16-bit floating point one with float32 tensors; output is like it, and may be the same memory if there is no
  * backward. Collective in training. DDP_INVALID_ARGUMENT on every rank if they have fewer than 2 values a channel
- * together; the group is then as it was. */
+ * together, DDP_MISMATCH if one has other channels than rank 0, which the first forward in training finds out; the
+ * group is then as it was. */
 DDP_API ddp_status ddp_sync_batch_norm_forward(ddp_sync_batch_norm* norm, ddp_buffer input, ddp_buffer output,
                                                size_t length);
 /** Of the last forward, whose input is given again: grad_input becomes the gradient of the loss of all ranks by this

@@ -305,9 +305,9 @@ class Array {
 /// Batch normalisation over the rows of all ranks of a group with a backend for CUDA memory, on the GPU that is current
 /// when it is made, and must be at every call. One thread at a time, the group's deadline and errors. T: of the weights
 /// and statistics, which are in the GPU's memory (num_batches_tracked: in the host's). Otherwise as SyncBatchNorm, but
-/// for three things: eval() needs running statistics; with fewer than 2 values a channel in all, which only the GPU
-/// knows, training gives the bias and leaves the running statistics; elements are computed in float, unless they are
-/// double.
+/// for four things: ranks' numbers of channels are not compared; eval() needs running statistics; with fewer than 2
+/// values a channel in all, which only the GPU knows, training gives the bias and leaves the running statistics;
+/// elements are computed in float, unless they are double.
 template <typename T>
 class CudaSyncBatchNorm {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>, "weights and statistics are float or double");
