@@ -82,7 +82,8 @@ class Agent {
         log_(output_, log, host_),
         output_([this](const std::string& line) { log_.warning("output_lost", line); }),
         attempts_(
-            config.logs, config.job.id, [this](const std::string& line) { log_.warning("log_folder", line); },
+            config.logs, config.manner, config.job.id,
+            [this](const std::string& line) { log_.warning("log_folder", line); },
             [&guarded](const std::string& folder) { leave_will(guarded.will_fd, folder); }),
         events_(
             {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
@@ -427,8 +428,8 @@ class Agent {
       worker.rank = start_->assignment.base_rank + i;
       worker.round = core_.state().round;
       worker.incarnation = random_id();
+      worker.error_file = attempts_.error_file(attempt, i);
       const std::string folder = attempts_.of_worker(attempt, i);
-      worker.error_file = folder.empty() ? "" : folder + "/error.json";
       const StreamOwner owner = {config_.role, host_, i, worker.rank, config_.workers, folder};
       for (const Console console : {Console::Stdout, Console::Stderr}) {
         start_->files.emplace_back(output_.open_stream(route_stream(config_.logs, owner, console)));

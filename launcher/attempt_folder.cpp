@@ -12,8 +12,9 @@ namespace ddp::launcher {
 
 namespace fs = std::filesystem;
 
-AttemptFolder::AttemptFolder(const LogConfig& config, const std::string& run_id, Tell warn, const Tell& will)
-    : warn_(std::move(warn)) {
+AttemptFolder::AttemptFolder(const LogConfig& config, Manner manner, const std::string& run_id, Tell warn,
+                             const Tell& will)
+    : warn_(std::move(warn)), is_shared_(config.folder.empty() && !config.writes_logs() && manner == Manner::Ddprun) {
   if (config.folder == kNoFolder) return;
   std::string name = run_id;
   std::replace(name.begin(), name.end(), '/', '_');
@@ -43,14 +44,26 @@ AttemptFolder::~AttemptFolder() {
 }
 
 std::string AttemptFolder::of_attempt(int attempt) {
-  if (root_.empty()) return "";
-  const std::string path = root_ + "/attempt_" + std::to_string(attempt);
-  return make(path, "the job goes on without its logs") ? path : "";
+  return root_.empty() ? "" : made(root_ + "/attempt_" + std::to_string(attempt));
 }
 
 std::string AttemptFolder::of_worker(int attempt, int local_rank) {
+  if (root_.empty() || is_shared_) return "";
+  return made(root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank));
+}
+
+std::string AttemptFolder::error_file(int attempt, int local_rank) {
   if (root_.empty()) return "";
-  const std::string path = root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank);
+  if (!is_shared_) {
+    const std::string folder = of_worker(attempt, local_rank);
+    return folder.empty() ? "" : folder + "/error.json";
+  }
+  const std::string path = root_ + "/attempt_" + std::to_string(attempt) + "/all";
+  if (path != shared_) shared_ = made(path);
+  return shared_.empty() ? "" : shared_ + "/error_" + std::to_string(local_rank) + ".json";
+}
+
+std::string AttemptFolder::made(const std::string& path) {
   return make(path, "the job goes on without its logs") ? path : "";
 }
 

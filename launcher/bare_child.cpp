@@ -51,6 +51,14 @@ bool kernel_is_at_least(int major, int minor) {
 }  // namespace
 
 pid_t start_bare_child(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd) {
+  pid_t pid = start_bare_child_within(run, argument, stack, cgroup_fd);
+  if (pid < 0 && errno != EAGAIN && errno != ENOMEM) pid = fork();  // those would stop a fork as well
+  if (pid == 0) run(argument);
+  return pid;
+}
+
+pid_t start_bare_child_within(void (*run)(const void* argument), const void* argument, BareStack& stack,
+                              int cgroup_fd) {
   static const bool shares = kCanShare && kernel_is_at_least(5, 16);
   clone_args request = {};
   request.exit_signal = SIGCHLD;
@@ -58,18 +66,13 @@ pid_t start_bare_child(void (*run)(const void* argument), const void* argument, 
     request.flags |= CLONE_INTO_CGROUP;
     request.cgroup = static_cast<unsigned>(cgroup_fd);
   }
-  pid_t pid = -1;
   if (shares) {
     request.flags |= CLONE_VM;
     request.stack = reinterpret_cast<std::uint64_t>(stack.bytes);
     request.stack_size = sizeof stack.bytes;
-    pid = clone_on_stack(request, run, argument);
-  } else if (cgroup_fd >= 0) {
-    pid = static_cast<pid_t>(syscall(SYS_clone3, &request, sizeof request));
-  } else {
-    errno = ENOSYS;
+    return clone_on_stack(request, run, argument);
   }
-  if (pid < 0 && errno != EAGAIN && errno != ENOMEM) pid = fork();
+  const pid_t pid = cgroup_fd < 0 ? fork() : static_cast<pid_t>(syscall(SYS_clone3, &request, sizeof request));
   if (pid == 0) run(argument);
   return pid;
 }

@@ -28,6 +28,8 @@ struct BareStack {
 // moved there costs 10 ms). fork() takes its place where memory cannot be shared: under a sanitizer, on processors
 // whose code nobody wrote, and before Linux 5.16, where a child that dumps core would end its parent.
 pid_t start_bare_child(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd);
+// In that control group or not at all.
+pid_t start_bare_child_within(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd);
 
 // A system call that leaves errno alone: its result, or the error as a negative number.
 template <typename... Words>

@@ -91,7 +91,7 @@ void carry_out_will(int will_fd) {
 int after_ward(const Watch& watch, int status) {
   const bool by_itself = WIFEXITED(status);
   std::vector<pid_t> left;
-  watch.cgroup.kill();
+  if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
   // Nothing of the job falls to the guardian while there is a keeper, so what it has after the keeper's own end is not
   // the job's. An agent that gave up in the middle leaves something.
   if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);

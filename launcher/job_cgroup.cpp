@@ -83,7 +83,7 @@ std::vector<std::string> folders_of(const std::string& path) {
 }
 
 void remove_folders(const std::string& path) {
-  if (rmdir(path.c_str()) == 0) return;  // as a rule there is nothing below it
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // as a rule there is nothing below it
   for (const std::string& folder : folders_of(path)) rmdir(folder.c_str());
 }
 
@@ -126,7 +126,7 @@ bool can_be_born_into(const std::string& path) {
   if (folder < 0) return false;
   BareStack stack;
   const auto leave = [](const void*) { kernel_call(SYS_exit_group, 0); };
-  const pid_t pid = start_bare_child(leave, nullptr, stack, folder);
+  const pid_t pid = start_bare_child_within(leave, nullptr, stack, folder);
   close(folder);
   int status = 0;
   return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
@@ -178,7 +178,9 @@ int JobCgroup::open_worker(int round, int local_rank) const {
 }
 
 void JobCgroup::kill_worker(int round, int local_rank) const {
-  if (!path_.empty()) kill_all(of_worker(round, local_rank), may_kill_at_once_);
+  if (path_.empty()) return;
+  const std::string folder = of_worker(round, local_rank);
+  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // somebody is in it, or below
 }
 
 void JobCgroup::remove_worker(int round, int local_rank) const {
@@ -189,9 +191,11 @@ void JobCgroup::kill() const {
   if (!path_.empty()) kill_all(path_, may_kill_at_once_);
 }
 
+bool JobCgroup::remove_if_empty() const { return path_.empty() || rmdir(path_.c_str()) == 0 || errno == ENOENT; }
+
 void JobCgroup::remove(std::chrono::milliseconds deadline) const {
   using Clock = std::chrono::steady_clock;
-  if (path_.empty()) return;
+  if (remove_if_empty()) return;
   const int events = open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC);
   if (events < 0) return;  // another of ddprun's processes has done it
   const auto end = Clock::now() + deadline;

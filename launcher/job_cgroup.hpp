@@ -29,11 +29,14 @@ class JobCgroup {
 
   // The folder of a worker, open, for start_bare_child: close it. -1: there is none.
   int open_worker(int round, int local_rank) const;
-  // SIGKILL for all that is in it, wherever that has gone. Nobody can be born into it any more.
+  // SIGKILL for all that is in it, wherever that has gone, and it is no more if that was nobody. Nobody can be born
+  // into it any more.
   void kill_worker(int round, int local_rank) const;
   // Its folder, once nobody is in it.
   void remove_worker(int round, int local_rank) const;
   void kill() const;
+  // False: somebody is in it, or in a group below it.
+  bool remove_if_empty() const;
   // Kills, waits until nobody is left (at most `deadline`), removes the folders.
   void remove(std::chrono::milliseconds deadline) const;
 

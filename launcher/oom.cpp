@@ -135,9 +135,7 @@ std::string memory_cgroup(const std::string& cgroups, const std::string& mounts)
 
 OomWatch::OomWatch()
     : cgroup_(memory_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"))),
-      reads_kernel_log_(in_initial_pid_namespace()) {
-  start();
-}
+      reads_kernel_log_(in_initial_pid_namespace()) {}
 
 void OomWatch::start() {
   using std::chrono::duration_cast, std::chrono::microseconds;
