@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ddprun as one test sees it: starts jobs whose workers are executed or forked from a warm parent, in a folder of its
+own, and compares what comes of both."""
+import difflib
+import glob
+import json
+import os
+import subprocess
+import tempfile
+
+from jobs import Job, marked, until
+
+WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
+
+# What the caller's own environment must not decide.
+CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_", "SLURM_", "OMP_NUM_THREADS", "MASTER_", "LOGLEVEL", "PYTHON",
+           "CUDA_VISIBLE_DEVICES", "DDPRUN_")
+PRELOADED = "json,random"
+
+
+class Python:
+    """An interpreter for workers."""
+
+    def __init__(self, path):
+        self.path = path
+        said = subprocess.run([path, "-c", "import sys; sys.stdout.write(sys.version.split()[0])"],
+                              stdout=subprocess.PIPE, universal_newlines=True, check=True, timeout=60).stdout
+        self.version_text = said
+        self.version = tuple(map(int, said.rstrip("+").split(".")[:2]))
+
+
+class Launch:
+    """What a test is given."""
+
+    def __init__(self, ddprun, python):
+        self.ddprun, self.python = ddprun, python
+        self._folder = tempfile.TemporaryDirectory(prefix="preload_")
+        self.folder = self._folder.name
+        self.jobs = []
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, text, mode=0o644):
+        """A file's path; folders on the way are made."""
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def start(self, *arguments, preload=PRELOADED, environment=None, before=(), **options):
+        """A job; preload=None: its workers are executed. `before`: a command that executes the one behind it."""
+        words = [*before, self.ddprun, "--log-level=info", *([f"--preload={preload}"] if preload else []), *arguments]
+        job = Job(*words, without=CLEARED, environment={"PYTHON_EXEC": self.python.path, **(environment or {})},
+                  **{"cwd": self.folder, **options})
+        job.preload = preload
+        self.jobs.append(job)
+        return job
+
+    def run(self, *arguments, code=0, **options):
+        """To its end, with that exit code."""
+        job = self.start(*arguments, **options)
+        assert job.wait() == code, f"exit code {code} was expected; {job.said()}"
+        return job
+
+    def preloaded(self, *arguments, **options):
+        """The same; and its workers came from a warm parent."""
+        job = self.run(*arguments, **options)
+        check_preloaded(job)
+        return job
+
+    def both(self, *arguments, workers=1, code=0, normal=None, **options):
+        """Runs it without and with --preload: the exit code must be `code`, and what workers wrote the same, after
+        normal(), if that is given. Returns what they wrote in the job that preloads: {(local rank, "stdout"): bytes}."""
+        said = []
+        for way, preload in ("executed", None), ("forked", PRELOADED):
+            logs = self.path(f"{way}_{len(self.jobs)}")
+            job = self.run(f"--nproc-per-node={workers}", f"--log-dir={logs}", "--redirects=3", *arguments,
+                           preload=preload, code=code, **options)
+            if preload:
+                check_preloaded(job)
+            said.append(streams(logs))
+        executed, forked = said
+        assert len(executed) == 2 * workers and executed.keys() == forked.keys(), (executed.keys(), forked.keys())
+        for stream, content in executed.items():
+            one, other = (normal(content), normal(forked[stream])) if normal else (content, forked[stream])
+            assert one == other, f"{stream}, of an executed worker (-) and of a forked one (+):\n{difference(one, other)}"
+        return forked
+
+    def check_none_left(self):
+        for job in self.jobs:
+            if not job.running():
+                left = job.left_over()
+                assert not left, f"left over: {left}; {job.said()}"
+
+    def close(self):
+        for job in self.jobs:
+            job.__exit__()
+        self._folder.cleanup()
+
+
+def check_preloaded(job):
+    said = job.err()
+    assert said.count(f"info: imported {job.preload} in ") == 1, job.said()
+    assert "started without it" not in said, job.said()
+
+
+def streams(logs):
+    """What a job's workers of the first round wrote: {(local rank, "stdout"): bytes}."""
+    found = {}
+    for path in glob.glob(os.path.join(logs, "*", "attempt_0", "*", "std*.log")):
+        with open(path, "rb") as file:
+            found[int(os.path.basename(os.path.dirname(path))), os.path.basename(path)[:-4]] = file.read()
+    return found
+
+
+def difference(one, other):
+    """In lines, of bytes or of what JSON can say."""
+    def lines(content):
+        text = content.decode(errors="backslashreplace") if isinstance(content, bytes) else \
+            json.dumps(content, indent=1, sort_keys=True, default=repr)
+        return text.splitlines()
+
+    return "\n".join(difflib.unified_diff(lines(one), lines(other), n=2, lineterm=""))
+
+
+# ---- Processes of a running job ----
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def agent_of(job):
+    """guardian, keeper, agent."""
+    agent = job.pid
+    for _ in range(2):
+        (agent,) = until(lambda: children_of(agent), "a ddprun's child")
+    return agent
+
+
+def warm_parent_of(job):
+    """None: there is none."""
+    for pid in marked(job.mark):
+        if name_of(pid) == "ddprun warm":
+            return pid
+    return None
