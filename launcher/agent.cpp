@@ -299,7 +299,7 @@ class Agent {
       if (worker != workers_.end()) {
         on_worker_exit(*worker, status_of(info));
       } else if (warm_parent_) {
-        warm_parent_->note_reaped(info.si_pid);
+        warm_parent_->note_reaped(info.si_pid, status_of(info));
       }
     }
     if (clearing_) {
@@ -526,11 +526,12 @@ class Agent {
   }
 
   void clear_descendants() {
-    pid_t pid;
-    while ((pid = waitpid(-1, nullptr, WNOHANG)) > 0) {
-      if (warm_parent_) warm_parent_->note_reaped(pid);
+    siginfo_t info = {};
+    int waited;
+    while ((waited = waitid(P_ALL, 0, &info, WEXITED | WNOHANG)) == 0 && info.si_pid != 0) {
+      if (warm_parent_) warm_parent_->note_reaped(info.si_pid, status_of(info));
     }
-    const bool is_childless = pid < 0 && errno == ECHILD;
+    const bool is_childless = waited < 0 && errno == ECHILD;
     if (is_childless || children_of_self() == not_the_jobs()) {
       clearing_ = false;
       sweep_timer_.cancel();

@@ -43,6 +43,7 @@ struct LaunchConfig {
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
   std::string preload;                    // modules that the warm parent imports, or "auto"; empty: there is none
+  std::chrono::seconds preload_timeout{300};
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";

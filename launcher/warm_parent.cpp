@@ -25,11 +25,13 @@ namespace asio = rendezvous::asio;
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::ExitStatus;
 
 namespace {
 
-constexpr std::chrono::minutes kImportsWithin(5);  // from a cold network file system PyTorch takes most of one
-constexpr std::chrono::seconds kForksWithin(10);   // 10 ms a worker, as a rule
+constexpr std::chrono::seconds kForksWithin(10);  // 10 ms a worker, as a rule
+
+constexpr int kGuardRan = 78;  // GUARD of warm_parent.py
 
 constexpr char kPythonPath[] = "PYTHONPATH";
 constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
@@ -117,7 +119,7 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
   const Descriptor archive = memory_zip("ddprun", "sitecustomize.py", kWarmParentSource);
   spawned_.emplace(spawn({parent_command(config, std::move(environment), limits, archive.get(), its_end.get())}));
   pid_ = spawned_->pids()[0];
-  expect_within(kImportsWithin, "it did not import " + config.preload);
+  expect_within(config.preload_timeout, "it did not import " + config.preload);
   wait_for_words();
 }
 
@@ -131,18 +133,23 @@ void WarmParent::expect_within(std::chrono::seconds time, const std::string& wha
 void WarmParent::wait_for_words() {
   socket_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
     if (error) return;
-    char bytes[4096];
-    const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_words();
-    if (got <= 0) return lose("it has ended");
-    heard_.append(bytes, static_cast<std::size_t>(got));
-    for (std::size_t end; state_ != State::Lost && (end = heard_.find('\n')) != std::string::npos;) {
-      const std::string line = heard_.substr(0, end);
-      heard_.erase(0, end + 1);
-      on_line(line);
-    }
+    if (!hear()) return on_silence();
     if (state_ != State::Lost) wait_for_words();
   });
+}
+
+// What it has said until now; false: it will say nothing more.
+bool WarmParent::hear() {
+  char bytes[4096];
+  const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
+  heard_.append(bytes, static_cast<std::size_t>(got));
+  for (std::size_t end; state_ != State::Lost && (end = heard_.find('\n')) != std::string::npos;) {
+    const std::string line = heard_.substr(0, end);
+    heard_.erase(0, end + 1);
+    on_line(line);
+  }
+  return true;
 }
 
 void WarmParent::on_line(const std::string& line) {
@@ -201,11 +208,32 @@ void WarmParent::on_spawned(std::vector<pid_t> pids) {
   callbacks_.on_forked({std::move(pids), gate.take_status()});
 }
 
-void WarmParent::note_reaped(pid_t pid) {
+// It has ended, as a rule, and SIGCHLD says how.
+void WarmParent::on_silence() {
+  is_silent_ = true;
+  if (pid_ == 0) return;
+  kill(pid_, SIGKILL);  // changes nothing in how it ended, if it did
+}
+
+void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
   pid_ = 0;
-  const auto failure = spawned_->exec_failure(0);
-  lose(failure ? std::string("it cannot be executed: ") + strerror(failure->error) : "it has ended");
+  if (state_ != State::Lost) hear();  // its last words, if the news of its end was quicker
+  lose(how_it_ended(status));
+}
+
+std::string WarmParent::how_it_ended(const ExitStatus& status) {
+  if (const auto failure = spawned_->exec_failure(0)) {
+    return std::string("it cannot be executed: ") + strerror(failure->error);
+  }
+  const std::string when = state_ == State::Importing ? " during the import" : "";
+  if (status == ExitStatus{.code = kGuardRan, .signal = 0} && state_ == State::Importing) {
+    return "this Python does not import sitecustomize from where PYTHONPATH says (-I, -E or -S, a wrapper, or one "
+           "older "
+           "than 3)";
+  }
+  if (status.signal == SIGKILL && is_silent_) return "it left ddprun" + when;
+  return "it " + in_words(status) + when;
 }
 
 void WarmParent::lose(const std::string& why) {

@@ -24,6 +24,7 @@
 #include "launcher/limits.hpp"
 #include "launcher/spawner.hpp"
 #include "launcher/worker_environment.hpp"
+#include "rendezvous/link_messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
@@ -45,7 +46,7 @@ class WarmParent {
 
   // 0: it has been reaped, which the agent does and says.
   pid_t pid() const { return pid_; }
-  void note_reaped(pid_t pid);
+  void note_reaped(pid_t pid, const rendezvous::ExitStatus& status);
 
   bool is_importing() const { return state_ == State::Importing; }
   bool is_ready() const { return state_ == State::Ready; }
@@ -61,8 +62,11 @@ class WarmParent {
 
   void expect_within(std::chrono::seconds time, const std::string& what);
   void wait_for_words();
+  bool hear();
   void on_line(const std::string& line);
   void on_spawned(std::vector<pid_t> pids);
+  void on_silence();
+  std::string how_it_ended(const rendezvous::ExitStatus& status);
   void lose(const std::string& why);
 
   const Callbacks callbacks_;
@@ -71,7 +75,8 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  std::string heard_;  // of a line that is not there yet
+  bool is_silent_ = false;  // its end of the socket is closed: what it ended of is known once it is reaped
+  std::string heard_;       // of a line that is not there yet
   std::optional<StartGate> gate_;
   std::vector<WorkerCommand> asked_for_;
 };

@@ -20,10 +20,12 @@ import os
 import sys
 
 VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
-GUARD = "raise SystemExit('ddprun --preload: this Python does not import sitecustomize (-I, -S, another PYTHONPATH)')"
+GUARD = "raise SystemExit(78)"  # kGuardRan of warm_parent.cpp
+OLDEST = (3, 8)  # before, sys.argv is not there yet
 OWN_PATH = "/proc/self/fd/"
 MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
-PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+OWN_NAME = "ddprun warm"
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NEVER_RAN = 127
 BIND = 0  # ExecFailure::Step of launcher/spawner.hpp
 
@@ -55,6 +57,22 @@ def command_line():
         return words_of(file.read())
 
 
+def import_own():
+    """What this file needs, under names of its own: the program's folder may have modules of these names."""
+    global PathFinder, array, ast, ctypes, gc, get_importer, import_module, random, socket, struct, time
+    import array
+    import ast
+    import ctypes
+    import gc
+    import random
+    import socket
+    import struct
+    import time
+    from importlib import import_module
+    from importlib.machinery import PathFinder
+    from pkgutil import get_importer
+
+
 def become_program(words):
     """The interpreter of the guard becomes that of the program, which can no longer miss this file."""
     guard = words.index(GUARD)
@@ -64,7 +82,6 @@ def become_program(words):
 
 def imports_of(source):
     """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
-    import ast
     found = []
 
     def is_main(test):
@@ -87,7 +104,6 @@ def imports_of(source):
 
 def sources_of(module, path):
     """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
-    from importlib.machinery import PathFinder
     found, name = [], ""
     for part in module.split("."):
         package, name = name, name + "." + part if name else part
@@ -111,7 +127,6 @@ def sources_of_program(words):
         return found + main[len(found):]
     else:
         program = words[1]
-    from pkgutil import get_importer
     importer = get_importer(program)  # of a folder or an archive
     if importer is not None:
         spec = importer.find_spec("__main__")
@@ -190,38 +205,60 @@ def descriptors():
 
 
 def threads():
-    """Names of all but this one, as the kernel has them."""
+    """Names of all but this one: Python's if it has started them, else the kernel's."""
+    threading = sys.modules.get("threading")
+    named = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
     found = []
-    for thread in os.listdir("/proc/self/task"):
-        if int(thread) != os.getpid():
-            with open("/proc/self/task/%s/comm" % thread) as file:
-                found.append(file.read().strip())
+    for thread in map(int, os.listdir("/proc/self/task")):
+        if thread != os.getpid():
+            with open("/proc/self/task/%d/comm" % thread) as file:
+                found.append(named.get(thread) or file.read().strip().replace(OWN_NAME, "one without a name"))
     return found
 
 
 def has_cuda():
     """Whether CUDA is initialised, which a fork does not survive."""
-    import ctypes
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
         return False
-    context = ctypes.c_void_p()
-    return driver.cuCtxGetCurrent(ctypes.byref(context)) != 3  # CUDA_ERROR_NOT_INITIALIZED
+    count = ctypes.c_int()
+    return driver.cuDeviceGetCount(ctypes.byref(count)) != 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
 HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # to share, so a worker keeps it
 
 
-def check(what, socket_fd):
+class Beginning:
+    """What the process was before anything was imported, and must still be."""
+
+    def __init__(self, socket_fd):
+        self.socket_fd, self.pid, self.settings = socket_fd, os.getpid(), self.settings_now()
+
+    @staticmethod
+    def settings_now():
+        """What the interpreter goes by before the program's own import would change it."""
+        with open("/proc/self/status") as file:
+            status = dict(line.rstrip("\n").partition(":\t")[::2] for line in file)
+        return {"the working directory": os.readlink("/proc/self/cwd"), "the umask": status.get("Umask"),
+                "the blocked signals": status["SigBlk"], "sys.argv": list(sys.argv)}
+
+
+def check(what, beginning):
     """Raises Refused if that has begun what a forked process cannot go on with."""
+    if os.getpid() != beginning.pid:
+        os._exit(NEVER_RAN)  # the import has forked, and this is the other one
+    for setting, now in beginning.settings_now().items():
+        if now != beginning.settings[setting]:
+            raise Refused("%s changed %s" % (what, setting))
     running = threads()
     if running:
         raise Refused("%s started %s: %s" % (what, "a thread" if len(running) == 1 else "%d threads" % len(running),
                                              ", ".join(running)))
     for fd, target in descriptors().items():
-        if fd > 2 and fd != socket_fd and target not in HARMLESS:
-            raise Refused("%s opened %s" % (what, "a socket" if target.startswith("socket:") else target))
+        if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
+            kind = target.partition(":")[0]
+            raise Refused("%s opened %s" % (what, "a " + kind if kind in ("pipe", "socket") else target))
     try:
         os.waitpid(-1, os.WNOHANG)
         raise Refused(what + " started a process")
@@ -233,7 +270,6 @@ def check(what, socket_fd):
 
 def note_unseeded():
     """From now on; until what it returns is called."""
-    import random
     seed = random.Random.seed
 
     def noting(self, a=None, version=2):
@@ -247,22 +283,32 @@ def note_unseeded():
     return lambda: setattr(random.Random, "seed", seed)
 
 
-def preload(modules, words, socket_fd):
-    """Imports as the program would: with its folder on the path."""
-    from importlib import import_module
+def forget_shadowed(names, path):
+    """Of these modules, those that the program has too: it gets its own."""
+    for name in names:
+        if "." not in name and name not in sys.builtin_module_names and PathFinder.find_spec(name, [path]):
+            for loaded in [other for other in sys.modules if other == name or other.startswith(name + ".")]:
+                del sys.modules[loaded]
+
+
+def preload(modules, words, beginning, before_own):
+    """Imports as the program would: with its folder on the path. Returns what the imports have made of the environment:
+    {variable: (before, after)}."""
     main = sys.modules["__main__"]
     own_path = path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
     os.environ.update(WITHOUT_THREADS)
+    environment = dict(os.environ)
     no_more_notes = note_unseeded()
     if own_path is not None:
         sys.path.insert(0, own_path)
-    if words[1] not in ("-m", "-c"):
-        main.__file__ = words[1]
-    check("the start of Python", socket_fd)
+        forget_shadowed(set(sys.modules) - before_own, own_path)
     chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
     if not chosen:
         raise Refused("none of the program's imports is known to be safe")
+    if words[1] not in ("-m", "-c"):
+        main.__file__ = words[1]
+    check("the start of Python", beginning)
     for module, names in chosen:
         try:
             imported = import_module(module)
@@ -273,17 +319,20 @@ def preload(modules, words, socket_fd):
             if modules != "auto" or not isinstance(error, Exception):
                 raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
             # else it fails in the program too, which may know what to do then
-        check("importing " + module, socket_fd)
+        check("importing " + module, beginning)
     no_more_notes()
     if own_path is not None:
         sys.path.remove(own_path)
         sys.path_importer_cache.pop(own_path, None)
     if hasattr(main, "__file__"):
         del main.__file__
+    changes = {name: (environment.get(name), os.environ.get(name)) for name in {*environment, *os.environ}
+               if environment.get(name) != os.environ.get(name) and name not in WITHOUT_THREADS}
     for variable, value in kept.items():
-        del os.environ[variable]
+        os.environ.pop(variable, None)
         if value is not None:
             os.environ[variable] = value
+    return changes
 
 
 # ---- the parent ----
@@ -301,8 +350,6 @@ class Worker:
 
 def receive(ddprun):
     """A request: (workers, gate, status, [(0, 1, 2)]); None: ddprun is gone."""
-    import array
-    import socket
     room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
 
     def next_three():
@@ -345,7 +392,7 @@ def fork_workers(ddprun, request, own):
                     break
                 if pid == 0:
                     ddprun.detach()
-                    return index, workers[index], gate, status, standard[index], own
+                    return index, workers[index], gate, status, standard, own
                 line += b" %d" % pid
             os.write(tell, line + b"\n")
             os._exit(0)
@@ -376,18 +423,21 @@ def own_place():
 
 def serve(socket_fd, program, modules):
     """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
-    import ctypes
-    import gc
-    import socket
-    import time
+    before = set(sys.modules)
+    import_own()
     began = time.monotonic()
     ddprun = socket.socket(fileno=socket_fd)
     ddprun.set_inheritable(False)
     own = own_place()
     libc = ctypes.CDLL(None)
     try:
-        libc.prctl(PR_SET_NAME, b"ddprun warm")
-        preload(modules, program, socket_fd)
+        if sys.version_info < OLDEST:
+            raise Refused("this is Python %d.%d, and %d.%d is the oldest that can" % (sys.version_info[:2] + OLDEST))
+        libc.prctl(PR_SET_NAME, OWN_NAME.encode())
+        # Who loses its parent falls to this process, which so sees it.
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        changes = preload(modules, program, Beginning(socket_fd), before)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
         return os._exit(0)
@@ -401,7 +451,7 @@ def serve(socket_fd, program, modules):
         request = receive(ddprun)
         if request is None:
             os._exit(0)
-        given = fork_workers(ddprun, request, own)
+        given = fork_workers(ddprun, request, own + (changes,))
         if given is not None:
             return given
 
@@ -410,14 +460,13 @@ def serve(socket_fd, program, modules):
 
 def take_place(index, worker, gate, status, standard, own):
     """Of the process: what launcher/spawner.cpp does between fork and exec."""
-    import ctypes
-    import struct
-    agent, name, mark = own
+    agent, name, mark, changes = own
     os.setsid()
-    for number, fd in enumerate(standard):
+    for number, fd in enumerate(standard[index]):
         os.dup2(fd, number)  # inheritable
+    received = {fd for three in standard for fd in three}
     for fd, target in descriptors().items():
-        if fd > 2 and fd not in (gate, status) and target not in HARMLESS:
+        if fd in received or fd > 2 and fd not in (gate, status) and target not in HARMLESS:
             os.close(fd)
     if os.read(gate, 1) != b"g":
         os._exit(NEVER_RAN)
@@ -442,6 +491,13 @@ def take_place(index, worker, gate, status, standard, own):
             with open("/proc/self/mem", "r+b", buffering=0) as memory:
                 memory.seek(mark)
                 memory.write(os.fsencode(value))
+    for variable, (before, after) in changes.items():
+        if os.environ.get(variable) != before:
+            continue  # a worker's own
+        if after is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = after
 
 
 def make_fresh(arguments):
@@ -463,6 +519,8 @@ def make_fresh(arguments):
         loaded("numpy.random").seed()
     if hasattr(loaded("torch"), "default_generator"):
         loaded("torch").default_generator.seed()
+    if loaded("threading"):
+        loaded("threading").main_thread()._set_native_id()  # which CPython's fork leaves as it was
     if loaded("multiprocessing.process"):
         loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
     if loaded("numpy"):
@@ -471,7 +529,6 @@ def make_fresh(arguments):
 
 def start_blas_threads():
     """As many as OpenBLAS would have made while it was loaded."""
-    import ctypes
     for variable in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         if os.environ.get(variable, "").isdigit() and int(os.environ[variable]) > 0:
             count = int(os.environ[variable])
@@ -523,4 +580,5 @@ def main():
 if VARIABLE in os.environ:  # else a process that the parent started before this file was off the path
     main()
 if "sitecustomize" not in sys.modules:
+    sys.modules["sitecustomize"] = None  # for the importer to take out; zipimport of Python 3.9 insists on it
     raise ImportError(name="sitecustomize")  # as if nobody had one

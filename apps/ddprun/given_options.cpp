@@ -76,6 +76,10 @@ void declare(Declaration& d, GivenOptions& given) {
        "as without it, and ddprun says why.")
       .check(module_list)
       .own();
+  d.value("preload-timeout", given.preload_timeout, "SECONDS",
+          "How long these imports may take; then workers are started as without --preload.")
+      .check(kSeconds)
+      .own();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
        "Give the program --local-rank=<local rank> before its other arguments, as `python -m "

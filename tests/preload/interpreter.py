@@ -12,7 +12,7 @@ from promises import Skip, promise
 from same import OBSERVE, observed
 
 # What warm_parent.py needs itself, beside what was asked for.
-OF_THE_PARENT = "array, ctypes, gc, importlib, os, site, socket, struct, sys, time, traceback"
+OF_THE_PARENT = "array, ast, ctypes, gc, importlib.machinery, os, pkgutil, site, socket, struct, sys, time, traceback"
 
 
 def observe_as(launch, *names):
@@ -110,7 +110,16 @@ def _(launch):
 def _(launch):
     launch.write("json.py", "MINE = True\n")
     launch.write("random.py", "import os\nfrom math import pi\nMINE = True\ndef seed(*_):\n    pass\n")
-    program = launch.write("program.py", "import json, random\nprint(json.MINE, random.MINE, json.__file__)\n")
+    launch.write("elsewhere/json.py", "MINE = False\n")
+    # That warm_parent.py has imported these for itself changes nothing.
+    for name in "socket.py", "struct.py", "ctypes/__init__.py", "importlib.py", "traceback.py", "ast.py", "gc.py":
+        launch.write(name, "MINE = True\n")
+    program = launch.write("program.py", """
+import json, random, socket, struct, ctypes, ast, traceback, gc, sys
+print([hasattr(module, "MINE") for module in (json, random, socket, struct, ctypes, ast, traceback, gc)], json.__file__)
+import importlib
+print(hasattr(importlib, "MINE"), "ctypes._endian" in sys.modules)
+""")
     launch.both(program)
     launch.both("-m", "program")
     launch.both(launch.path("program.py"), cwd="/")

@@ -15,7 +15,7 @@ WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 # What the caller's own environment must not decide.
 CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_", "SLURM_", "OMP_NUM_THREADS", "MASTER_", "LOGLEVEL", "PYTHON",
            "CUDA_VISIBLE_DEVICES", "DDPRUN_")
-PRELOADED = "json,random"
+PRELOADED = "json,random,threading"
 
 
 class Python:
