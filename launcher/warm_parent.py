@@ -59,9 +59,10 @@ def command_line():
 
 def import_own():
     """What this file needs, under names of its own: the program's folder may have modules of these names."""
-    global PathFinder, array, ast, ctypes, gc, get_importer, import_module, random, socket, struct, time
+    global PathFinder, array, ast, atexit, ctypes, gc, get_importer, import_module, random, socket, struct, time
     import array
     import ast
+    import atexit
     import ctypes
     import gc
     import random
@@ -502,8 +503,6 @@ def take_place(index, worker, gate, status, standard, own):
 
 def make_fresh(arguments):
     """Of the interpreter: what differs from one to the next."""
-    import atexit
-    import gc
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
@@ -519,8 +518,6 @@ def make_fresh(arguments):
         loaded("numpy.random").seed()
     if hasattr(loaded("torch"), "default_generator"):
         loaded("torch").default_generator.seed()
-    if loaded("threading"):
-        loaded("threading").main_thread()._set_native_id()  # which CPython's fork leaves as it was
     if loaded("multiprocessing.process"):
         loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
     if loaded("numpy"):

@@ -96,7 +96,6 @@ def of_the_interpreter():
         "locale": [locale.setlocale(locale.LC_ALL), time.tzname],
         "temporary": tempfile.gettempdir(),
         "faulthandler": faulthandler.is_enabled(),
-        "exit functions": atexit._ncallbacks(),
         "lines kept": sorted(name for name in linecache.cache if not name.startswith("<")),
         "logging": [plain(logging.getLogger().handlers), logging.getLogger().level],
         "threading": [threading.active_count(), threading.current_thread() is threading.main_thread(),
@@ -146,6 +145,7 @@ def what_may_differ():
     """Checked by its test one by one."""
     return {
         "hash": hash("a"),
+        "exit functions": atexit._ncallbacks(),  # one thaws what was frozen
         "frozen": gc.get_freeze_count() if hasattr(gc, "get_freeze_count") else None,
         "command line": lines("/proc/self/cmdline"),
         "environment at start": sorted(lines("/proc/self/environ")[0].split("\0")),
