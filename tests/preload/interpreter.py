@@ -259,6 +259,7 @@ print(gone() is None)
 sys.settrace(lambda frame, event, _: print(event, frame.f_code.co_name))
 def f(): pass
 f()
+sys.settrace(None)
 """))
 
 

@@ -168,9 +168,9 @@ def _(launch):
 
 @promise("auto takes the imports that are known to be safe, and without any says so")
 def _(launch):
-    launch.write("numpy/__init__.py", "import os\nPARENT = os.getpid()\n")
-    launch.write("numpy/linalg.py", "")
-    launch.write("torch/__init__.py", "raise ImportError('not here')\n")
+    launch.write("packages/numpy/__init__.py", "import os\nPARENT = os.getpid()\n")
+    launch.write("packages/numpy/linalg.py", "")
+    launch.write("packages/torch/__init__.py", "raise ImportError('not here')\n")
     program = launch.write("program.py", """
 import json, gc, os
 try:
@@ -182,7 +182,8 @@ import numpy
 print("preloaded", numpy.PARENT != os.getpid(), gc.get_freeze_count() > 0)
 """)
     for words in [program], ["-m", "program"]:
-        job = launch.preloaded("--nproc-per-node=2", *words, preload="auto")
+        job = launch.preloaded("--nproc-per-node=2", *words, preload="auto",
+                               environment={"PYTHONPATH": launch.path("packages")})
         assert job.out() == "preloaded True True\n" * 2, job.said()
     job = launch.run("--nproc-per-node=2", launch.write("plain.py", "import json\n" + PROGRAM), preload="auto")
     check_fell_back(job, "auto", "none of the program's imports is known to be safe")
