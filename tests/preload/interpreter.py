@@ -12,7 +12,7 @@ from promises import Skip, promise
 from same import OBSERVE, observed
 
 # What warm_parent.py needs itself, beside what was asked for.
-OF_THE_PARENT = "array, ast, atexit, ctypes, gc, importlib.machinery, os, pkgutil, site, socket, struct, sys, time, traceback"
+OF_THE_PARENT = "array, ast, atexit, ctypes, gc, importlib.machinery, os, pkgutil, random, site, socket, struct, sys, time, traceback"
 
 
 def observe_as(launch, *names):

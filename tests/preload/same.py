@@ -31,7 +31,8 @@ ENDS = {
     "def f(: pass": 1,
 }
 # Of a job, not of a way to start its workers.
-OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "DDPRUN_INCARNATION", "DDPRUN_TEST_MARK")
+OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "DDPRUN_INCARNATION", "DDPRUN_LIFE_SIGN",
+              "DDPRUN_TEST_MARK")
 
 
 def observed(content):
