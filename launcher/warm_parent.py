@@ -30,16 +30,25 @@ NEVER_RAN = 127
 BIND = 0  # ExecFailure::Step of launcher/spawner.hpp
 
 # What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
-# each time; here are those where it is known beforehand.
-KNOWN_SAFE = {"accelerate", "numpy", "safetensors", "torch"}
+# each time; here are those where it is known beforehand. Tried by scripts/preloadable with PyTorch 2.15 and what was new
+# then (transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26, scikit-learn 1.9, accelerate 1.15); not here: lightning
+# and torchmetrics, which read LOCAL_RANK, wandb and timm, which make a temporary folder, polars (threads), jax.
+KNOWN_SAFE = {
+    "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
+    "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
+    "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
 # What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
 # as PyTorch itself.
 IMPORTED_LATER = {"torch": "torch._dynamo"}
 # By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
 # gives memory back without one.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-# Generators that modules have made for themselves, by their ids; those that were seeded are to be the same everywhere.
-UNSEEDED = {}
+# What worker_environment() adds to node_environment(): a module that reads it beforehand takes it that there is none.
+WORKERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
+               "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
+               "TORCHELASTIC_ERROR_FILE"}
+
+UNSEEDED = []  # generators that modules have made for themselves
 
 
 class Refused(Exception):
@@ -269,19 +278,42 @@ def check(what, beginning):
         raise Refused(what + " initialised CUDA")
 
 
-def note_unseeded():
-    """From now on; until what it returns is called."""
-    seed = random.Random.seed
+class Imports:
+    """Sees what modules do while they are imported, each of which a worker's own import would have done anew."""
 
-    def noting(self, a=None, version=2):
-        if a is None:
-            UNSEEDED[id(self)] = self
-        else:
-            UNSEEDED.pop(id(self), None)
-        seed(self, a, version)
+    def __enter__(self):
+        # Generators that were seeded by nothing, by their ids: one that a module has seeded is to be the same everywhere.
+        self.unseeded, self.seed = {}, random.Random.seed
+        self.reads, self.look_up = [], type(os.environ).__getitem__
 
-    random.Random.seed = noting
-    return lambda: setattr(random.Random, "seed", seed)
+        def seed(generator, a=None, version=2):
+            if a is None:
+                self.unseeded[id(generator)] = generator
+            else:
+                self.unseeded.pop(id(generator), None)
+            self.seed(generator, a, version)
+
+        def look_up(environment, variable):
+            if variable in WORKERS_OWN:
+                caller = sys._getframe(1)
+                while caller.f_back and caller.f_globals.get("__name__") in ("os", "collections.abc"):
+                    caller = caller.f_back
+                self.reads.append((variable, caller.f_code.co_filename, caller.f_lineno))
+            return self.look_up(environment, variable)
+
+        random.Random.seed, type(os.environ).__getitem__ = seed, look_up
+        return self
+
+    def __exit__(self, *_):
+        random.Random.seed, type(os.environ).__getitem__ = self.seed, self.look_up
+
+    def check(self, what):
+        for variable, file, line in self.reads:
+            raise Refused("%s read %s (%s, line %d), which each worker has its own" % (what, variable, file, line))
+        weakref = sys.modules.get("weakref")
+        for last_act in getattr(weakref and weakref.finalize, "_registry", {}).values():
+            if getattr(last_act.func, "__qualname__", "") == "TemporaryDirectory._cleanup":
+                raise Refused(what + " made a temporary folder, which the first worker to end would remove")
 
 
 def forget_shadowed(names, path):
@@ -300,7 +332,6 @@ def preload(modules, words, beginning, before_own):
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
     os.environ.update(WITHOUT_THREADS)
     environment = dict(os.environ)
-    no_more_notes = note_unseeded()
     if own_path is not None:
         sys.path.insert(0, own_path)
         forget_shadowed(set(sys.modules) - before_own, own_path)
@@ -310,18 +341,20 @@ def preload(modules, words, beginning, before_own):
     if words[1] not in ("-m", "-c"):
         main.__file__ = words[1]
     check("the start of Python", beginning)
-    for module, names in chosen:
-        try:
-            imported = import_module(module)
-            for name in names:
-                if name != "*" and not hasattr(imported, name):
-                    import_module(module + "." + name)
-        except BaseException as error:
-            if modules != "auto" or not isinstance(error, Exception):
-                raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
-            # else it fails in the program too, which may know what to do then
-        check("importing " + module, beginning)
-    no_more_notes()
+    with Imports() as imports:
+        for module, names in chosen:
+            try:
+                imported = import_module(module)
+                for name in names:
+                    if name != "*" and not hasattr(imported, name):
+                        import_module(module + "." + name)
+            except BaseException as error:
+                if modules != "auto" or not isinstance(error, Exception):
+                    raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
+                # else it fails in the program too, which may know what to do then
+            check("importing " + module, beginning)
+            imports.check("importing " + module)
+    UNSEEDED.extend(imports.unseeded.values())
     if own_path is not None:
         sys.path.remove(own_path)
         sys.path_importer_cache.pop(own_path, None)
@@ -512,7 +545,7 @@ def make_fresh(arguments):
         loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
     if loaded("random"):
         loaded("random").seed()
-    for generator in UNSEEDED.values():
+    for generator in UNSEEDED:
         generator.seed()
     if loaded("numpy.random"):
         loaded("numpy.random").seed()

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch in workers that were forked from a warm parent (--preload).
 
-usage: test_preload.py DDPRUN observe | use | restarts
+usage: test_preload.py DDPRUN observe | restarts, or DDPRUN use WARM_PARENT: its list of modules known to be safe
 
 DDPRUN_TEST_REPEATS: how many times five restarts in a row; default 1. DDPRUN_TEST_FULL_INTEROP=1: also torch.compile,
 which takes most of a minute.
 """
+import importlib.util
 import json
 import os
+import re
 import sys
 
 from jobs import free_port, run
@@ -48,10 +50,15 @@ def observe():
 
 
 def use():
+    with open(sys.argv[3]) as file:
+        known = re.findall(r'"(\w+)"', re.search(r"^KNOWN_SAFE = \{(.*?)\}", file.read(), re.MULTILINE | re.DOTALL)[1])
+    installed = sorted(filter(importlib.util.find_spec, known))
+    assert {"torch", "numpy"} <= set(installed), known
     full = os.environ.get("DDPRUN_TEST_FULL_INTEROP") == "1"
-    out, err = launch(2, os.path.join(here, "preload_user.py"), *(["compile"] if full else []), preload="auto",
-                      environment={"RPC_PORT": str(free_port())})
+    out, err = launch(2, os.path.join(here, "preload_user.py"), *(["compile"] if full else []),
+                      preload=",".join(installed), environment={"RPC_PORT": str(free_port())})
     assert sorted(out.splitlines()) == [f"rank {rank} used everything" for rank in range(2)], out + err
+    print("preloaded:", *installed)
     print("DataLoader by fork and spawn, torch.multiprocessing, RPC" + (", torch.compile" if full else ""))
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `--preload auto` takes of a program's imports: the functions of warm_parent.py that read them, nothing started.
+"""What `--preload auto` takes of a program's imports, and what imports must not do: the parts of warm_parent.py that
+say so, nothing started.
 
 usage: test_preload_auto.py WARM_PARENT
 """
 import importlib.util
 import os
+import random
 import sys
 import tempfile
 import zipfile
@@ -14,6 +16,7 @@ spec = importlib.util.spec_from_file_location("sitecustomize", sys.argv[1])
 warm_parent = importlib.util.module_from_spec(spec)
 sys.modules["sitecustomize"] = warm_parent  # the name that it has where it is at work
 spec.loader.exec_module(warm_parent)
+warm_parent.import_own()
 warm_parent.KNOWN_SAFE = {"json", "wave", "xml", "zlib", "email"}  # of those that are everywhere
 warm_parent.IMPORTED_LATER = {"wave": "chunk"}
 
@@ -119,3 +122,32 @@ with Folder(__main____py="import json\nimport own\n", own__py="import zlib\n") a
 with Folder(train__py="import json\n") as folder:
     script = os.path.join(folder.path, "train.py")
     check("--run-path", names(warm_parent.modules_for(["-u", "-c", "runpy...", script])), ["json"])
+
+
+def refusal(act):
+    """What a module that does this is told, and the generators that it has made."""
+    with warm_parent.Imports() as imports:
+        act()
+        try:
+            imports.check("it")
+        except warm_parent.Refused as why:
+            return str(why), list(imports.unseeded.values())
+        return "", list(imports.unseeded.values())
+
+
+here = os.path.abspath(__file__)
+before = random.Random.seed, type(os.environ).__getitem__
+for read in (lambda: os.environ.get("RANK"), lambda: os.getenv("RANK"), lambda: "RANK" in os.environ):
+    line = read.__code__.co_firstlineno
+    check("a variable that each worker has its own is not read",
+          refusal(read)[0], f"it read RANK ({here}, line {line}), which each worker has its own")
+check("others are", refusal(lambda: (os.environ.get("HOME"), dict(os.environ), os.environ.get("is not there")))[0], "")
+made = []
+check("no temporary folder is made", refusal(lambda: made.append(tempfile.TemporaryDirectory()))[0],
+      "it made a temporary folder, which the first worker to end would remove")
+made.clear()
+check("nor is one there that has been removed again", refusal(lambda: None)[0], "")
+unseeded, seeded, later = random.Random(), random.Random(), random.Random()
+check("generators are known that were not seeded",
+      refusal(lambda: (unseeded.__init__(), seeded.__init__(7), later.__init__(), later.seed(7)))[1] == [unseeded], True)
+check("all is as it was", (random.Random.seed, type(os.environ).__getitem__) == before, True)
