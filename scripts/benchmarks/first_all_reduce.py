@@ -16,6 +16,7 @@ were how far; a part ends when its last worker is through.
 * to first all_reduce: all parts but the last. CPU: of the whole job, to its end.
 * start: until the first line of the workers' own code runs. import: of `torch`. init: `init_process_group` or
   `MPI_Init`, with finding the others. all_reduce: the first. end: from there until the launcher has exited.
+* ddprun --preload: `--preload torch`. One process imports it for all workers, so that its time is in start, once.
 * × ddprun: time to the first all_reduce, divided by ddprun's in the same turn.
 
 With more workers than CPUs, MPI's libraries wait by polling, which takes the CPU from those they wait for.

@@ -7,7 +7,7 @@ import time
 
 from . import plots, stamps
 from .page import Column
-from .processes import job
+from .processes import DEADLINE, job
 from .rounds import Contender, NotDone, WrongResult
 
 TITLE = "From a failure to recovery"
@@ -34,17 +34,18 @@ def parts_of(stamped, killed_at, workers):
     return None
 
 
-def recover(command, path, workers, environment, deadline):
-    """Kills rank 1 of a job that works, and returns what it did then; raises NotDone if it did not recover."""
-    with job(*command, environment=environment, deadline=deadline) as running:
+def recover(command, path, workers, environment, patience):
+    """Kills rank 1 of a job that works, and returns what it did then; raises NotDone if that took so many seconds."""
+    with job(*command, environment=environment) as running:
         running.until(lambda: stamps.all_ranks(stamps.read(path), "reduced", workers), "the first round")
         victim = next(stamp.pid for stamp in stamps.of(stamps.read(path), "reduced") if stamp.rank == 1)
         killed_at = time.clock_gettime(time.CLOCK_REALTIME)
         os.kill(victim, signal.SIGKILL)
+        running.patience = patience
         try:
             code = running.wait()
         except AssertionError:
-            raise NotDone(f"hung, ended after {deadline} s") from None
+            raise NotDone(f"hung, ended after {patience} s") from None
         figures = parts_of(stamps.read(path), killed_at, workers)
         if code != 0 or figures is None:
             raise NotDone(f"exit code {code} after {max(s.restart for s in stamps.read(path))} restarts")
@@ -53,15 +54,17 @@ def recover(command, path, workers, environment, deadline):
         return figures
 
 
-def contender(launcher, name, before, worker, workers, deadline, environment=None):
+def contender(bench, launcher, name, before, worker, workers, environment=None):
+    ours = name.startswith("ddprun")
+    patience = DEADLINE if ours else 15 if bench.quick else 60
     command = [*before, *launcher.prefix, "--max-restarts", str(RESTARTS), *worker]
 
     def measure():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "stamps")
-            return recover([path if word == "FILE" else word for word in command], path, workers, environment, deadline)
+            return recover([path if word == "FILE" else word for word in command], path, workers, environment, patience)
 
-    return Contender(name, command, measure, launcher.version, launcher.not_run, ours=name.startswith("ddprun"))
+    return Contender(name, command, measure, launcher.version, launcher.not_run, ours)
 
 
 def contenders(bench, names, cpp, workers):
@@ -74,7 +77,7 @@ def contenders(bench, names, cpp, workers):
             worker = ["--no-python", *worker]
         if not cpp and not launcher.not_run:
             launcher.not_run = bench.no_torch
-        yield contender(launcher, name, before, worker, workers, 40 if bench.quick else 60,
+        yield contender(bench, launcher, name, before, worker, workers,
                         None if cpp else {"PYTHON_EXEC": bench.python})
 
 

@@ -10,6 +10,7 @@ import unittest
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "scripts"))
 from benchmarks import SECTIONS, first_all_reduce, kept, plots, processes, recovery  # noqa: E402
+from benchmarks.bench import Bench  # noqa: E402
 from benchmarks.page import Column, Page  # noqa: E402
 from benchmarks.rounds import Contender, Group, NotDone, Row, WrongResult, in_turn  # noqa: E402
 from benchmarks.stamps import Stamp  # noqa: E402
@@ -37,6 +38,18 @@ class Rounds(unittest.TestCase):
     def test_one_that_cannot_run_says_why_and_is_not_run(self):
         group = in_turn("g", [Contender("A", ["a"], None, not_run="no such thing here")], runs=2)
         self.assertEqual((group.row("A").not_run, group.row("A").runs), ("no such thing here", []))
+
+    def test_a_launcher_that_this_machine_lacks_says_which_package_has_it(self):
+        launcher = Bench._mpi("MPI", "mpirun.nobody_has", "some-mpi", [], "8")
+        self.assertEqual(launcher.not_run, "no mpirun.nobody_has here (Debian's some-mpi)")
+        self.assertTrue(Bench(root, "build", quick=True, python="").launcher("torchrun", 8).not_run)
+
+    def test_commands_are_shown_without_this_machines_folders(self):
+        bench = Bench("/home/me/ddprun", "/home/me/ddprun/build/release", quick=True, python="/opt/venv/bin/python")
+        launcher = bench.launcher("torchrun", 2)
+        group = bench.in_turn("g", [Contender("A", [*launcher.prefix, bench.binary("ddprun"), "/home/me/ddprun/apps/a.py"],
+                                              numbers([1]))], runs=1)
+        self.assertEqual(group.row("A").command, "torchrun --nproc_per_node 2 ddprun apps/a.py")
 
     def test_one_that_fails_to_do_it_keeps_its_place_in_the_pairs(self):
         outcomes = iter([NotDone("it hung"), {"ms": 8.0}])
