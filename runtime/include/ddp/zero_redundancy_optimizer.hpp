@@ -158,7 +158,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   std::size_t begin_of(int rank) const { return share_ * static_cast<std::size_t>(rank); }
 
   void check_same_everywhere() const {
-    std::uint64_t mine = 1469598103934665603U;  // FNV-1a, over numbers
+    std::uint64_t mine = 14695981039346656037U;  // FNV-1a, over numbers
     for (const Parameter& p : this->parameters()) {
       mine = (mine ^ p.count) * 1099511628211U;
       mine = (mine ^ static_cast<std::uint64_t>(p.dtype)) * 1099511628211U;
