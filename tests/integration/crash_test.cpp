@@ -76,8 +76,11 @@ TEST_CASE("crash: a session records crashes without being asked", "[runtime][int
 }
 
 TEST_CASE("crash: what the groups did last is written too, and the report says where", "[runtime][integration]") {
+  const TemporaryFolder folder;  // the report names a file, so it stays
+  Process::Options options;
+  options.environment = {{"TMPDIR", folder.path()}};
   for (const char* how : {"segv", "throw"}) {
-    const Result result = crash({how, "after init"});
+    const Result result = crash({how, "after init"}, options);
     CAPTURE(result.err);
     const std::string label = "  last operations of rank 0 on ";
     const auto at = result.err.find(label);
@@ -87,7 +90,6 @@ TEST_CASE("crash: what the groups did last is written too, and the report says w
     const json file = json::parse(read_file(path));
     CHECK(count(file["why"], how == std::string("segv") ? "SIGSEGV at address 0x0" : "uncaught exception") == 1);
     CHECK(file["groups"][0]["name"] == "world");
-    std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path());
   }
 }
 

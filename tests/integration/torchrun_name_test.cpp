@@ -20,12 +20,14 @@ struct Torchrun {
     std::filesystem::create_symlink(DDPRUN_BINARY, folder / "torchrun");
     write_file(folder / "python", "#!/bin/sh\necho python \"$@\"\n", true);
   }
-  // Of fake workers.
-  Result run_workers(Words options, const Words& verbs) const {
-    options.insert(options.begin(), {folder / "torchrun", "--no-python"});
-    options.emplace_back(FAKE_WORKER_BINARY);
-    options.insert(options.end(), verbs.begin(), verbs.end());
-    return run(options);
+  // Of fake workers. Error files that a summary names stay.
+  Result run_workers(Words words, const Words& verbs) const {
+    words.insert(words.begin(), {folder / "torchrun", "--no-python"});
+    words.emplace_back(FAKE_WORKER_BINARY);
+    words.insert(words.end(), verbs.begin(), verbs.end());
+    Process::Options options;
+    options.environment = {{"TMPDIR", folder.path()}};
+    return run(words, options);
   }
   Result run_python(Words words, const std::map<std::string, std::string>& more = {}) const {
     words.insert(words.begin(), folder / "torchrun");
@@ -84,8 +86,6 @@ TEST_CASE("torchrun's name: the error file that the summary names is there to be
   REQUIRE(at != std::string::npos);
   const std::string path = result.err.substr(at + label.size(), result.err.find('\n', at) - at - label.size());
   CHECK(read_file(path).find("no data") != std::string::npos);
-  // .../<run>/attempt_0/0/error.json
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path());
 }
 
 TEST_CASE("torchrun's name: a signal ends it with code 1 and is named", "[launcher][integration]") {
