@@ -151,7 +151,7 @@ sigset_t managed_signals() {
   return set;
 }
 
-int run_guarded(const std::function<int(const Guarded&)>& agent, OnTerminalStop on_stop) {
+int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
   const Pipe will = make_pipe(O_NONBLOCK);
   const Pipe alive = make_pipe(0);
   std::vector<pid_t> strangers = children_of_self();
@@ -186,6 +186,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, OnTerminalStop 
   const pid_t pid = fork_or_throw("the agent", cgroup);
   if (pid != 0) {
     rename_command_line(kKeeper);
+    cgroup.prepare(workers);
     close(alive.read_end);
     close(will.write_end);
     return guard({.whom = "agent",

@@ -32,8 +32,10 @@ enum class OnTerminalStop { Stop, GoOn };
 
 // Forks twice. The grandchild runs agent(...) in a session of its own and returns what it returns; the others stay as
 // guardian and keeper and return the exit code for the whole program. Call it while the process has one thread. In the
-// agent all managed_signals() are blocked from the start, so that none is lost before it listens.
-int run_guarded(const std::function<int(const Guarded&)>& agent, OnTerminalStop on_stop = OnTerminalStop::Stop);
+// agent all managed_signals() are blocked from the start, so that none is lost before it listens. The keeper makes
+// control groups for so many workers meanwhile: it is idle, and the agent would wait 50 us for each.
+int run_guarded(const std::function<int(const Guarded&)>& agent, int workers,
+                OnTerminalStop on_stop = OnTerminalStop::Stop);
 
 // What all three take as messages: every signal that can be caught, but for faults and a terminal's to the background.
 sigset_t managed_signals();

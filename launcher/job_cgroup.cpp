@@ -170,6 +170,10 @@ void JobCgroup::none(const std::string& why) {
   words_ = "no control group (" + why + "): descendants are found as this process's own";
 }
 
+void JobCgroup::prepare(int workers) const {
+  for (int i = 0; i < workers && !path_.empty(); ++i) mkdir(of_worker(1, i).c_str(), 0755);
+}
+
 int JobCgroup::open_worker(int round, int local_rank) const {
   if (path_.empty()) return -1;
   const std::string folder = of_worker(round, local_rank);

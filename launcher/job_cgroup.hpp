@@ -27,6 +27,9 @@ class JobCgroup {
   // Where it is, or why there is none.
   const std::string& in_words() const { return words_; }
 
+  // The folders of the first round's workers, which open_worker() would make: for a process that has time.
+  void prepare(int workers) const;
+
   // The folder of a worker, open, for start_bare_child: close it. -1: there is none.
   int open_worker(int round, int local_rank) const;
   // SIGKILL for all that is in it, wherever that has gone, and it is no more if that was nobody. Nobody can be born

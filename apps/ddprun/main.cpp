@@ -77,7 +77,8 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
-  return ddp::launcher::run_guarded(agent, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop);
+  return ddp::launcher::run_guarded(agent, launch.config.workers,
+                                    ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop);
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
