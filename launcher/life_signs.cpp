@@ -98,7 +98,7 @@ void LifeSigns::wait_for_loss(int local_rank) {
   for (std::uint32_t seen = word; seen != kClosed; seen = word) {
     const bool is_held = (seen & FUTEX_TID_MASK) != 0;
     if (!is_held && (seen & FUTEX_OWNER_DIED) != 0) lost_(local_rank);
-    wait_while(word, seen);  // whoever takes it, wakes us too
+    wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
   }
 }
 

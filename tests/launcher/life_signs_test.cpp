@@ -47,6 +47,10 @@ struct Agent {
     if (poll(&heard, 1, 30'000) == 1 && read(bell, &local_rank, sizeof local_rank) != sizeof local_rank) return -2;
     return local_rank;
   }
+  bool is_none_lost() {
+    const std::lock_guard lock(mutex);
+    return lost.empty();
+  }
   bool is_lost(std::size_t times) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, kPatience, [&] { return lost.size() >= times; });
@@ -95,7 +99,7 @@ TEST_CASE("life signs: who holds one rings the bell, and is missed when it is ki
   REQUIRE(worker.holds());
   REQUIRE(agent.hear() == 1);
   agent.signs.watch(1);
-  CHECK(agent.lost.empty());
+  CHECK(agent.is_none_lost());
   worker.kill();
   REQUIRE(agent.is_lost(1));
   CHECK(agent.lost == std::vector<int>{1});
@@ -132,6 +136,7 @@ TEST_CASE("life signs: a place has one holder at a time, and who lets go is not 
   first.reset();
   Child second(agent.signs.of_worker(0));
   CHECK(second.holds());
+  CHECK(agent.is_none_lost());
   second.kill();
   REQUIRE(agent.is_lost(1));
   CHECK(agent.lost == std::vector<int>{0});  // the second one, once
@@ -148,7 +153,7 @@ TEST_CASE("life signs: what a worker forks holds nothing", "[launcher][integrati
     waitpid(child, nullptr, 0);
     CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());  // still ours
   }
-  CHECK(agent.lost.empty());
+  CHECK(agent.is_none_lost());
 }
 
 TEST_CASE("life signs: a place that is no agent's is left alone", "[launcher][integration]") {
