@@ -257,8 +257,8 @@ class Agent {
   void preload() {
     if (config_.preload.empty()) return;
     WarmParent::Callbacks callbacks;
-    callbacks.on_ready = [this](std::chrono::milliseconds took) {
-      log_.info("preload", "imported " + config_.preload + " in " + std::to_string(took.count()) + " ms");
+    callbacks.on_ready = [this](const std::string& modules, std::chrono::milliseconds took) {
+      log_.info("preload", "imported " + modules + " in " + std::to_string(took.count()) + " ms");
       if (start_) start_workers();
     };
     callbacks.on_forked = [this](Spawned spawned) { workers_started(std::move(spawned)); };
@@ -388,7 +388,7 @@ class Agent {
     if (start_->assignment.master_addr.empty()) start_->assignment.master_addr = master_addr_;
     events_.round(start_->assignment);
     if (warm_parent_ && warm_parent_->is_importing()) {
-      log_.info("preload", "the workers start once " + config_.preload + " is imported");
+      log_.info("preload", "the workers start once --preload " + config_.preload + " is done");
       return;
     }
     start_workers();

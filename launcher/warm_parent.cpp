@@ -158,10 +158,11 @@ void WarmParent::on_line(const std::string& line) {
   words >> what >> std::ws;
   if (what == "ready" && state_ == State::Importing) {
     double seconds = 0;
-    words >> seconds;
+    std::string modules;
+    words >> seconds >> modules;
     state_ = State::Ready;
     deadline_.cancel();
-    callbacks_.on_ready(std::chrono::milliseconds(static_cast<long long>(seconds * 1000)));
+    callbacks_.on_ready(modules, std::chrono::milliseconds(static_cast<long long>(seconds * 1000)));
   } else if (what == "spawned" && state_ == State::Forking) {
     std::vector<pid_t> pids;
     for (pid_t pid; words >> pid;) pids.push_back(pid);

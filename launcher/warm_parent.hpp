@@ -32,7 +32,7 @@ namespace ddp::launcher {
 class WarmParent {
  public:
   struct Callbacks {
-    std::function<void(std::chrono::milliseconds took)> on_ready;
+    std::function<void(const std::string& modules, std::chrono::milliseconds took)> on_ready;
     std::function<void(const std::string& why)> on_lost;
     std::function<void(Spawned)> on_forked;  // else on_lost comes
   };

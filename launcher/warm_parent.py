@@ -14,7 +14,7 @@ imported (python -I, -S, a wrapper that changes the environment), GUARD is what 
 
 ddprun (warm_parent.cpp) asks over a socket, a byte for each three descriptors: first those of a file in memory with the
 workers' words, each ended by NUL, of the gate and of the status pipe; then for each worker what becomes its 0, 1, 2.
-It is told lines: "ready SECONDS", "refused WHY", "spawned PID PID ...", "failed WHY".
+It is told lines: "ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
 """
 import os
 import sys
@@ -325,8 +325,8 @@ def forget_shadowed(names, path):
 
 
 def preload(modules, words, beginning, before_own):
-    """Imports as the program would: with its folder on the path. Returns what the imports have made of the environment:
-    {variable: (before, after)}."""
+    """Imports as the program would: with its folder on the path. Returns the modules that are there now, and what the
+    imports have made of the environment: {variable: (before, after)}."""
     main = sys.modules["__main__"]
     own_path = path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
@@ -366,7 +366,10 @@ def preload(modules, words, beginning, before_own):
         os.environ.pop(variable, None)
         if value is not None:
             os.environ[variable] = value
-    return changes
+    imported = [module for module in dict(chosen) if module in sys.modules]
+    if not imported:
+        raise Refused("none of the program's imports is there")
+    return imported, changes
 
 
 # ---- the parent ----
@@ -470,7 +473,7 @@ def serve(socket_fd, program, modules):
         libc.prctl(PR_SET_NAME, OWN_NAME.encode())
         # Who loses its parent falls to this process, which so sees it.
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-        changes = preload(modules, program, Beginning(socket_fd), before)
+        imported, changes = preload(modules, program, Beginning(socket_fd), before)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
@@ -480,7 +483,7 @@ def serve(socket_fd, program, modules):
     libc.fflush(None)  # else every worker would write it
     gc.collect()
     gc.freeze()  # a collection in a worker writes to none of what they share
-    ddprun.sendall(b"ready %.3f\n" % (time.monotonic() - began))
+    ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
     while True:
         request = receive(ddprun)
         if request is None:

@@ -5,6 +5,7 @@ import difflib
 import glob
 import json
 import os
+import re
 import subprocess
 import tempfile
 
@@ -103,7 +104,8 @@ class Launch:
 
 def check_preloaded(job):
     said = job.err()
-    assert said.count(f"info: imported {job.preload} in ") == 1, job.said()
+    imported = r"\S+" if job.preload == "auto" else re.escape(job.preload)
+    assert len(re.findall(f"info: imported {imported} in ", said)) == 1, job.said()
     assert "started without it" not in said, job.said()
 
 
