@@ -154,9 +154,12 @@ def modules_for(words):
     chosen, seen = [], set()
 
     def own_sources(module):
-        if module.partition(".")[0] == own_package:
-            return sources_of(module, None)
-        return sources_of(module, [own_path]) if own_path is not None else []
+        try:
+            if module.partition(".")[0] == own_package:
+                return sources_of(module, None)
+            return sources_of(module, [own_path]) if own_path is not None else []
+        except (ImportError, SyntaxError, ValueError):  # not of the encoding that it says
+            return []
 
     def look_at(package, source):
         for level, module, names in imports_of(source):

@@ -95,7 +95,8 @@ check("source in another encoding",
 check("a program that is wrong, or is none, has no imports: Python will say why",
       [of_script(wrong) for wrong in ("import json\nif x\n", b"import json\n\0\n", b"\xff\xfe", "")], [[], [], [], []])
 check("what is wrong beside it hides nothing else",
-      of_script("import own\nimport json\n", own__py="def f(:\n"), [("json", [])])
+      [of_script("import own\nimport json\n", own__py=wrong) for wrong in ("def f(:\n", b"\xff\xfe")],
+      [[("json", [])]] * 2)
 with Folder() as folder:
     check("a program that is not there", folder.chosen(os.path.join(folder.path, "train.py")), [])
     check("a module that is not there", folder.chosen("-m", "is_not_there.at_all"), [])
