@@ -187,8 +187,9 @@ print("preloaded", numpy.PARENT != os.getpid(), gc.get_freeze_count() > 0)
         assert job.out() == "preloaded True True\n" * 2, job.said()
     job = launch.run("--nproc-per-node=2", launch.write("plain.py", "import json\n" + PROGRAM), preload="auto")
     check_fell_back(job, "auto", "none of the program's imports is known to be safe")
-    job = launch.run("--nproc-per-node=2", launch.write("absent.py", "try:\n import torch\nexcept ImportError:\n pass\n" + PROGRAM),
-                     preload="auto", environment={"PYTHONPATH": launch.path("packages")})
+    program = launch.write("absent.py", "try:\n import torch\nexcept ImportError:\n pass\n" + PROGRAM)
+    job = launch.run("--nproc-per-node=2", program, preload="auto",
+                     environment={"PYTHONPATH": launch.path("packages")})
     check_fell_back(job, "auto", "none of the program's imports is there")
 
 
