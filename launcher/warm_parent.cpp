@@ -31,7 +31,8 @@ namespace {
 
 constexpr std::chrono::seconds kForksWithin(10);  // 10 ms a worker, as a rule
 
-constexpr int kGuardRan = 78;  // GUARD of warm_parent.py
+constexpr std::chrono::seconds kEndsWithin(1);  // once its end of the socket is closed
+constexpr int kGuardRan = 78;                   // GUARD of warm_parent.py
 
 constexpr char kPythonPath[] = "PYTHONPATH";
 constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
@@ -210,11 +211,7 @@ void WarmParent::on_spawned(std::vector<pid_t> pids) {
 }
 
 // It has ended, as a rule, and SIGCHLD says how.
-void WarmParent::on_silence() {
-  is_silent_ = true;
-  if (pid_ == 0) return;
-  kill(pid_, SIGKILL);  // changes nothing in how it ended, if it did
-}
+void WarmParent::on_silence() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
 
 void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
@@ -233,7 +230,6 @@ std::string WarmParent::how_it_ended(const ExitStatus& status) {
            "older "
            "than 3)";
   }
-  if (status.signal == SIGKILL && is_silent_) return "it left ddprun" + when;
   return "it " + in_words(status) + when;
 }
 

@@ -75,8 +75,7 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  bool is_silent_ = false;  // its end of the socket is closed: what it ended of is known once it is reaped
-  std::string heard_;       // of a line that is not there yet
+  std::string heard_;  // of a line that is not there yet
   std::optional<StartGate> gate_;
   std::vector<WorkerCommand> asked_for_;
 };

@@ -246,7 +246,8 @@ class Beginning:
     """What the process was before anything was imported, and must still be."""
 
     def __init__(self, socket_fd):
-        self.socket_fd, self.pid, self.settings = socket_fd, os.getpid(), self.settings_now()
+        self.pid, self.settings = os.getpid(), self.settings_now()
+        self.socket_fd, self.socket = socket_fd, descriptors()[socket_fd]
 
     @staticmethod
     def settings_now():
@@ -268,6 +269,9 @@ def check(what, beginning):
     if running:
         raise Refused("%s started %s: %s" % (what, "a thread" if len(running) == 1 else "%d threads" % len(running),
                                              ", ".join(running)))
+    if descriptors().get(beginning.socket_fd) != beginning.socket:
+        time.sleep(60)  # ddprun has seen it close and ends this process
+        os._exit(NEVER_RAN)
     for fd, target in descriptors().items():
         if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
             kind = target.partition(":")[0]

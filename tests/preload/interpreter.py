@@ -2,9 +2,7 @@
 """A program runs as Python would run it, whether its worker was executed or forked from a warm parent."""
 import json
 import os
-import shutil
 import subprocess
-import sysconfig  # noqa: F401
 import zipfile
 
 from launch import PRELOADED, streams

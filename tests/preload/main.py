@@ -13,7 +13,8 @@ import sys
 import traceback
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))  # for jobs
-import interpreter  # noqa: E402, F401  (declares promises, as the next two)
+import faults  # noqa: E402, F401  (declares promises, as the next three)
+import interpreter  # noqa: E402, F401
 import refused  # noqa: E402, F401
 import same  # noqa: E402, F401
 from launch import Launch, Python  # noqa: E402

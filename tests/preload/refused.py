@@ -2,10 +2,8 @@
 """Safe or not at all: where workers cannot be forked, ddprun says why in one line, and the job runs without."""
 import os
 import re
-import signal
 import subprocess
 
-from jobs import marked
 from launch import PRELOADED
 from promises import Skip, promise
 
@@ -35,8 +33,8 @@ UNSAFE = {
     "raise KeyboardInterrupt": "importing unsafe failed: KeyboardInterrupt: ",
     "import os; os._exit(3)": "it exited with code 3 during the import",
     "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)": "it was killed by SIGSEGV during the import",
-    "import os; os.closerange(3, 100)": "it left ddprun during the import",
-    "import os; os.execlp('sleep', 'sleep', '100')": "it left ddprun during the import",
+    "import os; os.closerange(3, 100)": "it left ddprun and did not end within 1 s",
+    "import os; os.execlp('sleep', 'sleep', '100')": "it left ddprun and did not end within 1 s",
     "import sys; print('x' * 100000); raise ImportError": "importing unsafe failed: ImportError: ",
 }
 PROGRAM = "import gc, os\nprint('rank', os.environ['RANK'], getattr(gc, 'get_freeze_count', int)())\n"
@@ -46,7 +44,7 @@ def check_fell_back(job, preload, why):
     """Said once, and the program ran once a rank, without anything of the parent."""
     said = [line for line in job.err().splitlines() if "started without it" in line]
     assert len(said) == 1, job.said()
-    assert re.search(f"warning: --preload {preload}: {why}; workers are started without it$", said[0]), said
+    assert re.search(f"warning: --preload {preload}: {why}; workers are started without it$", said[0]), job.said()
     assert sorted(job.out().splitlines()) == ["rank 0 0", "rank 1 0"], job.said()
 
 

@@ -4,13 +4,11 @@ parent."""
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
-import sys
 
-from jobs import run, until
-from launch import PRELOADED, WORKERS, agent_of, check_preloaded, children_of, warm_parent_of
+from jobs import until
+from launch import PRELOADED, WORKERS, agent_of, children_of, streams, warm_parent_of
 from promises import Skip, promise
 
 OBSERVE = os.path.join(WORKERS, "observe.py")
@@ -183,7 +181,6 @@ atexit.register(lambda: print("at exit" + " of the parent" * (os.getpid() == par
     program = launch.write("once.py", "import loud, ctypes\nctypes.CDLL(None).printf(b'by C\\n')\nprint('by Python', end='')\n")
     job = launch.preloaded("--nproc-per-node=2", "--log-dir", launch.path("logs"), "--redirects=1", program,
                            preload="loud", environment={"PYTHONPATH": os.path.dirname(loud)})
-    from launch import streams
     for rank in range(2):
         content = streams(launch.path("logs"))[rank, "stdout"]
         assert sorted(content.splitlines()) == sorted([b"by Pythonat exit", b"by C"]), content
