@@ -422,17 +422,21 @@ def fork_workers(ddprun, request, own):
     workers, gate, status, standard = request
     # Several processes in between: a fork copies page tables, 10 ms for PyTorch's, and so they do it at the same time.
     parts = min(len(os.sched_getaffinity(0)), max(1, int(len(workers) ** 0.5)))
-    between = []
+    between, answers = [], []
     for part in range(parts):
-        answer, tell = os.pipe()
-        pid = os.fork()
+        try:
+            answer, tell = os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            answers.append(b"fork: " + error.strerror.encode())
+            break
         if pid == 0:
             line = b""
             for index in range(len(workers) * part // parts, len(workers) * (part + 1) // parts):
                 try:
                     pid = os.fork()
                 except OSError as error:
-                    line = b" fork of worker %d of %d: %s" % (index, len(workers), error.strerror.encode())
+                    line = b"fork of worker %d of %d: %s" % (index, len(workers), error.strerror.encode())
                     break
                 if pid == 0:
                     ddprun.detach()
@@ -444,13 +448,12 @@ def fork_workers(ddprun, request, own):
         between.append((pid, answer))
     for fd in (gate, status, *(fd for three in standard for fd in three)):
         os.close(fd)
-    told = b""
     for pid, answer in between:
         with open(answer, "rb") as file:
-            told += file.readline().rstrip() or b" it was killed while it forked"
+            answers.append(file.readline().strip() or b"it was killed while it forked")
         os.waitpid(pid, 0)  # from here on its workers are ddprun's
-    is_list = told.replace(b" ", b"").isdigit()
-    ddprun.sendall((b"spawned" if is_list else b"failed") + told + b"\n")
+    failures = [answer for answer in answers if not answer.replace(b" ", b"").isdigit()]
+    ddprun.sendall(b"failed %s\n" % failures[0] if failures else b"spawned %s\n" % b" ".join(answers))
     return None
 
 
