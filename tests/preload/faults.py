@@ -147,9 +147,10 @@ def is_parent(pid):
             return file.read() == "ddprun warm\\n" and int(field(pid, 1)) == os.getppid()
     except OSError:
         return False
-(parent,) = filter(is_parent, filter(str.isdigit, os.listdir("/proc")))
+# Another worker has the parent's name until it goes on: the parent is the oldest.
+parent = min(filter(is_parent, filter(str.isdigit, os.listdir("/proc"))), key=lambda pid: int(field(pid, 19)))
 if os.environ["RANK"] == "0":
-    print(parent, len(os.listdir("/proc/%s/fd" % parent)), flush=True)
+    sys.stdout.write("%s %d\n" % (parent, len(os.listdir("/proc/%s/fd" % parent))))
 sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"] != "20"))
 """)
     job = launch.preloaded("--nproc-per-node=2", "--max-restarts=20", program)
