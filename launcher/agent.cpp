@@ -137,6 +137,14 @@ class Agent {
     bool is_there() const { return pid != 0 && !reaped; }
   };
 
+  // Of workers, under way.
+  struct Start {
+    rendezvous::Assignment assignment;
+    std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
+    std::vector<Descriptor> files = {};        // what the commands name
+    bool told_to_stop = false;
+  };
+
   // Removed by whoever outlives this process, if it is killed.
   static void leave_will(int fd, const std::string& folder) {
     if (write(fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
@@ -383,8 +391,7 @@ class Agent {
   void carry_out(const StartWorkers& action) {
     log_.set_round(core_.state().round);
     oom_.start();
-    start_.emplace();
-    start_->assignment = action.assignment;
+    start_ = Start{.assignment = action.assignment};
     if (start_->assignment.master_addr.empty()) start_->assignment.master_addr = master_addr_;
     events_.round(start_->assignment);
     if (warm_parent_ && warm_parent_->is_importing()) {
@@ -682,12 +689,6 @@ class Agent {
   std::string master_addr_;  // of workers, if it is not the same on all nodes
 
   std::optional<WarmParent> warm_parent_;
-  struct Start {  // of workers, under way
-    rendezvous::Assignment assignment;
-    std::vector<WorkerCommand> commands;  // empty: waits for the warm parent
-    std::vector<Descriptor> files;        // what the commands name
-    bool told_to_stop = false;
-  };
   std::optional<Start> start_;
   std::vector<Worker> workers_;  // of the current round, by local rank
   struct Files {                 // of a worker that is gone; empty: none
