@@ -150,7 +150,7 @@ def is_parent(pid):
 # Another worker has the parent's name until it goes on: the parent is the oldest.
 parent = min(filter(is_parent, filter(str.isdigit, os.listdir("/proc"))), key=lambda pid: int(field(pid, 19)))
 if os.environ["RANK"] == "0":
-    sys.stdout.write("%s %d\n" % (parent, len(os.listdir("/proc/%s/fd" % parent))))
+    sys.stdout.write("%s %d\\n" % (parent, len(os.listdir("/proc/%s/fd" % parent))))
 sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"] != "20"))
 """)
     job = launch.preloaded("--nproc-per-node=2", "--max-restarts=20", program)
