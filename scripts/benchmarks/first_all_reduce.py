@@ -43,7 +43,8 @@ def contender(launcher, name, worker, workers, environment=None, not_run=""):
             times = timed([path if word == "FILE" else word for word in command], environment)
             return parts_of(stamps.read(path), times, workers)
 
-    return Contender(name, command, measure, launcher.version, launcher.not_run or not_run)
+    return Contender(name, command, measure, launcher.version, launcher.not_run or not_run,
+                      ours=launcher.name.startswith("ddprun"))
 
 
 def cpp_contenders(bench, workers):

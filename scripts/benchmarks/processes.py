@@ -14,7 +14,7 @@ import uuid
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/interop"))
 from jobs import MARK, Job, free_port, marked  # noqa: E402  (how tests start and end jobs)
 
-from .rounds import WrongResult  # noqa: E402
+from .rounds import NotDone, WrongResult  # noqa: E402
 
 DEADLINE = 120  # seconds
 
@@ -30,8 +30,9 @@ class Times:
     cpu_ms: float  # of the program and of all it waited for
 
 
-def timed(command, environment=None):
-    """Starts a command, which must succeed and leave nothing, and takes its time."""
+def timed(command, environment=None, deadline=None):
+    """Starts a command, which must succeed and leave nothing, and takes its time; NotDone if it does not end."""
+    deadline = deadline or DEADLINE
     mark = uuid.uuid4().hex
     everything = {**os.environ, **ENVIRONMENT, **(environment or {}), MARK: mark}
     said = tempfile.TemporaryFile()
@@ -43,7 +44,7 @@ def timed(command, environment=None):
     process = os.pidfd_open(pid)
     watch = select.poll()
     watch.register(process, select.POLLIN)
-    ended = watch.poll(1000 * DEADLINE)
+    ended = watch.poll(1000 * deadline)
     wall = time.perf_counter() - start
     os.close(process)
     if not ended:
@@ -54,7 +55,7 @@ def timed(command, environment=None):
     words = os.pread(said.fileno(), 1 << 20, 0).decode(errors="replace")
     said.close()
     if not ended:
-        raise WrongResult(f"{' '.join(command)} did not end within {DEADLINE} s: {words}")
+        raise NotDone(f"did not end within {deadline} s{': ' if words else ''}{words}")
     if status != 0:
         raise WrongResult(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}: {words}")
     if left:

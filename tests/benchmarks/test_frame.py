@@ -201,7 +201,7 @@ class Timed(unittest.TestCase):
     def test_one_that_hangs_is_killed_at_its_deadline(self):
         patience, processes.DEADLINE = processes.DEADLINE, 0.2
         self.addCleanup(setattr, processes, "DEADLINE", patience)
-        with self.assertRaisesRegex(WrongResult, "did not end within 0.2 s"):
+        with self.assertRaisesRegex(NotDone, "did not end within 0.2 s"):
             processes.timed(["sleep", "1000"])
 
 
