@@ -139,6 +139,7 @@ class Agent {
 
   // Of workers, under way.
   struct Start {
+    int round = 0;  // a newer one may be told of meanwhile
     rendezvous::Assignment assignment;
     std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
     std::vector<Descriptor> files = {};        // what the commands name
@@ -391,7 +392,7 @@ class Agent {
   void carry_out(const StartWorkers& action) {
     log_.set_round(core_.state().round);
     oom_.start();
-    start_ = Start{.assignment = action.assignment};
+    start_ = Start{.round = core_.state().round, .assignment = action.assignment};
     if (start_->assignment.master_addr.empty()) start_->assignment.master_addr = master_addr_;
     events_.round(start_->assignment);
     if (warm_parent_ && warm_parent_->is_importing()) {
@@ -428,12 +429,12 @@ class Agent {
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
     files_.clear();
     error_files_.clear();
-    const int attempt = core_.state().round - 1;
+    const int attempt = start_->round - 1;
     filter_lines(attempt);
     for (int i = 0; i < config_.workers; ++i) {
       Worker& worker = workers_[static_cast<std::size_t>(i)];
       worker.rank = start_->assignment.base_rank + i;
-      worker.round = core_.state().round;
+      worker.round = start_->round;
       worker.incarnation = random_id();
       worker.error_file = attempts_.error_file(attempt, i);
       const std::string folder = attempts_.of_worker(attempt, i);
@@ -466,7 +467,7 @@ class Agent {
       workers_[index].pid = spawned_->pids()[index];
       events_.worker_started(i, workers_[index].pid);
     }
-    log_.info("workers_started", "round " + std::to_string(core_.state().round) + ": started " +
+    log_.info("workers_started", "round " + std::to_string(start_->round) + ": started " +
                                      std::to_string(workers_.size()) + " workers of " + config_.program.name +
                                      "; store at " + start_->assignment.master_addr + ":" +
                                      std::to_string(start_->assignment.master_port));

@@ -37,6 +37,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr int kNeverRan = 127;
+constexpr int kStuckAfterMs = 1000;
 constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // the kernel's
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -119,13 +120,16 @@ Spawned::Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::un
 Spawned::Spawned(Spawned&&) noexcept = default;
 
 Spawned::~Spawned() {
-  // Each has the other end of the status pipe open until it executes its program.
+  // Each has the other end of the status pipe open until it executes its program. One that is stuck in that, in the
+  // kernel, must not hold up who wants to leave: what it reads stays where it is.
   ExecFailure ignored;
-  ssize_t size = births_.empty() ? 0 : -1;
-  while (size != 0) {
+  ssize_t size = births_.empty() ? 0 : read(status_.get(), &ignored, sizeof ignored);
+  pollfd more = {status_.get(), POLLIN, 0};
+  while (size != 0 && (size > 0 || poll(&more, 1, kStuckAfterMs) > 0)) {
     size = read(status_.get(), &ignored, sizeof ignored);
-    pollfd more = {status_.get(), POLLIN, 0};
-    if (size < 0) poll(&more, 1, -1);
+  }
+  for (std::unique_ptr<Birth>& birth : births_) {
+    if (size != 0) static_cast<void>(birth.release());
   }
 }
 

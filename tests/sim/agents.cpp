@@ -65,9 +65,10 @@ void World::carry_out(Process& process, const StartWorkers& action) {
   process.cleared = false;
   process.workers.clear();
   deliver_at(now() + takes, process.index,
-             [this, index = process.index, assignment = action.assignment, start = ++process.starts] {
+             [this, index = process.index, assignment = action.assignment, start = ++process.starts,
+              round = process.core.state().round] {
                Process& starter = scene_.process(index);
-               if (starter.spawning && starter.starts == start) spawned(starter, assignment);
+               if (starter.spawning && starter.starts == start) spawned(starter, round, assignment);
              });
 }
 
@@ -79,7 +80,7 @@ void World::stop_the_start(Process& process) {
   handle(process, NeverStarted{});
 }
 
-void World::spawned(Process& process, const Assignment& assignment) {
+void World::spawned(Process& process, int round, const Assignment& assignment) {
   process.spawning = process.importing = false;
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
@@ -92,7 +93,7 @@ void World::spawned(Process& process, const Assignment& assignment) {
   if (process.core.phase() != AgentCore::Phase::Starting) coverage_.reached(Branch::StopMetTheStart);
   WorkersStarted event;
   for (int local = 0; local < process.config.workers; ++local) {
-    event.pids.push_back(start_worker(process, local, assignment).pid());
+    event.pids.push_back(start_worker(process, local, round, assignment).pid());
   }
   handle(process, event);
   invariants_.on_started(process);

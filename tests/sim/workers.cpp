@@ -13,9 +13,8 @@ using launcher::WorkerDying;
 using launcher::WorkerExited;
 using rendezvous::ExitStatus;
 
-Worker& World::start_worker(Process& process, int local, const rendezvous::Assignment& assignment) {
+Worker& World::start_worker(Process& process, int local, int round, const rendezvous::Assignment& assignment) {
   const Plan& plan = scene_.plan;
-  const int round = process.core.state().round;
   Random random(plan.seed, {9, process.index, round, local});
   Worker worker;
   worker.id = static_cast<int>(scene_.workers.size());

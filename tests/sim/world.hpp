@@ -69,7 +69,7 @@ class World {
   void carry_out(Process& process, const launcher::Reconnect& action);
   void carry_out(Process& process, const launcher::Say& action);
   void carry_out(Process& process, const launcher::Leave& action);
-  void spawned(Process& process, const rendezvous::Assignment& assignment);
+  void spawned(Process& process, int round, const rendezvous::Assignment& assignment);
   void stop_the_start(Process& process);
   std::vector<int> exiting_workers(const Process& process) const;
   void connect_within(Process& process);
@@ -101,7 +101,7 @@ class World {
   void directive_arrives(LinkId link, const rendezvous::Directive& directive);
 
   // workers.cpp
-  Worker& start_worker(Process& process, int local, const rendezvous::Assignment& assignment);
+  Worker& start_worker(Process& process, int local, int round, const rendezvous::Assignment& assignment);
   void plan_success(Worker& worker);
   void on_worker(int id, Task task);
   void signal(Worker& worker, int number);
