@@ -82,7 +82,6 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 os.environ["SET"] = "by import"
 os.environ["CHANGED"] = "by import"
 os.environ.pop("GONE", None)
-os.environ.setdefault("RANK", "7")
 os.environ.setdefault("OMP_NUM_THREADS", "7")
 os.environ.setdefault("DEFAULT", "by import")
 sys.path.append("/added")
@@ -100,7 +99,8 @@ print(signal.getsignal(signal.SIGUSR1), sys.path, sys.getrecursionlimit(), warni
     own = {"CHANGED": "before", "GONE": "before", "PYTHONPATH": launch.folder}
     said = []
     for preload in None, "changes":
-        job = launch.run("--nproc-per-node=2", "--tee=1", program, preload=preload, environment=own)
+        run = launch.preloaded if preload else launch.run
+        job = run("--nproc-per-node=2", "--tee=1", program, preload=preload, environment=own)
         said.append(sorted(job.out().splitlines()))
     assert said[0] == said[1] and "by import" in str(said), said
 
