@@ -488,9 +488,9 @@ def serve(socket_fd, program, modules):
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
         return os._exit(0)
-    sys.stdout and sys.stdout.flush()
-    sys.stderr and sys.stderr.flush()
-    libc.fflush(None)  # else every worker would write it
+    for stream in (sys.stdout, sys.stderr):  # -u buffers nothing, a sitecustomize's own stream may
+        if stream is not None:
+            stream.flush()
     gc.collect()
     gc.freeze()  # a collection in a worker writes to none of what they share
     ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
@@ -552,12 +552,10 @@ def make_fresh(arguments):
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
-    atexit.register(gc.unfreeze)  # the last of all: what ends with a collection at the end does so
+    atexit.register(gc.unfreeze)  # then what ends with the collection at the end does so
     loaded = sys.modules.get
     if loaded("threading") and hasattr(loaded("threading").main_thread(), "_set_native_id"):
         loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
-    if loaded("random"):
-        loaded("random").seed()
     for generator in UNSEEDED:
         generator.seed()
     if loaded("numpy.random"):

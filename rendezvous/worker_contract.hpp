@@ -36,7 +36,8 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits n
 inline constexpr char kLifeSign[] = "DDPRUN_LIFE_SIGN";  // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker
                                                          // lives, see "Shared memory" below; unset: nowhere
 
-inline constexpr char kWarmParent[] = "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
+inline constexpr char kWarmParent[] =
+    "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
 
 // ---- Environment, read by ddprun and kept from workers ----
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // what nodes prove to each other that they know

@@ -7,6 +7,7 @@
 //   allocation_worker ddp     steps of DistributedDataParallel over the same, 1000: "0 ddp copied 0 1203"
 //   allocation_worker batch_norm    a rank by itself, 1000 steps of SyncBatchNorm: "0 batch_norm channels_first 0 0"
 //   allocation_worker gloo    libddp over Gloo, and Gloo called directly, in turn, 100 calls: "0 reduce gloo 1601 305"
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -97,7 +98,20 @@ long wakes_of_other_threads() {
   return wakes;
 }
 
+// A thread that has not run yet would do its first things while others are counted: calls are over in a millisecond.
+bool all_others_sleep() {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (thread.path().filename() == std::to_string(gettid())) continue;
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) return false;
+    }
+  }
+  return true;
+}
+
 void report(ddp::ProcessGroup group, const char* what, const char* how, const Calls& all_calls) {
+  while (!all_others_sleep()) sched_yield();
   group.barrier();
   const long wakes_before = wakes_of_other_threads();
   allocations = 0;
