@@ -107,7 +107,7 @@ class Agent {
         cgroup_(guarded.cgroup),
         life_signs_(config.workers,
                     [this](int local_rank) { asio::post(io_, [this, local_rank] { on_lost_sign(local_rank); }); }) {
-    if (const int bell = life_signs_.take_bell(); bell >= 0) bell_.assign(bell);
+    if (Descriptor bell = life_signs_.take_bell()) bell_.assign(bell.release());
     for (int i = 0; i < config.workers; ++i) looks_.emplace_back(io_);
     log_.debug("cgroup", cgroup_.in_words());
     if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
@@ -458,6 +458,7 @@ class Agent {
       command.cgroup_fd = start_->files.emplace_back(cgroup_.open_worker(worker.round, i)).get();
       start_->commands.push_back(std::move(command));
     }
+    output_.begin_round();
   }
 
   void workers_started(Spawned spawned) {
@@ -710,7 +711,9 @@ class Agent {
 int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
   const Limits inherited = raise_limits();
-  check_file_limit(config.workers, config.logs.writes_logs());
+  // Should this agent host the store and the coordinator: one of each worker and agent.
+  const auto connections = static_cast<rlim_t>(config.job.max_nodes) * static_cast<rlim_t>(config.workers + 1);
+  reserve_files(config.workers, config.logs.writes_logs(), connections);
   Agent agent(config, log, guarded, inherited);
   return agent.run();
 }

@@ -54,13 +54,11 @@ std::string AttemptFolder::of_worker(int attempt, int local_rank) {
 
 std::string AttemptFolder::error_file(int attempt, int local_rank) {
   if (root_.empty()) return "";
-  if (!is_shared_) {
-    const std::string folder = of_worker(attempt, local_rank);
-    return folder.empty() ? "" : folder + "/error.json";
+  if (is_shared_) {
+    return root_ + "/attempt_" + std::to_string(attempt) + "_error_" + std::to_string(local_rank) + ".json";
   }
-  const std::string path = root_ + "/attempt_" + std::to_string(attempt) + "/all";
-  if (path != shared_) shared_ = made(path);
-  return shared_.empty() ? "" : shared_ + "/error_" + std::to_string(local_rank) + ".json";
+  const std::string folder = of_worker(attempt, local_rank);
+  return folder.empty() ? "" : folder + "/error.json";
 }
 
 std::string AttemptFolder::made(const std::string& path) {

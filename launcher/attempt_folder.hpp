@@ -4,8 +4,8 @@
 //     <log dir>/<run id>_<random>/attempt_<round - 1>/<local rank>/{stdout.log,stderr.log,error.json}
 //                                                    /{filtered_stdout.log,filtered_stderr.log}
 //
-// Where nobody asked for logs or for a place, error files of an attempt share one folder, attempt_<round - 1>/all/: to
-// make a folder for each worker and to remove it would take longer than to start it.
+// Where nobody asked for logs or for a place, all error files share one folder, as attempt_<round - 1>_error_<local
+// rank>.json: to make a folder for each worker and to remove it would take longer than to start it.
 //
 // Earlier attempts are kept: a round that began because nodes came or went is one too, while torchrun counts restarts
 // and writes over it. Without a log dir it is a folder under $TMPDIR, removed at the end if it held no logs.
@@ -47,9 +47,8 @@ class AttemptFolder {
 
   Tell warn_;
   bool warned_ = false;
-  bool is_shared_;      // by the error files of an attempt's workers
-  std::string root_;    // empty: nothing is kept
-  std::string shared_;  // that of the attempt that runs; empty: none yet
+  bool is_shared_;    // by all error files
+  std::string root_;  // empty: nothing is kept
   bool removed_at_end_ = false;
 };
 

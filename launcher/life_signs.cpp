@@ -16,6 +16,8 @@
 
 namespace ddp::launcher {
 
+using rendezvous::Descriptor;
+
 namespace {
 
 namespace contract = rendezvous::contract;
@@ -28,15 +30,13 @@ constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
 constexpr std::uint32_t kClosed = FUTEX_TID_MASK;
 
 // Sealed in size, so that nobody who has it open can make us, or another worker, touch what is no longer there.
-int make_memory(std::size_t size) {
+Descriptor make_memory(std::size_t size) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  int fd = memfd_create(contract::kLifeSignsName, kFlags | MFD_NOEXEC_SEAL);
-  if (fd < 0 && errno == EINVAL) fd = memfd_create(contract::kLifeSignsName, kFlags);
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(size)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
-    return fd;
-  close(fd);
-  return -1;
+  Descriptor memory(memfd_create(contract::kLifeSignsName, kFlags | MFD_NOEXEC_SEAL));
+  if (!memory && errno == EINVAL) memory = Descriptor(memfd_create(contract::kLifeSignsName, kFlags));
+  const bool is_made = memory && ftruncate(memory.get(), static_cast<off_t>(size)) == 0 &&
+                       fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+  return is_made ? std::move(memory) : Descriptor();
 }
 
 void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
@@ -52,14 +52,14 @@ LifeSigns::LifeSigns(int workers, std::function<void(int)> lost)
   static_assert(sizeof(Word) == sizeof(std::uint32_t));
   int bell[2];
   if (pipe2(bell, O_CLOEXEC | O_NONBLOCK) != 0) return;
-  bell_ = bell[0];
-  bell_of_workers_ = bell[1];
-  memory_fd_ = make_memory(size_);
-  if (memory_fd_ < 0) return;
-  void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd_, 0);
+  bell_ = Descriptor(bell[0]);
+  bell_of_workers_ = Descriptor(bell[1]);
+  memory_ = make_memory(size_);
+  if (!memory_) return;
+  void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (memory == MAP_FAILED) return;
   words_ = static_cast<Word*>(memory);
-  words_[contract::kBellOfLifeSigns] = static_cast<std::uint32_t>(bell_of_workers_);
+  words_[contract::kBellOfLifeSigns] = static_cast<std::uint32_t>(bell_of_workers_.get());
 }
 
 LifeSigns::~LifeSigns() {
@@ -71,17 +71,15 @@ LifeSigns::~LifeSigns() {
     watchers_[i].join();
   }
   if (words_ != nullptr) munmap(words_, size_);
-  for (const int fd : {memory_fd_, bell_, bell_of_workers_}) {
-    if (fd >= 0) close(fd);
-  }
 }
 
 std::string LifeSigns::of_worker(int local_rank) const {
   if (words_ == nullptr) return "";
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_fd_) + ":" + std::to_string(local_rank);
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.get()) + ":" +
+         std::to_string(local_rank);
 }
 
-int LifeSigns::take_bell() { return std::exchange(bell_, -1); }
+Descriptor LifeSigns::take_bell() { return std::move(bell_); }
 
 void LifeSigns::watch(int local_rank) {
   if (words_ == nullptr || local_rank < 0 || static_cast<std::size_t>(local_rank) >= watchers_.size()) return;
@@ -94,11 +92,14 @@ void LifeSigns::watch(int local_rank) {
 }
 
 void LifeSigns::wait_for_loss(int local_rank) {
-  const Word& word = word_of(local_rank);
+  Word& word = word_of(local_rank);
   for (std::uint32_t seen = word; seen != kClosed; seen = word) {
-    const bool is_held = (seen & FUTEX_TID_MASK) != 0;
-    if (!is_held && (seen & FUTEX_OWNER_DIED) != 0) lost_(local_rank);
-    wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
+    if ((seen & FUTEX_TID_MASK) == 0 && (seen & FUTEX_OWNER_DIED) != 0) {
+      word.compare_exchange_strong(seen, 0);  // or the next holder's death, if it comes soon, would look like this one
+      lost_(local_rank);
+    } else {
+      wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
+    }
   }
 }
 

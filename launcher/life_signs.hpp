@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/descriptor.hpp"
+
 namespace ddp::launcher {
 
 class LifeSigns {
@@ -32,8 +34,8 @@ class LifeSigns {
 
   // What a worker is told (contract::kLifeSign); empty: this kernel gives us no such memory.
   std::string of_worker(int local_rank) const;
-  // Comes to hold an int, the local rank of a worker to watch; -1: none. To be closed by the caller.
-  int take_bell();
+  // Comes to hold an int, the local rank of a worker to watch.
+  rendezvous::Descriptor take_bell();
   // From now on, also when its place is taken by another worker. Out of range, or watched already: nothing happens.
   void watch(int local_rank);
 
@@ -44,9 +46,9 @@ class LifeSigns {
   Word& word_of(int local_rank) const;
 
   const std::function<void(int)> lost_;
-  int memory_fd_ = -1;
-  int bell_ = -1;
-  int bell_of_workers_ = -1;
+  rendezvous::Descriptor memory_;
+  rendezvous::Descriptor bell_;
+  rendezvous::Descriptor bell_of_workers_;
   std::size_t size_ = 0;
   Word* words_ = nullptr;  // contract::kFirstLifeSign says which is whose
   std::vector<std::thread> watchers_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/limits.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr rlim_t kOwnFiles = 27;  // loops, sockets, memory, pipes between ddprun's own processes
 constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
+constexpr rlim_t kMostConnections = 1 << 16;  // that room is made for: half a MiB
 
 }  // namespace
 
@@ -24,14 +26,15 @@ Limits raise_limits() {
   return inherited;
 }
 
-void check_file_limit(int workers, bool have_log_files) {
+void reserve_files(int workers, bool have_log_files, rlim_t connections) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   std::error_code ignored;
   const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
   const rlim_t each = kFilesOfWorker + (have_log_files ? kLogFilesOfWorker : 0);
   const rlim_t needed = static_cast<rlim_t>(open) + kOwnFiles + static_cast<rlim_t>(workers) * each;
-  if (needed <= limit.rlim_cur) return;
+  if (needed <= limit.rlim_cur)
+    return rendezvous::make_room_for_files(needed + std::min(connections, kMostConnections));
   throw rendezvous::Error(rendezvous::ErrorCode::System,
                           "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
                               " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +

@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 #include "rendezvous/error.hpp"
@@ -35,8 +35,7 @@ struct Field {
   int size;
 };
 
-template <std::size_t N>
-std::string packed(const std::array<Field, N>& fields) {
+std::string packed(std::initializer_list<Field> fields) {
   std::string bytes;
   for (const Field& field : fields) {
     for (int i = 0; i < field.size; ++i) bytes += static_cast<char>(field.value >> (8 * i));
@@ -64,21 +63,8 @@ Descriptor memory_zip(const char* name, std::string_view file_name, std::string_
   const std::uint32_t crc = crc32(content);
   const auto size = static_cast<std::uint32_t>(content.size());
   const auto name_size = static_cast<std::uint32_t>(file_name.size());
-  const std::string header = packed<11>({{{0x04034b50, 4},
-                                          {kVersion, 2},
-                                          {0, 2},
-                                          {kStored, 2},
-                                          {kMidnight, 2},
-                                          {kFirstDay1980, 2},
-                                          {crc, 4},
-                                          {size, 4},
-                                          {size, 4},
-                                          {name_size, 2},
-                                          {0, 2}}});
-  const std::string entry = packed<15>({{{0x02014b50, 4},
-                                         {kVersion, 2},
-                                         {kVersion, 2},
-                                         {0, 2},
+  const std::string about_file = packed({{kVersion, 2},
+                                         {0, 2},  // flags
                                          {kStored, 2},
                                          {kMidnight, 2},
                                          {kFirstDay1980, 2},
@@ -86,17 +72,16 @@ Descriptor memory_zip(const char* name, std::string_view file_name, std::string_
                                          {size, 4},
                                          {size, 4},
                                          {name_size, 2},
-                                         {0, 4},
-                                         {0, 4},
-                                         {0, 4},
-                                         {0, 4}}});  // no extra field, no comment, the first disk, its beginning
+                                         {0, 2}});  // no extra field
+  const std::string header = packed({{0x04034b50, 4}}) + about_file;
+  // Then no comment, the first disk, no attributes, at the archive's beginning.
+  const std::string entry = packed({{0x02014b50, 4}, {kVersion, 2}}) + about_file + std::string(14, '\0');
   std::string archive = header;
   archive.append(file_name).append(content);
   const auto directory_at = static_cast<std::uint32_t>(archive.size());
   archive.append(entry).append(file_name);
   const auto directory_size = static_cast<std::uint32_t>(archive.size()) - directory_at;
-  archive +=
-      packed<8>({{{0x06054b50, 4}, {0, 2}, {0, 2}, {1, 2}, {1, 2}, {directory_size, 4}, {directory_at, 4}, {0, 2}}});
+  archive += packed({{0x06054b50, 4}, {0, 2}, {0, 2}, {1, 2}, {1, 2}, {directory_size, 4}, {directory_at, 4}, {0, 2}});
   return memory_file(name, archive);
 }
 

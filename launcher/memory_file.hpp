@@ -4,9 +4,11 @@
 
 #include <string_view>
 
-#include "launcher/descriptor.hpp"
+#include "rendezvous/descriptor.hpp"
 
 namespace ddp::launcher {
+
+using rendezvous::Descriptor;
 
 // Its content can be read at once. Throws rendezvous::Error.
 Descriptor memory_file(const char* name, std::string_view content);

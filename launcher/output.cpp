@@ -128,11 +128,13 @@ class Output::Thread {
     return true;
   }
 
+  void begin_round() { notify(wake_); }
+
   // Before the round's streams are opened.
   void filter(Console console, const std::string& path, const std::vector<std::string>& words) {
     auto file = open_sink(path);
     if (!file) return;
-    post(Request{.kind = Request::Kind::Filter, .console = console, .filter = {words, std::move(file)}});
+    queue(Request{.kind = Request::Kind::Filter, .console = console, .filter = {words, std::move(file)}});
   }
 
   // Called before the round's workers exist, so nothing can be read yet.
@@ -140,7 +142,7 @@ class Output::Thread {
     if (!route.shown && !route.file.empty()) {
       const int file = open_log(route.file);
       if (file >= 0) {
-        post(Request{.kind = Request::Kind::Stream, .route = std::move(route)});
+        queue(Request{.kind = Request::Kind::Stream, .route = std::move(route)});
         return file;
       }
       cannot_open(route.file);
@@ -157,7 +159,7 @@ class Output::Thread {
     }
     if (ends.ours < 0) return ends.theirs;
     fcntl(ends.ours, F_SETFL, O_NONBLOCK);
-    post(Request{.kind = Request::Kind::Stream, .route = std::move(route), .fd = ends.ours, .file = std::move(file)});
+    queue(Request{.kind = Request::Kind::Stream, .route = std::move(route), .fd = ends.ours, .file = std::move(file)});
     return ends.theirs;
   }
 
@@ -205,11 +207,12 @@ class Output::Thread {
     bool is_paused = false;
   };
 
+  void queue(Request request) {
+    const std::lock_guard lock(mutex_);
+    requests_.push_back(std::move(request));
+  }
   void post(Request request) {
-    {
-      const std::lock_guard lock(mutex_);
-      requests_.push_back(std::move(request));
-    }
+    queue(std::move(request));
     notify(wake_);
   }
 
@@ -465,6 +468,8 @@ void Output::open_events(const std::string& path) { thread_->open_events(path); 
 void Output::write_event(std::string line) { thread_->write_event(std::move(line)); }
 
 int Output::open_stream(const StreamRoute& route) { return thread_->open_stream(route); }
+
+void Output::begin_round() { thread_->begin_round(); }
 
 void Output::write_line(Console console, std::string text) { thread_->write_line(console, std::move(text)); }
 

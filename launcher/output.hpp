@@ -42,6 +42,8 @@ class Output {
   // file of the route cannot be opened, what would be there is on the console. Throws rendezvous::Error if there are no
   // descriptors left.
   int open_stream(const StreamRoute& route);
+  // What is opened is read from now on: the thread is woken for all of it at once.
+  void begin_round();
 
   // ddprun's own lines; text without its final newline. Does not block.
   void write_line(Console console, std::string text);

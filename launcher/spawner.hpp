@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/descriptor.hpp"
 #include "launcher/limits.hpp"
 #include "launcher/start_gate.hpp"
+#include "rendezvous/descriptor.hpp"
 
 namespace ddp::launcher {
 

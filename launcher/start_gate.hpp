@@ -11,9 +11,11 @@
 
 #include <cstddef>
 
-#include "launcher/descriptor.hpp"
+#include "rendezvous/descriptor.hpp"
 
 namespace ddp::launcher {
+
+using rendezvous::Descriptor;
 
 // What failed in worker `index` before its program ran. Three ints: warm_parent.py writes it too.
 struct ExecFailure {

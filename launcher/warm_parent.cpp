@@ -30,9 +30,8 @@ using rendezvous::ExitStatus;
 namespace {
 
 constexpr std::chrono::seconds kForksWithin(10);  // 10 ms a worker, as a rule
-
-constexpr std::chrono::seconds kEndsWithin(1);  // once its end of the socket is closed
-constexpr int kGuardRan = 78;                   // GUARD of warm_parent.py
+constexpr std::chrono::seconds kEndsWithin(1);    // once its end of the socket is closed
+constexpr int kGuardRan = 78;                     // GUARD of warm_parent.py
 
 constexpr char kPythonPath[] = "PYTHONPATH";
 constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
@@ -227,8 +226,7 @@ std::string WarmParent::how_it_ended(const ExitStatus& status) {
   const std::string when = state_ == State::Importing ? " during the import" : "";
   if (status == ExitStatus{.code = kGuardRan, .signal = 0} && state_ == State::Importing) {
     return "this Python does not import sitecustomize from where PYTHONPATH says (-I, -E or -S, a wrapper, or one "
-           "older "
-           "than 3)";
+           "older than 3)";
   }
   return "it " + in_words(status) + when;
 }

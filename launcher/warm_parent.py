@@ -269,10 +269,11 @@ def check(what, beginning):
     if running:
         raise Refused("%s started %s: %s" % (what, "a thread" if len(running) == 1 else "%d threads" % len(running),
                                              ", ".join(running)))
-    if descriptors().get(beginning.socket_fd) != beginning.socket:
+    opened = descriptors()
+    if opened.get(beginning.socket_fd) != beginning.socket:
         time.sleep(60)  # ddprun has seen it close and ends this process
         os._exit(NEVER_RAN)
-    for fd, target in descriptors().items():
+    for fd, target in opened.items():
         if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
             kind = target.partition(":")[0]
             raise Refused("%s opened %s" % (what, "a " + kind if kind in ("pipe", "socket") else target))

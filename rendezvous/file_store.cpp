@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/descriptor.hpp"
+
 namespace ddp::rendezvous {
 namespace {
 
@@ -48,18 +50,6 @@ bool can_be_key(std::string_view start) {
   return false;
 }
 
-struct Descriptor {
-  int fd = -1;
-  Descriptor() = default;
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  void close() {
-    if (fd >= 0) ::close(fd);
-    fd = -1;
-  }
-};
-
 }  // namespace
 
 // The file, opened and locked, all that is in it known to the store; unlocked at the end. The file's lock comes before
@@ -95,17 +85,17 @@ class FileStore::Locked {
     const int flags = access_ == Access::Write   ? O_RDWR | O_CREAT
                       : access_ == Access::Leave ? O_RDWR
                                                  : O_RDONLY | O_CREAT;
-    file_.fd = ::open(store_.path_.c_str(), flags | O_CLOEXEC, 0644);
-    if (file_.fd < 0) fail("opening", errno);
+    file_ = Descriptor(::open(store_.path_.c_str(), flags | O_CLOEXEC, 0644));
+    if (!file_) fail("opening", errno);
     lock();
-    if (::fstat(file_.fd, &status_) != 0) fail("looking at", errno);
+    if (::fstat(file_.get(), &status_) != 0) fail("looking at", errno);
     return status_.st_nlink > 0;
   }
 
   // A blocking flock would not end at the deadline when the holder is stopped.
   void lock() {
     const int operation = (access_ == Access::Read ? LOCK_SH : LOCK_EX) | LOCK_NB;
-    for (Milliseconds pause = kFirstRetry; ::flock(file_.fd, operation) != 0; pause = std::min(2 * pause, kLook)) {
+    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
         throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + in_words(timeout_) +
@@ -126,14 +116,14 @@ class FileStore::Locked {
     while (take_record(rest)) store_.known_ = status_.st_size - static_cast<off_t>(rest.size());
     // Half a record, and nobody is writing: whoever was is dead.
     if (rest.empty() || access_ == Access::Read) return;
-    if (::ftruncate(file_.fd, store_.known_) != 0) fail("cutting half a record off", errno);
+    if (::ftruncate(file_.get(), store_.known_) != 0) fail("cutting half a record off", errno);
   }
 
   std::string read_rest() {
     std::string bytes(static_cast<std::size_t>(std::max<off_t>(status_.st_size - store_.known_, 0)), '\0');
     for (std::size_t got = 0; got < bytes.size();) {
       const off_t from = store_.known_ + static_cast<off_t>(got);
-      const ssize_t more = ::pread(file_.fd, bytes.data() + got, bytes.size() - got, from);
+      const ssize_t more = ::pread(file_.get(), bytes.data() + got, bytes.size() - got, from);
       if (more == 0) fail("reading", EIO);  // shorter than it was
       if (more < 0 && errno != EINTR) fail("reading", errno);
       if (more > 0) got += static_cast<std::size_t>(more);
@@ -175,10 +165,10 @@ class FileStore::Locked {
 
   // One write. What was written in part, as on a full disk, is taken back.
   void append(std::string_view bytes) {
-    const ssize_t written = ::pwrite(file_.fd, bytes.data(), bytes.size(), store_.known_);
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), store_.known_);
     if (written != static_cast<ssize_t>(bytes.size())) {
       const int error = written < 0 ? errno : ENOSPC;
-      if (::ftruncate(file_.fd, store_.known_) != 0) fail("taking back half a record from", errno);
+      if (::ftruncate(file_.get(), store_.known_) != 0) fail("taking back half a record from", errno);
       fail("writing", error);
     }
     store_.known_ += written;

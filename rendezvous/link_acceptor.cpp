@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/descriptor.hpp"
 #include "rendezvous/link_handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
@@ -21,22 +22,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBetweenLines{1};
-
-// On its way from the store's thread to the loop's, which may be gone before it arrives.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // All bytes, or not: what a handshake says fits any socket's buffer, so a full one means that nobody reads.
 bool send_at_once(int fd, const std::string& bytes) {
@@ -183,6 +168,7 @@ LinkAcceptor::LinkAcceptor(asio::io_context& io, Options options, OnLink on_link
 LinkAcceptor::~LinkAcceptor() { loop_->stop(); }
 
 void LinkAcceptor::accept(int fd, std::string first_bytes) {
+  // The loop may be gone before it arrives: then it is closed with the handler.
   asio::post(loop_->io(), [loop = loop_, descriptor = Descriptor(fd), bytes = std::move(first_bytes)]() mutable {
     loop->begin(std::move(descriptor), bytes);
   });

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "rendezvous/check.hpp"
+#include "rendezvous/descriptor.hpp"
 #include "rendezvous/error.hpp"
 
 namespace ddp::rendezvous {
@@ -27,20 +28,6 @@ void initialise() {
   DDP_CHECK(status >= 0, status);
 }
 
-class File {
- public:
-  File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Text on the stack that is a secret.
 struct WipedText {
   std::array<char, kDigits + 16> bytes{};
@@ -52,10 +39,10 @@ struct WipedText {
 }
 
 // Up to the end of the file, or of the buffer.
-std::size_t read_all(const File& file, WipedText& text, const std::string& path) {
+std::size_t read_all(const Descriptor& file, WipedText& text, const std::string& path) {
   std::size_t size = 0;
   while (size < text.bytes.size()) {
-    const auto got = ::read(file.fd(), text.bytes.data() + size, text.bytes.size() - size);
+    const auto got = ::read(file.get(), text.bytes.data() + size, text.bytes.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) cannot("read", path, std::strerror(errno));
     if (got == 0) break;
@@ -87,15 +74,15 @@ void make_secret_file(const std::string& path) {
   sodium_bin2hex(text.bytes.data(), kDigits + 1, secret.bytes().data(), secret.bytes().size());
   text.bytes[kDigits] = '\n';
 
-  const File file(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (file.fd() < 0 && errno == EEXIST) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file && errno == EEXIST) {
     cannot("make", path, "there is one already; use it, or choose another path, or delete it if no job needs it");
   }
-  if (file.fd() < 0) cannot("make", path, std::strerror(errno));
+  if (!file) cannot("make", path, std::strerror(errno));
   // fchmod: whatever the umask. fsync: some file systems refuse a write only then.
-  const bool written = ::fchmod(file.fd(), 0600) == 0 &&
-                       ::write(file.fd(), text.bytes.data(), kDigits + 1) == static_cast<ssize_t>(kDigits + 1) &&
-                       ::fsync(file.fd()) == 0;
+  const bool written = ::fchmod(file.get(), 0600) == 0 &&
+                       ::write(file.get(), text.bytes.data(), kDigits + 1) == static_cast<ssize_t>(kDigits + 1) &&
+                       ::fsync(file.get()) == 0;
   if (!written) {
     const std::string why = std::strerror(errno);
     ::unlink(path.c_str());
@@ -105,12 +92,12 @@ void make_secret_file(const std::string& path) {
 
 SecretFile read_secret_file(const std::string& path) {
   const std::string make_one = "ddprun --make-secret makes one";
-  const File file(path, O_RDONLY);
-  if (file.fd() < 0) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
     cannot("read", path, std::strerror(errno) + (errno == ENOENT ? "; " + make_one : std::string()));
   }
   struct stat status = {};
-  if (::fstat(file.fd(), &status) != 0) cannot("read", path, std::strerror(errno));
+  if (::fstat(file.get(), &status) != 0) cannot("read", path, std::strerror(errno));
 
   WipedText text;
   std::size_t size = read_all(file, text, path);

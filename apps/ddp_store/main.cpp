@@ -32,6 +32,8 @@ struct Options {
   bool json = false;
 };
 
+constexpr rlim_t kManyConnections = 1 << 14;
+
 // By the numbers of today's protocol; WATCH_KEY has none there.
 constexpr const char* kRequests[] = {"watch_key", "set",       "compare_set", "get",        "add",
                                      "check",     "wait",      "num_keys",    "delete_key", "append",
@@ -82,6 +84,7 @@ void serve(const Options& options) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   ddp::rendezvous::raise_file_limit();
+  ddp::rendezvous::make_room_for_files(kManyConnections);
 
   StoreServer::Options limits;
   limits.max_bytes = options.max_mib << 20;

@@ -73,7 +73,9 @@ bool LifeSign::hold() {
   list_.list.next = &entry_;
   list_.futex_offset = reinterpret_cast<char*>(word_) - reinterpret_cast<char*>(&entry_);
   if (syscall(SYS_set_robust_list, &list_, sizeof list_) != 0) return false;
-  if (word_->compare_exchange_strong(seen, static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS)) return true;
+  while ((seen & FUTEX_TID_MASK) == 0) {  // the agent takes note of the last holder's death meanwhile
+    if (word_->compare_exchange_weak(seen, static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS)) return true;
+  }
   syscall(SYS_set_robust_list, list_before_, sizeof list_);
   return false;
 }

@@ -151,10 +151,6 @@ void report(int to, int rank, const SpawnReport& what) {
 
 }  // namespace
 
-void SpawnedProcesses::Descriptor::close() {
-  if (number_ >= 0) ::close(std::exchange(number_, -1));
-}
-
 SpawnedProcesses::Pipe SpawnedProcesses::make_pipe() {
   std::array<int, 2> ends = {};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) system_error("a pipe");

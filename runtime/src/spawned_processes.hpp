@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/descriptor.hpp"
 #include "rendezvous/store_server.hpp"
 #include "runtime/src/spawn_core.hpp"
 
@@ -51,21 +52,7 @@ class SpawnedProcesses {
   int size() const { return static_cast<int>(pids_.size()); }
 
  private:
-  class Descriptor {
-   public:
-    explicit Descriptor(int number = -1) : number_(number) {}
-    ~Descriptor() { close(); }
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-      std::swap(number_, other.number_);
-      return *this;
-    }
-    int get() const { return number_; }
-    void close();
-
-   private:
-    int number_;
-  };
+  using Descriptor = rendezvous::Descriptor;
   struct Pipe {
     Descriptor read, write;
   };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -43,7 +44,10 @@ inline std::vector<pid_t> pids(const std::string& out, const std::string& before
 inline pid_t worker_of_rank(pid_t agent, int rank) {
   const std::string wanted = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
   for (const pid_t child : children_of(agent)) {
-    if (count(read_file("/proc/" + std::to_string(child) + "/environ"), wanted) == 1) return child;
+    // Any of its threads: the main one may have ended.
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(child) + "/task")) {
+      if (count(read_file(thread.path() / "environ"), wanted) == 1) return child;
+    }
   }
   throw std::runtime_error("there is no worker of rank " + std::to_string(rank));
 }

@@ -74,8 +74,9 @@ class Job:
         own = {name: value for name, value in os.environ.items() if not name.startswith(tuple(without))}
         # Files, not pipes: what is left over may keep them open, and nobody need read them.
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        # In a process group of its own, as a shell starts it: one that nobody could wake cannot be suspended.
         self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL,
-                                        stdout=self.files[0], stderr=self.files[1],
+                                        stdout=self.files[0], stderr=self.files[1], preexec_fn=os.setpgrp,
                                         env={**own, **(environment or {}), MARK: self.mark})
         self.pid = self.process.pid
 

@@ -28,9 +28,6 @@ constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
 
 // An agent of two workers.
 struct Agent {
-  Agent() : bell(signs.take_bell()) {}
-  ~Agent() { close(bell); }
-
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> lost;
@@ -39,12 +36,13 @@ struct Agent {
                     lost.push_back(local_rank);
                     changed.notify_all();
                   }};
-  int bell;
+  ddp::rendezvous::Descriptor bell = signs.take_bell();
 
   int hear() const {
-    pollfd heard = {bell, POLLIN, 0};
+    pollfd heard = {bell.get(), POLLIN, 0};
     int local_rank = -1;
-    if (poll(&heard, 1, 30'000) == 1 && read(bell, &local_rank, sizeof local_rank) != sizeof local_rank) return -2;
+    if (poll(&heard, 1, 30'000) == 1 && read(bell.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
+      return -2;
     return local_rank;
   }
   bool is_none_lost() {

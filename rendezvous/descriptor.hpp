@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace ddp::launcher {
+namespace ddp::rendezvous {
 
 class Descriptor {
  public:
@@ -33,4 +33,4 @@ class Descriptor {
   int fd_ = -1;
 };
 
-}  // namespace ddp::launcher
+}  // namespace ddp::rendezvous
