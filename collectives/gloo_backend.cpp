@@ -19,7 +19,6 @@
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/scatter.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <atomic>
 #include <chrono>
@@ -34,13 +33,14 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/asynchronous_signals.hpp"
 #include "collectives/backend.h"
 #include "collectives/backend_error.hpp"
 #include "collectives/gloo_context.hpp"
+#include "collectives/gloo_device.hpp"
 #include "collectives/reduce_kernels.hpp"
 
 struct ddp_backend_group {
+  std::unique_ptr<ddp::collectives::GlooDevice> device;  // outlives what is connected through it
   std::shared_ptr<ddp::collectives::GlooContext> context;
   int rank = 0;
   int size = 1;
@@ -180,12 +180,6 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
   return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : DDP_BACKEND_ERROR;
 }
 
-// Starts Gloo's thread. A numeric address: Gloo would resolve the host's name, which on Debian is a loopback address.
-std::shared_ptr<gloo::transport::Device> create_device(const char* numeric_address) {
-  const ddp::collectives::AsynchronousSignalsBlocked blocked;
-  return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(numeric_address));
-}
-
 ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
                                 ddp_backend_error* error) {
   return guarded(nullptr, error, [&] {
@@ -196,12 +190,12 @@ ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_back
       group->job_ranks.push_back(config->job_ranks != nullptr ? config->job_ranks[rank] : rank);
     }
     if (config->size > 1) {
-      std::shared_ptr<gloo::transport::Device> device = create_device(config->local_address);
+      group->device = std::make_unique<ddp::collectives::GlooDevice>(config->local_address);
       group->context = std::make_shared<ddp::collectives::GlooContext>(config->rank, config->size);
       const milliseconds timeout(config->init_timeout_ms);
       group->context->setTimeout(timeout);
       CallbackStore store(config->store, Clock::now() + timeout);
-      group->context->connect(store, device);
+      group->context->connect(store, group->device->device());
     }
     *out = group.release();
   });

@@ -134,8 +134,8 @@ void GlooContender::run(Collective collective, const float* input, float* output
 
 }  // namespace
 
-std::unique_ptr<Contender> gloo_contender(Store store, int rank, int size) {
-  return std::make_unique<GlooContender>(store, rank, size);
+Contender* ddp_bench_gloo_contender(const Store* store, int rank, int size) {
+  return new GlooContender(*store, rank, size);
 }
 
 }  // namespace ddp::bench

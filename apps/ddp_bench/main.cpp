@@ -28,6 +28,7 @@
 #include "apps/ddp_bench/rendezvous_load.hpp"
 #include "apps/ddp_bench/step_command.hpp"
 #include "apps/ddp_bench/store_load.hpp"
+#include "collectives/shared_library.hpp"
 #include "rendezvous/file_limit.hpp"
 
 namespace {
@@ -118,13 +119,23 @@ struct CollectiveOptions {
   std::vector<std::string> contenders = {"libddp", "gloo"};
 };
 
+decltype(&ddp::bench::ddp_bench_gloo_contender) open_gloo() {
+  const ddp::collectives::SharedLibrary module("plain Gloo", {ddp::bench::kGlooModule},
+                                               "build the target ddp_bench_gloo");
+  decltype(&ddp::bench::ddp_bench_gloo_contender) make = nullptr;
+  module.find(ddp::bench::kGlooContender, make);
+  return make;
+}
+
 void bench_collectives(const CollectiveOptions& options) {
   if (options.contenders.front() == "memory") throw std::invalid_argument("--contenders: memory cannot be the first");
+  if (options.contenders.front() == "gloo") open_gloo();  // before libddp does
   const ddp::Session session = ddp::init_process_group();
+  const ddp::Store store = session.store();
   std::vector<std::unique_ptr<ddp::bench::Contender>> contenders;
   for (const std::string& name : options.contenders) {
     if (name == "gloo") {
-      contenders.push_back(ddp::bench::gloo_contender(session.store(), session.rank(), session.world_size()));
+      contenders.emplace_back(open_gloo()(&store, session.rank(), session.world_size()));
     } else if (name == "memory") {
       contenders.push_back(std::make_unique<ddp::bench::MemoryContender>(*contenders.front()));
     } else {
@@ -202,7 +213,9 @@ int main(int argc, char** argv) {
   CLI::App* collectives =
       app.add_subcommand("collectives", "A rank that ddprun started: libddp, plain Gloo, what memory allows, in turn");
   ddp::bench::declare_options(*collectives, ranks.plan);
-  collectives->add_option("--contenders", ranks.contenders, "Which libraries, in turn")
+  collectives
+      ->add_option("--contenders", ranks.contenders,
+                   "Which libraries, in turn; gloo first: without libddp's corrections of it")
       ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
 
   NcclOptions gpus;

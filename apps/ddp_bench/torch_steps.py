@@ -9,6 +9,7 @@ others are counted.
 """
 import ctypes
 import json
+import os
 import sys
 import time
 
@@ -116,3 +117,4 @@ if rank == 0:
         print(json.dumps({"step": name, "bucket_mib": mib, "round_ms": times}), flush=True)
 dist.barrier()
 dist.destroy_process_group()
+os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under whatever launcher

@@ -13,16 +13,15 @@ Time of a call in µs, on the slowest rank; float32, sums. All ranks are on this
 at each size before it is timed.
 
 * size: of a rank's longer buffer.
-* libddp and Gloo, called directly, are measured by the same processes, in blocks that alternate. They talk over TCP;
-  Open MPI and MPICH go through shared memory inside a machine. torch: `torch.distributed` with the Gloo of its own.
+* libddp and Gloo, called directly, talk over TCP; Open MPI and MPICH go through shared memory inside a machine. torch:
+  `torch.distributed` with the Gloo of its own.
 * bound: each rank reads what it must read and writes what it must write, each byte once, all ranks at the same time;
-  nothing is communicated. Measured in blocks between libddp's and Gloo's.
+  nothing is communicated. Measured by the same processes as libddp, in blocks that alternate.
 * The root of a broadcast may be ahead of the others: a small one costs an MPI's ranks less than a message takes.
 
 With more ranks than CPUs it is the scheduler that is measured, above all for libraries that wait by polling.
 """
 COLLECTIVES = ["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
-OURS = {"libddp": "libddp", "Gloo": "gloo", "bound": "memory"}  # one program's
 LIBRARIES = ["libddp", "Gloo", "Open MPI", "MPICH", "torch", "bound"]
 
 
@@ -31,14 +30,16 @@ def sizes(bench):
     return [4, 64 << 10] if bench.quick else [4 ** i for i in range(1, 14)]
 
 
-def figures_of(lines, contender, collectives, ranks, count):
+def figures_of(lines, contender, collectives, ranks, sizes):
     """{'all_reduce 4096': us, ...}"""
-    own = [line for line in lines if line["contender"] == contender]
-    told = {line["collective"] for line in own}
-    missing = set(collectives) - told
-    if missing or any(line["ranks"] != ranks or line["median_us"] <= 0 for line in own) or len(own) < count * len(told):
-        raise WrongResult(f"{ranks} ranks were to measure {count} sizes of {collectives}; they said {own}")
-    return {f"{line['collective']} {line['bytes']}": line["median_us"] for line in own}
+    own = [line for line in lines if line["contender"] == contender and line["ranks"] == ranks and line["median_us"] > 0]
+    figures = {f"{line['collective']} {line['bytes']}": line["median_us"] for line in own}
+    # Of a block for each rank there must be an element in each.
+    wanted = {f"{collective} {size}" for collective in collectives for size in sizes
+              if size >= 4 * ranks or collective in ("all_reduce", "broadcast")}
+    if missing := wanted - set(figures):
+        raise WrongResult(f"{contender} on {ranks} ranks did not measure {', '.join(sorted(missing))}")
+    return figures
 
 
 def contenders(bench, ranks):
@@ -52,27 +53,24 @@ def contenders(bench, ranks):
 
         def measure():
             result = lines(words, {"PYTHON_EXEC": bench.python})
-            return figures_of(result, told, COLLECTIVES, ranks, len(sizes(bench)))
+            return figures_of(result, told, COLLECTIVES, ranks, sizes(bench))
 
         return Contender(name, words, measure, version or launcher.version, launcher.not_run or not_run)
 
     ours = bench.launcher("ddprun", ranks)
-    program = [*ours.prefix, bench.binary("ddp_bench"), "collectives", *plan, "--contenders", *OURS.values()]
-    latest = []  # what the program said in this turn, of each of its contenders
+    program = [*ours.prefix, bench.binary("ddp_bench"), "collectives", *plan, "--contenders"]
+    libddp, gloo = [*program, "libddp", "memory"], [*program, "gloo"]
+    latest = []  # what libddp's program said in this turn
 
-    def of_ours(name):
-        collectives = COLLECTIVES[:3] if name == "Gloo" else COLLECTIVES  # Debian's Gloo has no reduce_scatter
+    def measure_libddp():
+        latest[:] = lines(libddp)
+        return figures_of(latest, "libddp", COLLECTIVES, ranks, sizes(bench))
 
-        def measure():
-            if name == "libddp":  # the first of them
-                latest[:] = lines(program)
-            return figures_of(latest, OURS[name], collectives, ranks, len(sizes(bench)))
-
-        return measure
-
-    versions = {"libddp": ours.version, "Gloo": machine.package_version("libgloo-dev")}
-    for name in OURS:
-        yield Contender(name, program, of_ours(name), versions.get(name, ""))
+    yield Contender("libddp", libddp, measure_libddp, ours.version)
+    yield Contender("bound", libddp, lambda: figures_of(latest, "memory", COLLECTIVES, ranks, sizes(bench)))
+    yield Contender("Gloo", gloo,  # Debian's has no reduce_scatter
+                    lambda: figures_of(lines(gloo), "gloo", COLLECTIVES[:3], ranks, sizes(bench)),
+                    machine.package_version("libgloo-dev"))
     for name, package in ("Open MPI", "libopenmpi-dev"), ("MPICH", "libmpich-dev"):
         told = name.lower().replace(" ", "")
         binary = bench.binary(f"ddp_bench_{told}")

@@ -40,8 +40,10 @@ def machine():
 
 
 def commit(root):
-    """Of the repository, with a mark if it was changed since."""
-    return first_line("git", "-C", root, "describe", "--always", "--dirty", "--exclude=*") or "not in a git repository"
+    """Of the repository, with a mark if something in it was changed since, other than what is written here."""
+    changed = printed("git", "-C", root, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs/benchmarks*")
+    short = first_line("git", "-C", root, "rev-parse", "--short", "HEAD")
+    return f"{short}{'-dirty' if changed else ''}" if short else "not in a git repository"
 
 
 def load():

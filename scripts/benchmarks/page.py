@@ -57,7 +57,7 @@ class Page:
 
     def rows(self, group, columns, base=None, ratio_of=None, title=None):
         """The table of a group. With a base, or several: how many times its figure another row's is, pair by pair."""
-        figure = ratio_of or columns[0].figure
+        figure = ratio_of or (columns[0].figure if columns else None)
         bases = [name for name in ([base] if isinstance(base, str) else base or []) if group.row(name)]
         head = [title or group.name, "runs", *(column.title for column in columns), *(f"× {name}" for name in bases)]
         cells = []
@@ -86,11 +86,12 @@ class Page:
                 seen.setdefault((row.name, row.version), []).append(row.command)
             for reason in row.failures:
                 failures.setdefault(row.name, []).append(reason)
-        self.lines += ["<details><summary>Commands</summary>", ""]
-        for (name, version), commands in seen.items():
-            shown = ", ".join(f"`{command}`" for command in dict.fromkeys(commands))
-            self.lines.append(f"* {name}{f' ({version})' if version else ''}: {shown}")
-        self.lines += ["", "</details>"]
+        if seen:
+            self.lines += ["<details><summary>Commands</summary>", ""]
+            for (name, version), commands in seen.items():
+                shown = ", ".join(f"`{command}`" for command in dict.fromkeys(commands))
+                self.lines.append(f"* {name}{f' ({version})' if version else ''}: {shown}")
+            self.lines += ["", "</details>"]
         for name, reasons in failures.items():
             self.lines.append(f"* {name}, runs without a figure: {'; '.join(dict.fromkeys(reasons))}")
         self.lines.append("")

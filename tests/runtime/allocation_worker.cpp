@@ -214,7 +214,9 @@ void count_over_gloo() {
   const ddp::Session session = ddp::init_process_group();
   Buffers b;
   LibddpContender libddp(session.world(), Calling::Blocking);
-  const auto gloo = ddp::bench::gloo_contender(session.store(), session.rank(), session.world_size());
+  const ddp::Store store = session.store();
+  const std::unique_ptr<ddp::bench::Contender> gloo(
+      ddp::bench::ddp_bench_gloo_contender(&store, session.rank(), session.world_size()));
   for_each_collective([&](Collective collective) {
     if (!gloo->has(collective)) return;
     const auto count = [&](ddp::bench::Contender& contender) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Groups of some of the ranks.
+#include <chrono>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -148,6 +149,29 @@ void destroy(ddp::Session& session) {
   session.world().barrier();
 }
 
+// Rank 0 leaves groups of all until that has once not taken two of the 10 ms after which Gloo's thread goes round by
+// itself, as it does where it waits for a round per connection; then the time is up.
+void leave(ddp::Session& session) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<int> all(static_cast<std::size_t>(session.world_size()));
+  std::iota(all.begin(), all.end(), 0);
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(60);
+  std::vector<int> enough = {0};
+  while (enough[0] == 0) {
+    ddp::ProcessGroup group = session.new_group(all);
+    session.world().barrier();
+    const Clock::time_point before = Clock::now();
+    if (session.rank() == 0) {
+      group.destroy();
+      const bool was_soon = Clock::now() - before < std::chrono::milliseconds(20);
+      expect(was_soon || before < deadline, "a group is left at once");
+      enough[0] = was_soon || before >= deadline ? 1 : 0;
+    }
+    session.world().broadcast(enough, 0);
+    if (group) group.destroy();
+  }
+}
+
 // Rank 2 comes when the others have given up.
 void late(ddp::Session& session) {
   if (session.rank() == 2) session.store().wait({"given up/0", "given up/1"});
@@ -221,11 +245,17 @@ void lose_rank_3(ddp::Session& session) {
 
 Scenarios group_scenarios() {
   return {
-      {"new groups", new_groups},   {"split", split},
-      {"crossed", crossed},         {"group mistakes", mistakes},
-      {"destroy groups", destroy},  {"late", late},
-      {"disagree", disagree},       {"default session", default_session},
-      {"lose member", lose_member}, {"lose rank 3", lose_rank_3},
+      {"new groups", new_groups},
+      {"split", split},
+      {"crossed", crossed},
+      {"group mistakes", mistakes},
+      {"destroy groups", destroy},
+      {"late", late},
+      {"disagree", disagree},
+      {"default session", default_session},
+      {"lose member", lose_member},
+      {"lose rank 3", lose_rank_3},
+      {"leave", leave},
   };
 }
 

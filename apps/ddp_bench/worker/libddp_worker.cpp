@@ -2,9 +2,9 @@
 // bench_worker: a worker that writes down when it was how far; scripts/bench starts it, and kills some.
 //
 //   bench_worker FILE first           joins, makes one all_reduce, leaves
-//   bench_worker FILE again           likewise, but before the first restart it goes on reducing until something ends
-//   it bench_worker FILE hold MIB        joins; rank 1 takes that much memory; all wait for what comes bench_worker
-//   FILE hold MIB plain  likewise without joining, as any program would
+//   bench_worker FILE again           likewise, but before the first restart it reduces until something ends it
+//   bench_worker FILE hold MIB        joins; rank 1 takes that much memory; all wait for what comes
+//   bench_worker FILE hold MIB plain  likewise without joining, as any program would
 #include <chrono>
 #include <ddp/ddp.hpp>
 #include <stdexcept>

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// collectives/gloo_lock.cpp is where Gloo's own calls come; nothing but the dynamic linker can say so.
+// Some of Gloo's own calls to libc come to collectives/gloo_device.cpp, which nothing but the dynamic linker can say.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "tests/integration/ddprun.hpp"
+#include "tests/runtime/run_job.hpp"
 
 using namespace ddp::testing;
 
-TEST_CASE("gloo lock: Gloo tries its locks through the backend and that through libc", "[collectives][integration]") {
+TEST_CASE("gloo device: Gloo calls the backend's functions, and those libc's", "[collectives][integration]") {
+  const std::string name = GENERATE("pthread_mutex_trylock", "epoll_ctl");
   const TemporaryFolder folder;
   const std::string said = folder.path() + "/linker";
   Process job(ddprun_raw({"--nproc_per_node", "2", "--no-python", "env", "LD_DEBUG=bindings", "LD_DEBUG_OUTPUT=" + said,
@@ -23,7 +25,7 @@ TEST_CASE("gloo lock: Gloo tries its locks through the backend and that through 
   for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
     std::ifstream lines(file.path());
     for (std::string line; std::getline(lines, line);) {
-      if (line.find("`pthread_mutex_trylock'") == std::string::npos) continue;
+      if (line.find("`" + name + "'") == std::string::npos) continue;
       const std::size_t to = line.find(" to ");
       const std::string who = line.substr(0, to);
       const std::string whose = line.substr(to);
@@ -34,3 +36,5 @@ TEST_CASE("gloo lock: Gloo tries its locks through the backend and that through 
   CHECK(asked == 2);  // once in each rank
   CHECK(passed_on == 2);
 }
+
+TEST_CASE("gloo device: a group is left at once", "[collectives][integration]") { ddp::test::run(4, "leave"); }
