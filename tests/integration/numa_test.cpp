@@ -24,15 +24,6 @@ std::pair<std::string, std::string> two_cpus() {
   return {std::to_string(*allowed.begin()), std::to_string(*std::next(allowed.begin()))};
 }
 
-// `command` where /sys is `sysfs`.
-std::vector<std::string> seeing(const FakeSysfs& sysfs, const std::vector<std::string>& command) {
-  const std::string probe = "mount --bind " + sysfs.path() + " /sys";
-  if (run({"unshare", "-m", "sh", "-c", probe}).code != 0) skip("may not mount");
-  std::vector<std::string> words = {"unshare", "-m", "sh", "-c", probe + " && exec \"$@\"", "sh"};
-  words.insert(words.end(), command.begin(), command.end());
-  return words;
-}
-
 // GPU 0 is on node 1, GPU 1 on node 0; each node has one CPU.
 struct TwoNodes {
   TwoNodes() : cpus(two_cpus()) {
@@ -42,6 +33,17 @@ struct TwoNodes {
     sysfs.device("000a:10:00.0", 0);
     nvml.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "2"}};
   }
+
+  // On those two CPUs only: what this machine has more is on no node.
+  Result run(const std::vector<std::string>& command) const {
+    const std::string mount = "mount --bind " + sysfs.path() + " /sys";
+    if (ddp::testing::run({"unshare", "-m", "sh", "-c", mount}).code != 0) skip("may not mount");
+    std::vector<std::string> words = {"unshare", "-m", "sh", "-c", mount + " && exec \"$@\"", "sh"};
+    words.insert(words.end(), {"taskset", "-c", cpus.first + "," + cpus.second});
+    words.insert(words.end(), command.begin(), command.end());
+    return ddp::testing::run(words, nvml);
+  }
+
   std::pair<std::string, std::string> cpus;
   FakeSysfs sysfs;
   Process::Options nvml;
@@ -62,25 +64,21 @@ TEST_CASE("numa: on a machine of one node workers have it all, or cores of their
 TEST_CASE("numa: each worker runs on the CPUs of its GPU's node", "[launcher][integration]") {
   const TwoNodes machine;
   const auto [low, high] = machine.cpus;
-  const Result by_index =
-      run(seeing(machine.sysfs, ddprun({"--nproc-per-node=2", "--numa-binding=node"}, {"cpus"})), machine.nvml);
+  const Result by_index = machine.run(ddprun({"--nproc-per-node=2", "--numa-binding=node"}, {"cpus"}));
   CHECK(by_index.code == 0);
   CHECK(count(by_index.out, "rank 0 cpus " + high + "\n") == 1);
   CHECK(count(by_index.out, "rank 1 cpus " + low + "\n") == 1);
 
-  const Result by_uuid = run(
-      seeing(machine.sysfs, ddprun({"--gpus", "GPU-1,GPU-0", "--nproc-per-node=2", "--numa-binding=node"}, {"cpus"})),
-      machine.nvml);
+  const Result by_uuid =
+      machine.run(ddprun({"--gpus", "GPU-1,GPU-0", "--nproc-per-node=2", "--numa-binding=node"}, {"cpus"}));
   CHECK(count(by_uuid.out, "rank 0 cpus " + low + "\n") == 1);
   CHECK(count(by_uuid.out, "rank 1 cpus " + high + "\n") == 1);
 }
 
 TEST_CASE("numa: what was bound survives a restart", "[launcher][integration]") {
   const TwoNodes machine;
-  const Result result = run(
-      seeing(machine.sysfs,
-             ddprun({"--nproc-per-node=2", "--numa-binding=core-complex", "--max-restarts=1"}, {"cpus", "0/0:exit=1"})),
-      machine.nvml);
+  const Result result = machine.run(
+      ddprun({"--nproc-per-node=2", "--numa-binding=core-complex", "--max-restarts=1"}, {"cpus", "0/0:exit=1"}));
   CHECK(result.code == 0);
   CHECK(count(result.out, "rank 0 cpus " + machine.cpus.second + "\n") == 2);
 }
@@ -88,9 +86,7 @@ TEST_CASE("numa: what was bound survives a restart", "[launcher][integration]") 
 TEST_CASE("numa: --print-bindings shows GPU, node and CPUs of each worker, and starts nothing",
           "[launcher][integration]") {
   const TwoNodes machine;
-  const Result result =
-      run(seeing(machine.sysfs, ddprun_raw({"--nproc-per-node=2", "--numa-binding=exclusive", "--print-bindings"})),
-          machine.nvml);
+  const Result result = machine.run(ddprun_raw({"--nproc-per-node=2", "--numa-binding=exclusive", "--print-bindings"}));
   CHECK(result.code == 0);
   CHECK(result.out == "LOCAL_RANK  GPU  NUMA NODE  CPUS\n0           0    1          " + machine.cpus.second +
                           "\n1           1    0          " + machine.cpus.first + "\n");
@@ -111,8 +107,7 @@ TEST_CASE("numa: a binding that cannot be is said before anything starts", "[lau
 
   const TwoNodes machine;
   machine.sysfs.device("000a:00:00.0", 7);
-  refused(run(seeing(machine.sysfs, ddprun({"--numa-binding=node"}, {"say=started"})), machine.nvml), 1,
+  refused(machine.run(ddprun({"--numa-binding=node"}, {"say=started"})), 1,
           "GPU 0 is on NUMA node 7, of whose CPUs this process may use none");
-  refused(run(seeing(machine.sysfs, ddprun({"--gpus=2", "--numa-binding=node"}, {"say=started"})), machine.nvml), 1,
-          "NVML knows no GPU '2'");
+  refused(machine.run(ddprun({"--gpus=2", "--numa-binding=node"}, {"say=started"})), 1, "NVML knows no GPU '2'");
 }
