@@ -18,12 +18,12 @@
 #include "launcher/agent_core.hpp"
 #include "launcher/attempt_folder.hpp"
 #include "launcher/coordination.hpp"
+#include "launcher/death_watch.hpp"
 #include "launcher/double_signal.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/event_log.hpp"
 #include "launcher/failure_report.hpp"
 #include "launcher/gpus.hpp"
-#include "launcher/life_signs.hpp"
 #include "launcher/limits.hpp"
 #include "launcher/oom.hpp"
 #include "launcher/output.hpp"
@@ -51,8 +51,6 @@ namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
 constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
-// Between looks at a worker that has lost its life sign: twice as long each time, and then it is left to waitpid.
-constexpr std::chrono::microseconds kFirstLook(100), kLastLook(100'000);
 
 std::string host_name() {
   char name[256] = "localhost";
@@ -105,10 +103,7 @@ class Agent {
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
         cgroup_(guarded.cgroup),
-        life_signs_(config.workers,
-                    [this](int local_rank) { asio::post(io_, [this, local_rank] { on_lost_sign(local_rank); }); }) {
-    if (Descriptor bell = life_signs_.take_bell()) bell_.assign(bell.release());
-    for (int i = 0; i < config.workers; ++i) looks_.emplace_back(io_);
+        death_watch_(io_, config.workers, config.monitor_interval, callbacks_of_death_watch()) {
     log_.debug("cgroup", cgroup_.in_words());
     if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
@@ -118,7 +113,6 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     preload();  // while the job comes together
-    wait_for_life_signs();
     connect();
     handle(Tick{});  // deadlines count from here, not from the first news of the link
     io_.run();
@@ -203,41 +197,27 @@ class Agent {
     });
   }
 
-  void wait_for_life_signs() {
-    if (!bell_.is_open()) return;
-    bell_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
-      if (error) return;
-      int local_rank;
-      while (read(bell_.native_handle(), &local_rank, sizeof local_rank) == sizeof local_rank) {
-        life_signs_.watch(local_rank);
-      }
-      wait_for_life_signs();
-    });
+  DeathWatch::Callbacks callbacks_of_death_watch() {
+    DeathWatch::Callbacks callbacks;
+    callbacks.dying = [this](int local_rank, int wait_status) { on_worker_dying(local_rank, status_of(wait_status)); };
+    callbacks.large = [this](int local_rank) {
+      const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+      log_.debug("worker_large",
+                 "worker " + std::to_string(local_rank) + " (pid " + std::to_string(worker.pid) +
+                     ") has much memory and shows no life sign: looked at every " +
+                     std::to_string(config_.monitor_interval.count()) + " ms",
+                 worker.rank);
+    };
+    return callbacks;
   }
 
-  void on_lost_sign(int local_rank) {
-    const auto index = static_cast<std::size_t>(local_rank);
-    const bool is_there = index < workers_.size() && workers_[index].is_there();  // else this is about a round before
-    if (is_there) look_at(index, workers_[index].pid, kFirstLook);
-  }
-
-  // It dies, or has become another program; and its main thread may be the last to go.
-  void look_at(std::size_t index, pid_t pid, std::chrono::microseconds pause) {
-    if (index >= workers_.size() || workers_[index].pid != pid || workers_[index].reaped) return;  // it is known
-    const std::optional<int> status = status_of_dying(pid);
-    if (!status && pause <= kLastLook) {
-      looks_[index].expires_after(pause);
-      looks_[index].async_wait([this, index, pid, pause](const auto& error) {
-        if (!error) look_at(index, pid, 2 * pause);
-      });
-    }
-    if (!status || *status == 0) return;  // waitid tells how it ends, if it does
-    const ExitStatus ends_so = status_of(*status);
+  void on_worker_dying(int local_rank, ExitStatus ends_so) {
+    const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
     log_.debug("worker_dying",
-               "worker " + std::to_string(index) + " (pid " + std::to_string(pid) + ") " + in_words(ends_so) +
-                   "; its memory is not taken back yet",
-               workers_[index].rank);
-    handle(WorkerDying{static_cast<int>(index), ends_so, now(), exiting_workers()});
+               "worker " + std::to_string(local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
+                   in_words(ends_so) + "; its memory is not taken back yet",
+               worker.rank);
+    handle(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
   }
 
   void connect() {
@@ -322,6 +302,7 @@ class Agent {
     worker.reaped = true;
     WorkerExited event;
     event.local_rank = static_cast<int>(&worker - workers_.data());
+    death_watch_.forget(event.local_rank);
     event.time = now();
     if (const auto failure = spawned_->exec_failure(event.local_rank)) {
       event.message = why_it_never_ran(*failure);
@@ -445,7 +426,7 @@ class Agent {
       WorkerCommand command;
       command.path = config_.program.path;
       command.arguments = worker_command(config_, i);
-      const WorkerPlace place = {i, worker.incarnation, worker.error_file, life_signs_.of_worker(i)};
+      const WorkerPlace place = {i, worker.incarnation, worker.error_file, death_watch_.life_sign_of(i)};
       for (const auto& [name, value] :
            worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
         command.environment.push_back(name + "=" + value);
@@ -466,6 +447,7 @@ class Agent {
     for (int i = 0; i < config_.workers; ++i) {
       const auto index = static_cast<std::size_t>(i);
       workers_[index].pid = spawned_->pids()[index];
+      death_watch_.watch(i, workers_[index].pid);
       events_.worker_started(i, workers_[index].pid);
     }
     log_.info("workers_started", "round " + std::to_string(start_->round) + ": started " +
@@ -630,8 +612,7 @@ class Agent {
     sweep_timer_.cancel();
     signals_.cancel();
     guardian_.cancel();
-    bell_.close();
-    for (asio::steady_timer& look : looks_) look.cancel();
+    death_watch_.stop();
   }
 
   void report_failure(const rendezvous::WorkerFailure& cause, const std::vector<rendezvous::WorkerFailure>& all) {
@@ -680,11 +661,9 @@ class Agent {
   asio::io_context io_{1};
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
-  asio::posix::stream_descriptor bell_{io_};  // of life_signs_
   const JobCgroup cgroup_;
   asio::steady_timer timer_{io_};
   asio::steady_timer sweep_timer_{io_};
-  std::vector<asio::steady_timer> looks_;  // at workers that have lost their sign, by local rank
   DoubleSignal stop_;
   std::optional<TimePoint> timer_set_to_;
   std::unique_ptr<rendezvous::LinkClient> link_;
@@ -699,7 +678,7 @@ class Agent {
   };
   std::vector<Files> files_;                // likewise
   std::map<int, std::string> error_files_;  // by rank, of those that wrote one
-  LifeSigns life_signs_;
+  DeathWatch death_watch_;
   std::optional<Spawned> spawned_;
   OomWatch oom_;
   bool clearing_ = false;

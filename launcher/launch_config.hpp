@@ -49,6 +49,7 @@ struct LaunchConfig {
   std::string role = "default";
   rendezvous::JobShape job;                                               // --rdzv-id, --nnodes, --max-restarts
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
+  std::chrono::milliseconds monitor_interval{4};                          // between looks at large workers
 
   // The store and, with several nodes, the coordinator. Static: at --master-addr; else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";

@@ -38,6 +38,17 @@ std::optional<std::string> read_file(const std::string& path) {
   return size < 0 ? std::nullopt : std::optional(text);
 }
 
+// The entries of a folder in /proc that are pids.
+std::vector<pid_t> pids_in(const std::string& folder) {
+  std::vector<pid_t> pids;
+  DIR* const open = opendir(folder.c_str());
+  while (const dirent* entry = open ? readdir(open) : nullptr) {
+    if (isdigit(static_cast<unsigned char>(entry->d_name[0]))) pids.push_back(atoi(entry->d_name));
+  }
+  if (open) closedir(open);
+  return pids;
+}
+
 struct Stat {
   char state = '?';
   pid_t parent = 0;
@@ -64,16 +75,23 @@ std::optional<Stat> read_stat(pid_t pid) {
   return stat;
 }
 
+// Whether a thread has no memory any more: then it has no executable. A C library gives each thread a list of robust
+// futexes, which the kernel forgets just before; to ask for that first saves most of the time. To be called before
+// anything that takes a reference to the memory for a moment: were that the last one, taking the memory back would be
+// our work.
+bool has_let_go(pid_t thread) {
+  void* list = nullptr;
+  std::size_t size = 0;
+  if (syscall(SYS_get_robust_list, thread, &list, &size) == 0 && list != nullptr) return false;
+  char executable;
+  return readlink(("/proc/" + std::to_string(thread) + "/exe").c_str(), &executable, 1) < 0 && errno == ENOENT;
+}
+
 std::multimap<pid_t, pid_t> all_processes_by_parent() {
   std::multimap<pid_t, pid_t> by_parent;
-  DIR* proc = opendir("/proc");
-  if (!proc) return by_parent;
-  while (const dirent* entry = readdir(proc)) {
-    if (!isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
-    const pid_t pid = atoi(entry->d_name);
+  for (const pid_t pid : pids_in("/proc")) {
     if (const auto stat = read_stat(pid)) by_parent.emplace(stat->parent, pid);
   }
-  closedir(proc);
   return by_parent;
 }
 
@@ -81,17 +99,16 @@ std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   // The kernel's own lists, one a thread; without them (CONFIG_PROC_CHILDREN) every process is looked at.
   const std::string folder = "/proc/" + std::to_string(parent) + "/task";
-  DIR* tasks = opendir(folder.c_str());
-  bool listed = tasks != nullptr;
-  while (const dirent* entry = listed ? readdir(tasks) : nullptr) {
-    if (!isdigit(static_cast<unsigned char>(entry->d_name[0]))) continue;
-    const auto list = read_file(folder + "/" + entry->d_name + "/children");
+  const std::vector<pid_t> threads = pids_in(folder);
+  bool listed = !threads.empty();
+  for (const pid_t thread : threads) {
+    const auto list = read_file(folder + "/" + std::to_string(thread) + "/children");
     if (!list && errno == ESRCH) continue;  // the thread has ended
     listed = list.has_value();
-    std::istringstream pids(list.value_or(""));
+    if (!listed) break;
+    std::istringstream pids(*list);
     for (pid_t pid; pids >> pid;) children.push_back(pid);
   }
-  if (tasks) closedir(tasks);
   if (listed) return children;
 
   const auto by_parent = all_processes_by_parent();
@@ -171,14 +188,21 @@ bool is_exiting(pid_t pid) {
   return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
 }
 
-// Only a process without memory has no executable. This look comes first, since `stat` takes a reference to the memory
-// for a moment: were it the last one, taking the memory back would be our work.
 std::optional<int> status_of_dying(pid_t child) {
-  char executable;
-  const std::string path = "/proc/" + std::to_string(child) + "/exe";
-  if (readlink(path.c_str(), &executable, 1) >= 0 || errno != ENOENT) return std::nullopt;
+  if (!has_let_go(child)) return std::nullopt;  // its main thread has not, which as a rule is the answer
+  for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {
+    if (!has_let_go(thread)) return std::nullopt;
+  }
   const auto stat = read_stat(child);
   return stat ? std::optional(stat->exit_status) : std::nullopt;
+}
+
+std::size_t resident_size(pid_t pid) {
+  if (has_let_go(pid)) return 0;
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/statm");
+  std::size_t pages = 0;
+  if (!text || sscanf(text->c_str(), "%*u %zu", &pages) != 1) return 0;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 void signal_family(pid_t child, int number) {

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,9 +30,12 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 // 70 ms for each GiB.
 bool is_exiting(pid_t pid);
 
-// What waitpid will tell of a child that has let go of its memory, which is taken back now; nullopt: it has not, or may
-// not be looked at. 0: it ends well, or the kernel keeps to itself how it ends.
+// What waitpid will tell of a child that has let go of its memory, which is taken back now; nullopt: one of its threads
+// has not, or it may not be looked at. 0: it ends well, or the kernel keeps to itself how it ends.
 std::optional<int> status_of_dying(pid_t child);
+
+// Bytes of memory that a process has in RAM; 0: it is not there, or dies.
+std::size_t resident_size(pid_t pid);
 
 // A signal to one of the caller's children and to everything below it.
 void signal_family(pid_t child, int number);

@@ -127,6 +127,11 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
           "From the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default.")
       .check(kSeconds);
+  d.value(
+       "monitor-interval", given.monitor_interval, "SECONDS",
+       "How often a worker of over 64 MiB that does not use libddp is looked at, whether it dies: the system tells of "
+       "a death only when it has all of its memory back. Of others ddprun hears unasked.")
+      .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
   d.value("signals-to-handle", given.signals, "NAMES",
           "Signals to ddprun that end the job: forwarded once, then the grace period; a second one kills at once.");
 
@@ -174,9 +179,6 @@ void declare(Declaration& d, GivenOptions& given) {
           "Append torchrun's event records, as JSON lines: when workers started, succeeded, failed "
           "or were terminated, and what became of the node.")
       .own();
-  d.value("monitor-interval", given.monitor_interval, "SECONDS",
-          "Accepted; ddprun hears of a death when it happens and polls nothing.")
-      .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
   d.value("start-method", given.start_method, "spawn|fork|forkserver", "Accepted; workers are always executed.")
       .check(one_of({"spawn", "fork", "forkserver"}));
   d.value(

@@ -35,6 +35,7 @@ struct GivenOptions {
 
   int max_restarts = 0;
   int shutdown_timeout = 30;
+  double monitor_interval = 0.004;
   std::string signals = kDefaultSignals;
 
   NodeOptions nodes;
@@ -42,7 +43,6 @@ struct GivenOptions {
 
   std::string log_level = "warning";
   std::string log_format = "text";
-  double monitor_interval = 0.1;
   std::string start_method = "spawn";
   std::string print_completion;
   bool print_man = false;

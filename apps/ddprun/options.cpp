@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 
@@ -60,6 +61,11 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
   return count;
 }
 
+// torchrun takes any number above 0, so there is none that is refused for being too small to wait for, or too large.
+std::chrono::milliseconds monitor_interval(double seconds) {
+  return std::chrono::milliseconds(std::lround(std::clamp(1e3 * seconds, 1.0, 1e9)));
+}
+
 launcher::StdinReader stdin_reader(const std::string& text, const launcher::LaunchConfig& config) {
   using Who = launcher::StdinReader::Who;
   if (text.empty()) return {};
@@ -102,6 +108,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   config.role = given.role;
   config.job.max_restarts = given.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
+  config.monitor_interval = monitor_interval(given.monitor_interval);
   config.virtual_local_rank = given.virtual_local_rank;
   const auto binding = *launcher::numa_binding_from(given.numa_binding);
   if (binding != launcher::NumaBinding::None || given.print_bindings) {

@@ -14,10 +14,11 @@ from .rounds import Contender, NotDone, WrongResult
 
 TITLE = "Detection of a failure"
 ABOUT = """
-Two workers wait; one is killed with SIGKILL, and the launcher decides that the job has failed. Measured until the other
+Two workers wait; after a while one is killed with SIGKILL, and the launcher decides that the job has failed. Measured until the other
 one, which nothing was wrong with, has ended by the launcher's signal. The kernel first takes back the memory of the one
 that was killed, and only then reports its death: a launcher that waits for that report waits the longer, the more there
-was.
+was. ddprun sees it before: workers of libddp show it a sign of life, and others that are large it looks at every 4 ms
+(`--monitor-interval`).
 
 * told: from the kill to the end of the other worker, which is small and has nothing to clean up.
 * libddp: workers that have joined a job through libddp. plain: any program, which talks to no launcher.
@@ -25,10 +26,13 @@ was.
 * × ddprun, plain: told, divided by that of ddprun with any program in the same turn.
 """
 
+GROWN_UP = 0.7  # seconds that workers have run, as they have where it matters: ddprun looks twice a second which are large
+
 
 def told(running, path, patience):
     """Kills rank 1 and waits for the end of rank 0, so many seconds: returns milliseconds."""
     running[0].until(lambda: stamps.all_ranks(stamps.read(path), "ready", 2), "two workers")
+    time.sleep(GROWN_UP)
     pids = {stamp.rank: stamp.pid for stamp in stamps.read(path)}
     other = os.pidfd_open(pids[0])
     try:

@@ -2,12 +2,17 @@
 #include "launcher/process_tree.hpp"
 
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <thread>
+#include <vector>
+
+#include "tests/support/process.hpp"
 
 using namespace ddp::launcher;
 
@@ -89,6 +94,40 @@ TEST_CASE("process tree: how a child ends is known before it is reaped, not befo
     CHECK(status == expected);
     CHECK_FALSE(status_of_dying(child));  // there is none any more
   }
+}
+
+TEST_CASE("process tree: a process whose main thread has ended does not die", "[launcher][integration]") {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] {
+      while (true) pause();
+    }).detach();
+    syscall(SYS_exit, 3);
+  }
+  siginfo_t info = {};
+  const std::string main_thread = "/proc/" + std::to_string(child) + "/stat";
+  ddp::testing::wait_until([&] { return ddp::testing::read_file(main_thread).find(") Z ") != std::string::npos; });
+  CHECK_FALSE(status_of_dying(child));
+  kill(child, SIGKILL);
+  REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(status_of_dying(child) == SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("process tree: the resident size of a process is that of the memory it has touched",
+          "[launcher][integration]") {
+  constexpr std::size_t kSize = std::size_t{64} << 20;
+  const std::size_t before = resident_size(getpid());
+  CHECK(before > 0);
+  const std::vector<char> memory(kSize, 1);
+  CHECK(resident_size(getpid()) >= before + kSize / 2);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  siginfo_t info = {};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(resident_size(child) == 0);
+  waitpid(child, nullptr, 0);
+  CHECK(resident_size(child) == 0);
 }
 
 TEST_CASE("process tree: a process is known by what it was started with", "[launcher][integration]") {

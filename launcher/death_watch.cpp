@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/death_watch.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "launcher/process_tree.hpp"
+
+namespace ddp::launcher {
+
+namespace asio = rendezvous::asio;
+
+namespace {
+
+// After a sign is lost: twice as long each time, and then it is left to waitpid.
+constexpr std::chrono::microseconds kFirstPause(100), kLastPause(100'000);
+constexpr std::chrono::milliseconds kSizesEvery(500);
+constexpr std::size_t kLarge = std::size_t{64} << 20;  // 5 ms to take back
+
+}  // namespace
+
+DeathWatch::DeathWatch(asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks)
+    : io_(io),
+      interval_(interval),
+      callbacks_(std::move(callbacks)),
+      sizes_(io),
+      looks_(io),
+      bell_(io),
+      signs_(workers, [this](int local_rank) { asio::post(io_, [this, local_rank] { on_lost_sign(local_rank); }); }) {
+  places_.reserve(static_cast<std::size_t>(workers));
+  for (int i = 0; i < workers; ++i) places_.emplace_back(io);
+  if (rendezvous::Descriptor bell = signs_.take_bell()) bell_.assign(bell.release());
+  if (bell_.is_open()) hear_bell();
+}
+
+void DeathWatch::watch(int local_rank, pid_t pid) {
+  Place& place = place_of(local_rank);
+  place.pid = pid;
+  place.shows_sign = place.is_large = false;
+  await_sizes();
+}
+
+void DeathWatch::forget(int local_rank) { place_of(local_rank).pid = 0; }
+
+void DeathWatch::stop() {
+  bell_.close();
+  sizes_.cancel();
+  looks_.cancel();
+  for (Place& place : places_) {
+    place.pid = 0;
+    place.again.cancel();
+  }
+}
+
+void DeathWatch::hear_bell() {
+  bell_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
+    if (error) return;
+    int local_rank;
+    while (read(bell_.native_handle(), &local_rank, sizeof local_rank) == sizeof local_rank) on_shown_sign(local_rank);
+    hear_bell();
+  });
+}
+
+void DeathWatch::on_shown_sign(int local_rank) {
+  if (local_rank < 0 || local_rank >= size()) return;  // who has the bell may write anything
+  place_of(local_rank).shows_sign = true;
+  signs_.watch(local_rank);
+}
+
+void DeathWatch::on_lost_sign(int local_rank) {
+  Place& place = place_of(local_rank);
+  place.shows_sign = false;
+  if (place.pid == 0) return;  // this is about one before
+  look_again(local_rank, place.pid, kFirstPause);
+  await_sizes();
+}
+
+// It dies, or has become another program; and its main thread may be the last to go.
+void DeathWatch::look_again(int local_rank, pid_t pid, std::chrono::microseconds pause) {
+  Place& place = place_of(local_rank);
+  if (place.pid != pid || look(local_rank) || pause > kLastPause) return;
+  place.again.expires_after(pause);
+  place.again.async_wait([this, local_rank, pid, pause](const auto& error) {
+    if (!error) look_again(local_rank, pid, 2 * pause);
+  });
+}
+
+// Whether it dies.
+bool DeathWatch::look(int local_rank) {
+  Place& place = place_of(local_rank);
+  const std::optional<int> status = status_of_dying(place.pid);
+  if (!status) return false;
+  place.pid = 0;
+  if (*status != 0) callbacks_.dying(local_rank, *status);
+  return true;
+}
+
+void DeathWatch::await_sizes() {
+  if (awaits_sizes_) return;
+  awaits_sizes_ = true;
+  sizes_.expires_after(kSizesEvery);
+  sizes_.async_wait([this](const auto& error) {
+    awaits_sizes_ = false;
+    if (!error) look_at_sizes();
+  });
+}
+
+void DeathWatch::look_at_sizes() {
+  bool is_there_small = false, is_there_large = false;
+  for (int i = 0; i < size(); ++i) {
+    Place& place = place_of(i);
+    if (place.pid == 0 || place.shows_sign) continue;
+    if (!place.is_large && resident_size(place.pid) > kLarge) {
+      place.is_large = true;
+      callbacks_.large(i);
+    }
+    (place.is_large ? is_there_large : is_there_small) = true;
+  }
+  if (is_there_large && !awaits_looks_) look_at_large();
+  if (is_there_small) await_sizes();
+}
+
+void DeathWatch::look_at_large() {
+  bool is_one_left = false;
+  for (int i = 0; i < size(); ++i) {
+    const Place& place = place_of(i);
+    if (place.pid == 0 || place.shows_sign || !place.is_large) continue;
+    if (!look(i)) is_one_left = true;
+  }
+  if (!is_one_left) return;
+  awaits_looks_ = true;
+  looks_.expires_after(interval_);
+  looks_.async_wait([this](const auto& error) {
+    awaits_looks_ = false;
+    if (!error) look_at_large();
+  });
+}
+
+}  // namespace ddp::launcher
