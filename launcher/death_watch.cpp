@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/process_tree.hpp"
@@ -13,8 +14,8 @@ namespace asio = rendezvous::asio;
 
 namespace {
 
-// After a sign is lost: twice as long each time, and then it is left to waitpid.
-constexpr std::chrono::microseconds kFirstPause(100), kLastPause(100'000);
+// Between looks after a sign is lost: each a tenth of the time since, and in the end it is left to waitpid.
+constexpr std::chrono::microseconds kFirstPause(100), kEnough(200'000);
 constexpr std::chrono::milliseconds kSizesEvery(500);
 constexpr std::size_t kLarge = std::size_t{64} << 20;  // 5 ms to take back
 
@@ -72,17 +73,18 @@ void DeathWatch::on_lost_sign(int local_rank) {
   Place& place = place_of(local_rank);
   place.shows_sign = false;
   if (place.pid == 0) return;  // this is about one before
-  look_again(local_rank, place.pid, kFirstPause);
+  look_again(local_rank, place.pid, Clock::now());
   await_sizes();
 }
 
 // It dies, or has become another program; and its main thread may be the last to go.
-void DeathWatch::look_again(int local_rank, pid_t pid, std::chrono::microseconds pause) {
+void DeathWatch::look_again(int local_rank, pid_t pid, Clock::time_point lost_at) {
   Place& place = place_of(local_rank);
-  if (place.pid != pid || look(local_rank) || pause > kLastPause) return;
-  place.again.expires_after(pause);
-  place.again.async_wait([this, local_rank, pid, pause](const auto& error) {
-    if (!error) look_again(local_rank, pid, 2 * pause);
+  const Clock::duration since = Clock::now() - lost_at;
+  if (place.pid != pid || look(local_rank) || since > kEnough) return;
+  place.again.expires_after(std::max<Clock::duration>(kFirstPause, since / 10));
+  place.again.async_wait([this, local_rank, pid, lost_at](const auto& error) {
+    if (!error) look_again(local_rank, pid, lost_at);
   });
 }
 

@@ -45,6 +45,7 @@ class DeathWatch {
 
  private:
   using Timer = rendezvous::asio::steady_timer;
+  using Clock = std::chrono::steady_clock;
 
   struct Place {
     explicit Place(rendezvous::asio::io_context& io) : again(io) {}
@@ -57,7 +58,7 @@ class DeathWatch {
   void hear_bell();
   void on_shown_sign(int local_rank);
   void on_lost_sign(int local_rank);
-  void look_again(int local_rank, pid_t pid, std::chrono::microseconds pause);
+  void look_again(int local_rank, pid_t pid, Clock::time_point lost_at);
   bool look(int local_rank);
   void await_sizes();
   void look_at_sizes();
