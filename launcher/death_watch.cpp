@@ -124,13 +124,11 @@ void DeathWatch::look_at_sizes() {
 }
 
 void DeathWatch::look_at_large() {
-  bool is_one_left = false;
+  const auto is_looked_at = [](const Place& place) { return place.pid != 0 && !place.shows_sign && place.is_large; };
   for (int i = 0; i < size(); ++i) {
-    const Place& place = place_of(i);
-    if (place.pid == 0 || place.shows_sign || !place.is_large) continue;
-    if (!look(i)) is_one_left = true;
+    if (is_looked_at(place_of(i))) look(i);
   }
-  if (!is_one_left) return;
+  if (std::none_of(places_.begin(), places_.end(), is_looked_at)) return;
   awaits_looks_ = true;
   looks_.expires_after(interval_);
   looks_.async_wait([this](const auto& error) {
