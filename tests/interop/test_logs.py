@@ -15,12 +15,13 @@ from jobs import Job
 DDPRUN = sys.argv[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
-# Every line on the console has its rank, so that their order there does not matter.
+# Every line on the console has its rank, so that their order there does not matter. All is less than a page of memory:
+# of what is more torchrun may see a part first, which it ends in the middle of a line.
 WORKER = r"""
 import os, sys
 rank = os.environ["RANK"]
 out, err = sys.stdout.buffer, sys.stderr.buffer
-for i in range(200):
+for i in range(120):
     out.write(f"out {i} of rank {rank}, a word\n".encode())
     err.write(f"err {i} of rank {rank}, loss\n".encode())
 out.write(f"windows {rank}\r\nbar 1 of {rank}\rbar 2 of {rank}\n\n".encode())
