@@ -197,14 +197,17 @@ class Agent {
     });
   }
 
+  std::string name_of(const Worker& worker) const {
+    return "worker " + std::to_string(&worker - workers_.data()) + " (pid " + std::to_string(worker.pid) + ")";
+  }
+
   DeathWatch::Callbacks callbacks_of_death_watch() {
     DeathWatch::Callbacks callbacks;
     callbacks.dying = [this](int local_rank, int wait_status) { on_worker_dying(local_rank, status_of(wait_status)); };
     callbacks.large = [this](int local_rank) {
       const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
       log_.debug("worker_large",
-                 "worker " + std::to_string(local_rank) + " (pid " + std::to_string(worker.pid) +
-                     ") has much memory and shows no life sign: looked at every " +
+                 name_of(worker) + " has much memory and shows no life sign: looked at every " +
                      std::to_string(config_.monitor_interval.count()) + " ms",
                  worker.rank);
     };
@@ -213,9 +216,7 @@ class Agent {
 
   void on_worker_dying(int local_rank, ExitStatus ends_so) {
     const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-    log_.debug("worker_dying",
-               "worker " + std::to_string(local_rank) + " (pid " + std::to_string(worker.pid) + ") " +
-                   in_words(ends_so) + "; its memory is not taken back yet",
+    log_.debug("worker_dying", name_of(worker) + " " + in_words(ends_so) + "; its memory is not taken back yet",
                worker.rank);
     handle(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
   }
@@ -311,10 +312,7 @@ class Agent {
     event.status = status;
     if (status.signal == SIGKILL) event.out_of_memory = oom_.explain(worker.pid);
     if (!status.success()) event.exiting = exiting_workers();
-    log_.info(
-        "worker_exited",
-        "worker " + std::to_string(event.local_rank) + " (pid " + std::to_string(worker.pid) + ") " + in_words(status),
-        worker.rank);
+    log_.info("worker_exited", name_of(worker) + " " + in_words(status), worker.rank);
     handle(event);
   }
 

@@ -25,8 +25,8 @@ DeathWatch::DeathWatch(asio::io_context& io, int workers, std::chrono::milliseco
     : io_(io),
       interval_(interval),
       callbacks_(std::move(callbacks)),
-      sizes_(io),
-      looks_(io),
+      sizes_{Timer(io)},
+      large_{Timer(io)},
       bell_(io),
       signs_(workers, [this](int local_rank) { asio::post(io_, [this, local_rank] { on_lost_sign(local_rank); }); }) {
   places_.reserve(static_cast<std::size_t>(workers));
@@ -46,8 +46,8 @@ void DeathWatch::forget(int local_rank) { place_of(local_rank).pid = 0; }
 
 void DeathWatch::stop() {
   bell_.close();
-  sizes_.cancel();
-  looks_.cancel();
+  sizes_.timer.cancel();
+  large_.timer.cancel();
   for (Place& place : places_) {
     place.pid = 0;
     place.again.cancel();
@@ -98,42 +98,37 @@ bool DeathWatch::look(int local_rank) {
   return true;
 }
 
-void DeathWatch::await_sizes() {
-  if (awaits_sizes_) return;
-  awaits_sizes_ = true;
-  sizes_.expires_after(kSizesEvery);
-  sizes_.async_wait([this](const auto& error) {
-    awaits_sizes_ = false;
-    if (!error) look_at_sizes();
-  });
-}
-
 void DeathWatch::look_at_sizes() {
-  bool is_there_small = false, is_there_large = false;
   for (int i = 0; i < size(); ++i) {
     Place& place = place_of(i);
-    if (place.pid == 0 || place.shows_sign) continue;
-    if (!place.is_large && resident_size(place.pid) > kLarge) {
-      place.is_large = true;
+    if (place.pid == 0 || place.shows_sign || place.is_large) continue;
+    place.is_large = resident_size(place.pid) > kLarge;
+    if (place.is_large) {
       callbacks_.large(i);
+      await(large_, interval_, &DeathWatch::look_at_large);
+    } else {
+      await_sizes();
     }
-    (place.is_large ? is_there_large : is_there_small) = true;
   }
-  if (is_there_large && !awaits_looks_) look_at_large();
-  if (is_there_small) await_sizes();
 }
 
 void DeathWatch::look_at_large() {
-  const auto is_looked_at = [](const Place& place) { return place.pid != 0 && !place.shows_sign && place.is_large; };
   for (int i = 0; i < size(); ++i) {
-    if (is_looked_at(place_of(i))) look(i);
+    const Place& place = place_of(i);
+    if (place.pid == 0 || place.shows_sign || !place.is_large) continue;
+    if (!look(i)) await(large_, interval_, &DeathWatch::look_at_large);
   }
-  if (std::none_of(places_.begin(), places_.end(), is_looked_at)) return;
-  awaits_looks_ = true;
-  looks_.expires_after(interval_);
-  looks_.async_wait([this](const auto& error) {
-    awaits_looks_ = false;
-    if (!error) look_at_large();
+}
+
+void DeathWatch::await_sizes() { await(sizes_, kSizesEvery, &DeathWatch::look_at_sizes); }
+
+void DeathWatch::await(Looks& looks, std::chrono::milliseconds pause, void (DeathWatch::*begin)()) {
+  if (looks.are_awaited) return;
+  looks.are_awaited = true;
+  looks.timer.expires_after(pause);
+  looks.timer.async_wait([this, &looks, begin](const auto& error) {
+    looks.are_awaited = false;
+    if (!error) (this->*begin)();
   });
 }
 

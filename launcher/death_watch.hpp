@@ -55,14 +55,21 @@ class DeathWatch {
     Timer again;  // for the looks after a sign is lost
   };
 
+  struct Looks {
+    Timer timer;
+    bool are_awaited = false;
+  };
+
   void hear_bell();
   void on_shown_sign(int local_rank);
   void on_lost_sign(int local_rank);
   void look_again(int local_rank, pid_t pid, Clock::time_point lost_at);
   bool look(int local_rank);
-  void await_sizes();
   void look_at_sizes();
   void look_at_large();
+  void await_sizes();
+  // Unless they are awaited already.
+  void await(Looks& looks, std::chrono::milliseconds pause, void (DeathWatch::*begin)());
   Place& place_of(int local_rank) { return places_[static_cast<std::size_t>(local_rank)]; }
   int size() const { return static_cast<int>(places_.size()); }
 
@@ -70,8 +77,7 @@ class DeathWatch {
   const std::chrono::milliseconds interval_;
   const Callbacks callbacks_;
   std::vector<Place> places_;  // by local rank
-  Timer sizes_, looks_;
-  bool awaits_sizes_ = false, awaits_looks_ = false;
+  Looks sizes_, large_;
   rendezvous::asio::posix::stream_descriptor bell_;  // of signs_
   LifeSigns signs_;
 };

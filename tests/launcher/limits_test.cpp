@@ -26,7 +26,7 @@ auto open_files() { return std::distance(std::filesystem::directory_iterator("/p
 
 }  // namespace
 
-TEST_CASE("limits: room for a job's files is made once, and nothing stays open", "[launcher]") {
+TEST_CASE("limits: room for a job's files is made once, and nothing stays open", "[launcher][unit]") {
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
   const auto open = open_files();
