@@ -100,7 +100,7 @@ TEST_CASE("collectives: a blocking one that waits for nobody wakes no other thre
   for (const auto& [calls, wakes] : counts.wakes) {
     if (calls.how != "blocking") continue;
     CAPTURE(calls.rank, calls.collective);
-    CHECK(wakes.at(0) < 100);  // of 1000 calls: other threads have reasons of their own, but not one a call
+    CHECK(wakes.at(0) <= 3);  // of 1000 calls: a thread may still be going to sleep when counting begins
   }
 }
 
