@@ -53,19 +53,20 @@ GlooDevice::GlooDevice(const char* numeric_address) : GlooDevice() {  // from he
 }
 
 GlooDevice::~GlooDevice() {
-  if (timer_ >= 0) {
+  if (timer_ < 0) return;
+  {
     const std::lock_guard lock(devices().mutex);
     std::erase(devices().all, this);
   }
-  if (timer_ >= 0 && device_.use_count() > 1) {
+  if (device_.use_count() > 1) {
     static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_, this);
-  } else if (timer_ >= 0) {
+  } else {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     set_timer(kFirstRoundNs, kNextRoundNs);
   }
   device_.reset();  // ends the thread
-  if (timer_ >= 0) close(timer_);
+  close(timer_);
 }
 
 void GlooDevice::go_round() {
