@@ -14,10 +14,10 @@ from .rounds import Contender, NotDone, WrongResult
 
 TITLE = "Detection of a failure"
 ABOUT = """
-Two workers wait; after a while one is killed with SIGKILL, and the launcher decides that the job has failed. Measured until the other
-one, which nothing was wrong with, has ended by the launcher's signal. The kernel first takes back the memory of the one
-that was killed, and only then reports its death: a launcher that waits for that report waits the longer, the more there
-was. ddprun sees it before: workers of libddp show it a sign of life, and others that are large it looks at every 4 ms
+Two workers wait; after a while one is killed with SIGKILL, and the launcher decides that the job has failed. Measured
+until the other one, which nothing was wrong with, has ended by the launcher's signal. The kernel first takes back the
+memory of the one that was killed, and only then reports its death: a launcher that waits for that report waits the
+longer, the more there was. ddprun sees it before: workers of libddp show it a sign of life, and others that are large it looks at every 4 ms
 (`--monitor-interval`).
 
 * told: from the kill to the end of the other worker, which is small and has nothing to clean up.
