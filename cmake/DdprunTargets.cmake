@@ -35,7 +35,7 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
-# ddprun_target(NAME): project warnings, and includes written from the repository root ("rendezvous/error.hpp").
+# ddprun_target(NAME): project warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
 function(ddprun_target name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE

@@ -9,7 +9,7 @@
 #include <set>
 #include <system_error>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {

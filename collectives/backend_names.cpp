@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::collectives {
 

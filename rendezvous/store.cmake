@@ -1,20 +1,21 @@
 # The store half: c10d codec, store core and server, the stores that clients use. Linked into ddprun and into libddp: no log,
 # no JSON.
 add_library(ddprun_store STATIC
-  c10d_protocol.cpp
-  file_store.cpp
-  hash_store.cpp
+  base/random_id.cpp
   net/asio.cpp
   net/listen.cpp
   net/name_lookup.cpp
   net/numeric_address.cpp
   net/own_address.cpp
-  prefix_store.cpp
   slurm_lists.cpp
-  store.cpp
-  store_core.cpp
-  store_server.cpp
-  tcp_store.cpp)
+  store/c10d_protocol.cpp
+  store/file_store.cpp
+  store/hash_store.cpp
+  store/prefix_store.cpp
+  store/server.cpp
+  store/store.cpp
+  store/store_core.cpp
+  store/tcp_store.cpp)
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_target(ddprun_store)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)

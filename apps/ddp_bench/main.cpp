@@ -18,18 +18,18 @@
 #include <string>
 #include <vector>
 
-#include "apps/ddp_bench/collective_command.hpp"
-#include "apps/ddp_bench/device_rounds.hpp"
-#include "apps/ddp_bench/gloo_contender.hpp"
-#include "apps/ddp_bench/layer_cost.hpp"
-#include "apps/ddp_bench/libddp_contender.hpp"
-#include "apps/ddp_bench/memory_contender.hpp"
-#include "apps/ddp_bench/nccl_contender.hpp"
-#include "apps/ddp_bench/rendezvous_load.hpp"
-#include "apps/ddp_bench/step_command.hpp"
-#include "apps/ddp_bench/store_load.hpp"
+#include "apps/ddp_bench/collectives/command.hpp"
+#include "apps/ddp_bench/collectives/device_rounds.hpp"
+#include "apps/ddp_bench/contenders/gloo_contender.hpp"
+#include "apps/ddp_bench/contenders/layer_cost.hpp"
+#include "apps/ddp_bench/contenders/libddp_contender.hpp"
+#include "apps/ddp_bench/contenders/memory_contender.hpp"
+#include "apps/ddp_bench/contenders/nccl_contender.hpp"
+#include "apps/ddp_bench/steps/command.hpp"
+#include "apps/ddp_bench/store/rendezvous_load.hpp"
+#include "apps/ddp_bench/store/store_load.hpp"
 #include "collectives/shared_library.hpp"
-#include "rendezvous/file_limit.hpp"
+#include "rendezvous/base/file_limit.hpp"
 
 namespace {
 

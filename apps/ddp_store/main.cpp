@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/error.hpp"
-#include "rendezvous/file_limit.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/store_server.hpp"
+#include "rendezvous/store/server.hpp"
 
 namespace {
 

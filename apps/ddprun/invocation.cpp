@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "launcher/program.hpp"
+#include "launcher/config/program.hpp"
 
 namespace ddp::apps {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/manner.hpp"
+#include "launcher/config/manner.hpp"
 
 namespace ddp::apps {
 

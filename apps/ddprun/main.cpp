@@ -16,12 +16,12 @@
 #include <variant>
 
 #include "apps/ddprun/invocation.hpp"
-#include "apps/ddprun/options.hpp"
-#include "launcher/agent.hpp"
-#include "launcher/error_file.hpp"
-#include "launcher/guardian.hpp"
-#include "launcher/limits.hpp"
-#include "launcher/program.hpp"
+#include "apps/ddprun/options/options.hpp"
+#include "launcher/agent/agent.hpp"
+#include "launcher/config/program.hpp"
+#include "launcher/process/guardian.hpp"
+#include "launcher/process/limits.hpp"
+#include "launcher/report/error_file.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace {

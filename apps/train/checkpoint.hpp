@@ -15,7 +15,7 @@
 #include <ddp/ddp.hpp>
 #include <string>
 
-#include "apps/train/gpt.hpp"
+#include "apps/train/model/gpt.hpp"
 
 namespace train {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/train/gpt.hpp"
+#include "apps/train/model/gpt.hpp"
 
 namespace train {
 

@@ -13,8 +13,8 @@
 
 #include "apps/train/checkpoint.hpp"
 #include "apps/train/failure.hpp"
-#include "apps/train/learning_rate.hpp"
-#include "apps/train/optimizer.hpp"
+#include "apps/train/model/learning_rate.hpp"
+#include "apps/train/model/optimizer.hpp"
 #include "apps/train/report.hpp"
 
 namespace train {

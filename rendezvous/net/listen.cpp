@@ -17,7 +17,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::rendezvous {
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "rendezvous/error.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::rendezvous {
 

@@ -76,7 +76,7 @@ def contenders(bench, ranks):
         binary = bench.binary(f"ddp_bench_{told}")
         not_built = "" if os.path.exists(binary) else f"{os.path.basename(binary)} is not built (Debian's {package})"
         yield contender(name, bench.launcher(name, ranks), told, [binary, *plan], not_run=not_built)
-    script = os.path.join(bench.root, "apps/ddp_bench/torch_collectives.py")
+    script = os.path.join(bench.root, "apps/ddp_bench/collectives/torch_collectives.py")
     torch_version = "" if bench.no_torch else bench.torch_version
     yield contender("torch", ours, "torch", [script, *plan], torch_version, bench.no_torch)
 

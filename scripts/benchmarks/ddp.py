@@ -66,7 +66,7 @@ def trainers(bench, library, counts):
                        "--checkpoint-every", "0", "--sample-bytes", "0"]
             yield Contender(name, command, libddp_training(command, workers), launcher.version)
         else:
-            command = [*launcher.prefix, os.path.join(bench.root, "apps/ddp_bench/torch_train.py"), steps]
+            command = [*launcher.prefix, os.path.join(bench.root, "apps/ddp_bench/worker/torch_train.py"), steps]
             version = "" if bench.no_torch else bench.torch_version
             yield Contender(name, command, torch_training(command, workers, bench.python), version, bench.no_torch)
 
@@ -99,7 +99,7 @@ def steppers(bench):
     ours = [*launcher.prefix, program, "ddp", "--model", model, "--backward", str(seconds), "--busy", str(busy),
             "--rounds", str(rounds), "--bucket-mib", *map(str, buckets), "--updates-per-second",
             str(described["updates_per_second"])]
-    script = [*launcher.prefix, os.path.join(bench.root, "apps/ddp_bench/torch_steps.py"),
+    script = [*launcher.prefix, os.path.join(bench.root, "apps/ddp_bench/steps/torch_steps.py"),
               os.path.join(bench.build, "lib/libbackward_work.so")]
     environment = {"GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": bench.python}
     yield Contender("libddp", ours, lambda: exposed(json_lines(ours, environment), "libddp"), launcher.version)

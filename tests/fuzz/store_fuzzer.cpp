@@ -16,12 +16,12 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/c10d_protocol.hpp"
-#include "rendezvous/check.hpp"
-#include "rendezvous/store_core.hpp"
+#include "rendezvous/base/check.hpp"
+#include "rendezvous/store/c10d_protocol.hpp"
+#include "rendezvous/store/store_core.hpp"
 #include "tests/fuzz/store_model.hpp"
 #include "tests/fuzz/store_script.hpp"
-#include "tests/rendezvous/requests.hpp"
+#include "tests/rendezvous/store/requests.hpp"
 
 namespace ddp::rendezvous::fuzz {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/store_core.hpp"
+#include "rendezvous/store/store_core.hpp"
 #include "tests/fuzz/store_script.hpp"
 
 namespace ddp::rendezvous::fuzz {

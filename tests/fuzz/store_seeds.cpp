@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/fuzz/store_script.hpp"
-#include "tests/rendezvous/hex.hpp"
+#include "tests/rendezvous/store/hex.hpp"
 
 namespace ddp::rendezvous::fuzz {
 namespace {

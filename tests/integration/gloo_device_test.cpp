@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Some of Gloo's own calls to libc come to collectives/gloo_device.cpp, which nothing but the dynamic linker can say.
+// Some of Gloo's own calls to libc come to collectives/gloo/device.cpp, which nothing but the dynamic linker can say.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "tests/integration/ddprun.hpp"
-#include "tests/runtime/run_job.hpp"
+#include "tests/runtime/job/run_job.hpp"
 
 using namespace ddp::testing;
 

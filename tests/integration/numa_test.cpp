@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/topology.hpp"
+#include "launcher/placement/topology.hpp"
 #include "tests/integration/ddprun.hpp"
-#include "tests/launcher/fake_sysfs.hpp"
+#include "tests/launcher/placement/fake_sysfs.hpp"
 #include "tests/support/hosts.hpp"
 
 using namespace ddp::testing;

@@ -7,10 +7,10 @@
 #include <csignal>
 #include <fstream>
 
-#include "rendezvous/c10d_protocol.hpp"
-#include "rendezvous/tcp_store.hpp"
-#include "tests/rendezvous/hex.hpp"
-#include "tests/rendezvous/raw_connection.hpp"
+#include "rendezvous/store/c10d_protocol.hpp"
+#include "rendezvous/store/tcp_store.hpp"
+#include "tests/rendezvous/store/hex.hpp"
+#include "tests/rendezvous/store/raw_connection.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;

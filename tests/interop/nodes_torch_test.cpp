@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "tests/integration/nodes.hpp"
+#include "tests/integration/nodes/nodes.hpp"
 
 using namespace ddp::testing;
 

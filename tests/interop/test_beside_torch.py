@@ -12,7 +12,7 @@ import sys
 from jobs import run
 
 ddprun, libddp = sys.argv[1:]
-worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "beside_torch_worker.py")
+worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers", "beside_torch_worker.py")
 for first in "torch", "libddp":
     out, err = run(ddprun, "--nproc_per_node", 2, worker, libddp, first,
                    environment={"PYTHON_EXEC": sys.executable, "TORCH_USE_RTLD_GLOBAL": "1"}, patience=300)

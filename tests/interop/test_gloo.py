@@ -10,7 +10,7 @@ import time
 from jobs import run
 
 ddprun, *options = sys.argv[1:]
-worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gloo_worker.py")
+worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers", "gloo_worker.py")
 
 
 def train(workers, restarts, *arguments):

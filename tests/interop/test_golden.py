@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The PyTorch at hand makes of the golden gradients what the committed files say.
 
-    python test_golden.py path/to/tests/training/golden/ddp
+    python test_golden.py path/to/tests/runtime/training/golden/ddp
 
 Worlds of one and two ranks: there a sum has one order, so that the bits do not depend on the machine either.
 """

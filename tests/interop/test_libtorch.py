@@ -83,7 +83,7 @@ def check_training(program, ranks, folder):
     job = [ddprun, "--nproc_per_node", ranks]
     out, err = run(*job, program, folder, *SCENARIOS, patience=300)
     ours = losses(out)
-    out, err = run(*job, f"{here}/libtorch_reference.py", folder, *SCENARIOS, patience=300,
+    out, err = run(*job, f"{here}/workers/libtorch_reference.py", folder, *SCENARIOS, patience=300,
                    environment={"PYTHON_EXEC": sys.executable})
     theirs = losses(out)
     assert {key[0] for key in theirs} == set(SCENARIOS), f"{out}\n{err}"
@@ -127,7 +127,7 @@ def check_example(program):
 with tempfile.TemporaryDirectory() as folder:
     build, abi = builder()
     worker, example, snippet = (os.path.join(folder, name) for name in ("worker", "example", "snippet"))
-    build(f"{here}/libtorch_worker.cpp", worker)
+    build(f"{here}/workers/libtorch_worker.cpp", worker)
     build(f"{repository}/apps/examples/libtorch.cpp", example)
     write_snippet(f"{snippet}.cpp", f"{snippet}.txt")
     build(f"{snippet}.cpp", snippet)

@@ -13,7 +13,7 @@ import tempfile
 from jobs import lines_with, run
 
 ddprun, what, options = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
-here = os.path.dirname(os.path.abspath(__file__))
+workers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 PYTHON = {"PYTHON_EXEC": sys.executable}
 
 
@@ -29,9 +29,9 @@ def final_loss(out):
 
 
 def snapshot(folder):
-    trainer = os.path.join(here, "snapshot_trainer.py")
+    trainer = os.path.join(workers, "snapshot_trainer.py")
     path = os.path.join(folder, "undisturbed.pt")
-    out, _ = launch("--nproc_per_node", "2", "-m", "snapshot_trainer", path, cwd=here)
+    out, _ = launch("--nproc_per_node", "2", "-m", "snapshot_trainer", path, cwd=workers)
     expected = final_loss(out)
     assert "goes on" not in out, out
     print(f"-m, a module in the current folder: {expected}")
@@ -70,7 +70,7 @@ def accelerate(_):
     if not importlib.util.find_spec("accelerate"):
         print(f"skipped: {sys.executable} has no accelerate (scripts/test installs it)")
         sys.exit(77)
-    out, _ = launch("--nproc_per_node", "2", os.path.join(here, "accelerate_worker.py"))
+    out, _ = launch("--nproc_per_node", "2", os.path.join(workers, "accelerate_worker.py"))
     expected = [f"rank {rank} of 2, 4 batches, loss below 0.01: True" for rank in range(2)]
     assert sorted(lines_with(out, "rank ")) == expected, out
     print("accelerate: two ranks share the batches and agree on the weights")

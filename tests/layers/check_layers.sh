@@ -17,32 +17,76 @@ forbid() {
 }
 none='-'
 
-# The arrows.
+# The arrows between folders.
 forbid rendezvous   'apps/|launcher/|runtime/|collectives/|ddp/'                          "$none"
 forbid collectives  'apps/|launcher/|runtime/|ddp/'                                       "$none"
 forbid launcher     'apps/|runtime/|collectives/|ddp/'                                    "$none"
 forbid runtime      'apps/|launcher/'                                                     "$none"
 forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
-# The control half of rendezvous is the launcher's: libddp links the store half only.
-control='rendezvous/(coordinator|link_)'
-forbid 'collectives runtime' "$control" "$none"
-forbid rendezvous "$control" 'rendezvous/(coordinator|link_)[a-z_]*\.[ch]pp'
-# Within libddp: process groups know nothing of training.
-forbid runtime/src  'runtime/training/'                                                   "$none"
+# The control half of rendezvous belongs to the launcher: libddp links the store half only.
+forbid 'collectives runtime' 'rendezvous/(link|coordinator)/'                             "$none"
 # Installed headers stand alone.
-forbid runtime/include 'rendezvous/|collectives/|runtime/' "$none"
+forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
+
+# The arrows inside a folder: each room lists all rooms of its folder that it may include.
+# only FOLDER ROOM ALLOWED...: files in FOLDER/ROOM include no room of FOLDER but ROOM itself and the allowed ones.
+only() {
+  local folder=$1 room=$2 others=''
+  shift 2
+  for other in "$folder"/*/; do
+    other=$(basename "$other")
+    case " $room $* " in *" $other "*) ;; *) others+="|$folder/$other/" ;; esac
+  done
+  [ -z "$others" ] || forbid "$folder/$room" "${others#|}" "$none"
+}
+only rendezvous base
+only rendezvous net          base
+only rendezvous store        base net
+only rendezvous link         base net
+only rendezvous coordinator  base net store link
+
+only launcher text
+only launcher placement
+only launcher config         text placement
+only launcher process
+only launcher report         text config
+only launcher output         text config
+only launcher preload        config process placement
+only launcher agent          config process preload output report placement text
+
+only collectives gloo
+only collectives gpu
+
+only runtime base
+only runtime collective      include base
+only runtime device          include base collective
+only runtime diagnosis       include base collective
+only runtime group           include base collective device diagnosis
+only runtime session         include base collective device diagnosis group
+only runtime spawn           include base
+only runtime training        include base collective device group
+only runtime/training tensor_file
+only runtime/training hooks
+only runtime/training optim
+only runtime/training ddp          hooks
+only runtime/training batch_norm   ddp
+only runtime/training checkpoint   tensor_file
+
+only apps/ddprun manual      options
+only apps/ddp_bench contenders
+only apps/ddp_bench store
 
 # Third-party headers in their homes.
 code='apps launcher rendezvous collectives runtime'
-forbid "$code" 'CLI/'                    'apps/ddprun/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/(main|mpi_main|[a-z]+_command))\.cpp'
+forbid "$code" 'CLI/'                    'apps/ddprun/options/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
-forbid "$code" '(spdlog|fmt)/'           'launcher/log\.cpp|runtime/include/ddp/spdlog\.hpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+_command))\.cpp|rendezvous/link_codec\.cpp|launcher/(error_file|json_text)\.cpp|runtime/(training/(safetensors|checkpoint_record)|src/error_file)\.cpp|runtime/include/ddp/json\.hpp'
-forbid "$code" 'gloo/'                   '(collectives|apps/ddp_bench)/gloo_[a-z_]*\.[ch]pp'
-forbid "$code" 'mpi'                     'apps/ddp_bench/(mpi_main\.cpp|worker/mpi_worker\.c)'
+forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp|runtime/include/ddp/spdlog\.hpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+/command))\.cpp|rendezvous/link/codec\.cpp|launcher/(report/error_file|text/json_text)\.cpp|runtime/(training/(tensor_file/safetensors|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
+forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
+forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
-forbid "$code" 'sodium'                  'rendezvous/link_secret\.cpp'
-forbid "$code" 'xxhash'                  'runtime/training/checksum\.cpp'
-forbid "$code" 'Eigen/'                  'apps/train/[a-z_]*\.[ch]pp'
+forbid "$code" 'sodium'                  'rendezvous/link/secret\.cpp'
+forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
+forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 exit $bad

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of an agent: what launcher/agent.cpp and rendezvous/link_client.hpp do.
+// The driver of an agent: what launcher/agent/agent.cpp and rendezvous/link/client.hpp do.
 #include <algorithm>
 #include <csignal>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of the coordinator: what rendezvous/coordinator.cpp does.
+// The driver of the coordinator: what rendezvous/coordinator/coordinator.cpp does.
 #include <algorithm>
 
 #include "tests/sim/world.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/link_messages.hpp"
+#include "rendezvous/link/messages.hpp"
 #include "tests/sim/random.hpp"
 
 namespace ddp::sim {

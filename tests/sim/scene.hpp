@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/agent_core.hpp"
-#include "rendezvous/coordinator_core.hpp"
+#include "launcher/agent/agent_core.hpp"
+#include "rendezvous/coordinator/coordinator_core.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/plan.hpp"
 

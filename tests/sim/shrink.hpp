@@ -2,8 +2,8 @@
 // Leaves out of a plan whatever it can while the same promise is still broken.
 #pragma once
 
-#include "tests/sim/invariants.hpp"
 #include "tests/sim/plan.hpp"
+#include "tests/sim/promises/invariants.hpp"
 
 namespace ddp::sim {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/coverage.hpp"
 #include "tests/sim/event_queue.hpp"
-#include "tests/sim/invariants.hpp"
+#include "tests/sim/promises/coverage.hpp"
+#include "tests/sim/promises/invariants.hpp"
 #include "tests/sim/scene.hpp"
 
 namespace ddp::sim {

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How long a collective on the memory of GPUs takes, of several contenders in turn, as NCCL's tests measure it: a block
+// of calls is put on a stream, one after the other, and lasts until the stream is done.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "apps/ddp_bench/collectives/rounds.hpp"
+#include "collectives/gpu/cuda_device.hpp"
+
+namespace ddp::bench {
+
+// A GPU and a stream of it that contenders put their calls on.
+struct DeviceStream {
+  explicit DeviceStream(int index);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+  void synchronize() const;
+
+  collectives::CudaDevice device;
+  collectives::CudaStream* stream = nullptr;
+};
+
+// As measure_collectives(), but the contenders' buffers are the device's, and a call's time is its share of its block.
+// ranks: through which they meet, on the host.
+void measure_on_device(Contender& ranks, const std::vector<Contender*>& contenders, const CollectivePlan& plan,
+                       const DeviceStream& gpu, const std::function<void(const CollectiveFigures&)>& done);
+
+}  // namespace ddp::bench

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp through its public interface, in its default mode.
+#pragma once
+
+#include "apps/ddp_bench/contenders/contender.hpp"
+#include "ddp/ddp.hpp"
+
+namespace ddp::bench {
+
+enum class Calling { Blocking, Asynchronous };  // asynchronous: issued, then waited for at once
+
+class LibddpContender : public Contender {
+ public:
+  // device: where the buffers are.
+  LibddpContender(ProcessGroup group, Calling calling, Device device = {})
+      : group_(group), calling_(calling), device_(device) {}
+
+  const char* name() const override { return calling_ == Calling::Blocking ? "libddp" : "libddp_async"; }
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void run(Collective collective, const float* input, float* output, std::size_t count) override;
+  Work issue(Collective collective, const float* input, float* output, std::size_t count) const;
+
+ private:
+  struct Call {
+    Buffer input;
+    Buffer output;
+  };
+  Call call_of(Collective collective, const float* input, float* output, std::size_t count) const;
+
+  ProcessGroup group_;
+  Calling calling_;
+  Device device_;
+};
+
+}  // namespace ddp::bench

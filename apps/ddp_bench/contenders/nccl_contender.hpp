@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// NCCL, called as a program would that does without libddp: its functions, on a stream, and nothing around them.
+#pragma once
+
+#include "apps/ddp_bench/contenders/contender.hpp"
+#include "collectives/gpu/nccl_api.hpp"
+#include "ddp/ddp.hpp"
+
+namespace ddp::bench {
+
+// On the communicator of libddp's group, so that both have the same channels and rings. While calls of one of the two
+// are on their way the other makes none.
+class NcclContender : public Contender {
+ public:
+  NcclContender(const ProcessGroup& group, collectives::CudaStream* stream)
+      : api_(collectives::nccl_api()), stream_(stream), group_(group) {}
+
+  const char* name() const override { return "nccl"; }
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  bool has(Collective collective) const override;
+  void run(Collective collective, const float* input, float* output, std::size_t count) override;
+
+ private:
+  collectives::NcclResult start(Collective collective, const float* input, float* output, std::size_t count) const;
+  collectives::NcclApi::Comm communicator() const;
+
+  const collectives::NcclApi& api_;
+  collectives::CudaStream* stream_;
+  ProcessGroup group_;
+};
+
+}  // namespace ddp::bench

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddp_bench/steps/command.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "apps/ddp_bench/steps/backward_work.h"
+#include "apps/ddp_bench/steps/copy_cost.hpp"
+
+namespace ddp::bench {
+namespace {
+
+void print(const nlohmann::ordered_json& line) {
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+}
+
+void describe(const StepPlan& plan) {
+  nlohmann::ordered_json parameters = nlohmann::json::array();
+  for (const ParameterShape& shape : model_shapes(plan.backward.model)) {
+    parameters.push_back({{"name", shape.name}, {"count", shape.count}, {"share", shape.share}});
+  }
+  print({{"parameters", parameters}, {"updates_per_second", backward_work_speed()}});
+}
+
+// Rank 0 measures, alone on its memory; the null backend leaves no other way to wait than the store.
+void measure_copies(const StepOptions& options) {
+  const Session session = init_process_group({.backend = "null"});
+  if (session.rank() != 0) return (void)session.store().get("copies are measured", std::chrono::minutes(10));
+  for (const CopyCost& cost : copy_costs(session.world(), options.plan.backward.model, options.copy_rounds)) {
+    print({{"way", cost.way}, {"median_ms", cost.median_ms}, {"gb_s", cost.gb_s}});
+  }
+  session.store().set("copies are measured", "");
+}
+
+}  // namespace
+
+void declare_options(CLI::App& app, StepOptions& options) {
+  StepPlan& plan = options.plan;
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", plan.backward.model, "Whose parameters' shapes")
+      ->check(CLI::IsMember(std::vector<std::string>(kModelNames.begin(), kModelNames.end())));
+  app.add_option("--backward", plan.backward.seconds, "Seconds a backward takes")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--busy", plan.backward.busy,
+                 "How much of that the CPU computes; the rest it is free, as where a GPU does")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--updates-per-second", plan.backward.updates_per_second, "What a CPU computes; 0: measure it");
+  app.add_option("--bucket-mib", plan.bucket_mib, "Sizes of DDP's buckets, each of them in turn");
+  app.add_option("--first-bucket-mib", plan.first_bucket_mib, "Size of the first one");
+  app.add_option("--rounds", plan.rounds, "Steps of each kind")->check(CLI::Range(1, 1000000));
+  app.add_flag("--describe", options.describe, "Print shapes and the CPU's speed; no job is needed");
+  app.add_option("--copies", options.copy_rounds, "Measure the copies into buckets instead, so often")
+      ->check(CLI::Range(0, 1000000));
+}
+
+void bench_steps(StepOptions options) {
+  if (options.describe) return describe(options.plan);
+  if (options.copy_rounds > 0) return measure_copies(options);
+  const Session session = init_process_group();
+  BackwardPlan& backward = options.plan.backward;
+  if (backward.updates_per_second <= 0) {
+    backward.updates_per_second = backward_work_speed();
+    session.world().broadcast({&backward.updates_per_second, 1});
+  }
+  for (const StepFigures& figures : measure_steps(session.world(), options.plan)) {
+    if (session.rank() != 0) continue;
+    print({{"step", figures.step},
+           {"bucket_mib", figures.bucket_mib},
+           {"buckets", figures.buckets},
+           {"round_ms", figures.round_ms}});
+  }
+}
+
+}  // namespace ddp::bench

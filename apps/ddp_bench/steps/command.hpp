@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `ddp_bench ddp`: options of the steps to measure, and lines of JSON.
+#pragma once
+
+#include <string>
+
+#include "apps/ddp_bench/steps/rounds.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace ddp::bench {
+
+struct StepOptions {
+  StepPlan plan;
+  bool describe = false;  // print what another program needs to make the same steps, and measure nothing
+  int copy_rounds = 0;    // not 0: measure copy_costs() instead
+};
+
+void declare_options(CLI::App& app, StepOptions& options);
+// In a job of ddprun's, unless it only describes.
+void bench_steps(StepOptions options);
+
+}  // namespace ddp::bench

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddp_bench/steps/copy_cost.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "apps/ddp_bench/steps/model_shapes.hpp"
+
+namespace ddp::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWarmUps = 3;
+
+struct Way {
+  const char* name;
+  double copies;  // of every gradient in a step
+  std::function<void()> step;
+  std::vector<double> times;
+};
+
+std::vector<Parameter> parameters(const std::vector<ParameterShape>& shapes, float* values, float* gradients) {
+  std::vector<Parameter> all;
+  for (const ParameterShape& shape : shapes) {
+    all.emplace_back(shape.name, values, gradients, shape.count);
+    values += shape.count;
+    if (gradients != nullptr) gradients += shape.count;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<CopyCost> copy_costs(const ProcessGroup& group, const std::string& model, int rounds) {
+  const std::vector<ParameterShape> shapes = model_shapes(model);
+  std::size_t elements = 0;
+  for (const ParameterShape& shape : shapes) elements += shape.count;
+  std::vector<float> values(elements);
+  std::vector<float> gradients(elements, 1);
+  std::vector<float> elsewhere(elements, 1);
+  DistributedDataParallel copying(group, parameters(shapes, values.data(), gradients.data()));
+  DistributedDataParallel viewing(group, parameters(shapes, values.data(), nullptr));
+  const auto copy = [&](std::vector<float>& to, const std::vector<float>& from) {
+    std::size_t at = elements;
+    for (std::size_t i = shapes.size(); i-- > 0;) {
+      at -= shapes[i].count;
+      std::memcpy(&to[at], &from[at], shapes[i].count * sizeof(float));
+    }
+  };
+  const auto step = [&](DistributedDataParallel& ddp) {
+    for (std::size_t i = shapes.size(); i-- > 0;) ddp.mark_ready(i);
+    ddp.synchronize();
+  };
+  std::vector<Way> ways = {
+      {"memcpy", 2, [&] { copy(elsewhere, gradients), copy(gradients, elsewhere); }, {}},
+      {"ddp", 2, [&] { step(copying); }, {}},
+      {"ddp_view", 1, [&] { step(viewing); }, {}},
+  };
+  for (int round = -kWarmUps; round < rounds; ++round) {
+    // Halved in every step, they would soon be denormal, and slow.
+    std::fill(gradients.begin(), gradients.end(), 1.0F);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      std::fill_n(viewing.gradient<float>(i), shapes[i].count, 1.0F);
+    }
+    for (Way& way : ways) {
+      const Clock::time_point start = Clock::now();
+      way.step();
+      const double took = std::chrono::duration<double>(Clock::now() - start).count();
+      if (round >= 0) way.times.push_back(took);
+    }
+  }
+  std::vector<CopyCost> costs;
+  for (Way& way : ways) {
+    std::sort(way.times.begin(), way.times.end());
+    const double median = way.times[way.times.size() / 2];
+    const double bytes = way.copies * static_cast<double>(elements) * sizeof(float);
+    costs.push_back({way.name, median * 1e3, bytes / median * 1e-9});
+  }
+  return costs;
+}
+
+}  // namespace ddp::bench

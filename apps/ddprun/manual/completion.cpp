@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/manual/completion.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ddp::apps {
+
+namespace {
+
+enum class Values { Unknown, Words, Files, Folders };
+
+Values values_of(const Option& option) {
+  if (option.shown == "FILE") return Values::Files;
+  if (option.shown == "DIR") return Values::Folders;
+  return choices(option).empty() ? Values::Unknown : Values::Words;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+// "-r" and "--redirects".
+std::vector<std::string> spellings(const Option& option) {
+  std::vector<std::string> words;
+  if (option.letter) words.push_back(std::string("-") + option.letter);
+  words.push_back("--" + option.name);
+  return words;
+}
+
+// Those whose value is the next word.
+std::vector<std::string> that_take_a_word(const Options& options) {
+  std::vector<std::string> words;
+  for (const Option& option : options) {
+    if (option.takes == Takes::Value) std::ranges::copy(spellings(option), std::back_inserter(words));
+  }
+  return words;
+}
+
+// The first sentence of its help, for a list of options.
+std::string in_short(const Option& option) {
+  const std::string& text = option.help;
+  std::size_t end = 0;
+  do {
+    end = text.find('.', end + 1);
+  } while (end != std::string::npos && end + 1 < text.size() && (text[end + 1] != ' ' || text[end - 1] == '.'));
+  return text.substr(0, end);
+}
+
+std::string escaped(const std::string& text, const std::string& special) {
+  std::string out;
+  for (const char c : text) {
+    if (special.find(c) != std::string::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// For a shell, between single quotes.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
+    text.replace(at, what.size(), with);
+  }
+  return text;
+}
+
+// ---- bash ----
+
+// COMP_WORDS has --tee=3 in three words and host:80 too; hence `=` and `:`.
+constexpr char kBash[] = R"(_@command@() {
+  local word value_of= i cur=${COMP_WORDS[COMP_CWORD]}
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    word=${COMP_WORDS[i]}
+    if [[ $word == = ]]; then
+      value_of=${COMP_WORDS[i - 1]}
+    elif [[ $word == : ]]; then
+      value_of=:
+    elif [[ -n $value_of ]]; then
+      value_of=
+    else
+      case ${word//_/-} in
+        @take_a_word@) value_of=$word ;;
+        --) _@command@_files -f; return ;;
+        -*) ;;
+        *) _@command@_files -f; return ;;
+      esac
+    fi
+  done
+  if [[ $cur == = ]]; then
+    value_of=${COMP_WORDS[COMP_CWORD - 1]} cur=
+  fi
+  case ${value_of//_/-} in
+@values@    '')
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W '@options@' -- "$cur")
+      else
+        _@command@_files -f
+      fi ;;
+  esac
+}
+_@command@_files() {
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen "$1" -- "$cur")
+}
+complete -F _@command@ @command@
+)";
+
+std::string bash_values(const Option& option) {
+  const std::string pattern = "    " + joined(spellings(option), "|") + ") ";
+  switch (values_of(option)) {
+    case Values::Words:
+      return pattern + "mapfile -t COMPREPLY < <(compgen -W '" + joined(choices(option), " ") + "' -- \"$cur\") ;;\n";
+    case Values::Files:
+      return pattern + "_@command@_files -f ;;\n";
+    case Values::Folders:
+      return pattern + "_@command@_files -d ;;\n";
+    case Values::Unknown:
+      return "";
+  }
+  return "";
+}
+
+std::string bash_script(const Options& options) {
+  std::string values;
+  std::vector<std::string> words;
+  for (const Option& option : options) {
+    values += bash_values(option);
+    std::ranges::copy(spellings(option), std::back_inserter(words));
+  }
+  std::string script = replaced(kBash, "@values@", values);
+  script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), "|"));
+  return replaced(script, "@options@", joined(words, " "));
+}
+
+// ---- zsh ----
+
+constexpr char kZsh[] = R"(#compdef @command@
+_@command@() {
+  _arguments -S -A '-*' \
+@options@    '1:program:_files' \
+    '*:argument:_files'
+}
+if [[ $funcstack[1] == _@command@ ]]; then
+  _@command@ "$@"
+else
+  compdef _@command@ @command@
+fi
+)";
+
+std::string zsh_values(const Option& option) {
+  switch (values_of(option)) {
+    case Values::Words:
+      return "(" + joined(choices(option), " ") + ")";
+    case Values::Files:
+      return "_files";
+    case Values::Folders:
+      return "_files -/";
+    case Values::Unknown:
+      return " ";
+  }
+  return " ";
+}
+
+// '(-r --redirects)-r+[What goes into files]:STREAMS: ', and the same for --redirects=.
+std::string zsh_option(const Option& option) {
+  std::string after = "[" + escaped(in_short(option), "[]:\\") + "]";
+  if (option.takes != Takes::Nothing) after += ":" + escaped(option.shown, ":\\") + ":" + zsh_values(option);
+  const std::string excludes = option.letter ? "(" + joined(spellings(option), " ") + ")" : "";
+  std::string lines;
+  for (const std::string& word : spellings(option)) {
+    const bool is_long = word.size() > 2;
+    const char* how = option.takes == Takes::Nothing           ? ""
+                      : option.takes == Takes::ValueIfAttached ? "=-"
+                      : is_long                                ? "="
+                                                               : "+";
+    lines += "    " + quoted(excludes + word + how + after) + " \\\n";
+  }
+  return lines;
+}
+
+// ---- fish ----
+
+constexpr char kFish[] = R"(function __@command@_before_program
+    set -l is_value no
+    for word in (commandline -opc)[2..-1]
+        if test $is_value = yes
+            set is_value no
+            continue
+        end
+        switch (string replace -a _ - -- $word)
+            case @take_a_word@
+                set is_value yes
+            case --
+                return 1
+            case '-*'
+            case '*'
+                return 1
+        end
+    end
+    return 0
+end
+@options@)";
+
+std::string fish_option(const Option& option) {
+  std::string line = "complete -c @command@ -n __@command@_before_program -l " + option.name;
+  if (option.letter) line += std::string(" -s ") + option.letter;
+  const Values values = values_of(option);
+  if (option.takes == Takes::Value) line += values == Values::Files || values == Values::Folders ? " -r" : " -x";
+  if (values == Values::Folders) line += " -a '(__fish_complete_directories)'";
+  if (values == Values::Words) line += " -a '" + joined(choices(option), " ") + "'";
+  // Within single quotes fish knows \\ and \'.
+  return line + " -d '" + escaped(in_short(option), "\\'") + "'\n";
+}
+
+}  // namespace
+
+std::string completion_script(const Options& options, const std::string& shell, const std::string& command) {
+  std::string script;
+  if (shell == "bash") {
+    script = bash_script(options);
+  } else {
+    std::string lines;
+    for (const Option& option : options) lines += shell == "zsh" ? zsh_option(option) : fish_option(option);
+    script = replaced(shell == "zsh" ? kZsh : kFish, "@options@", lines);
+    script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), " "));
+  }
+  return replaced(script, "@command@", command);
+}
+
+}  // namespace ddp::apps

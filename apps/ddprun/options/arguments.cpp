@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/arguments.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "apps/ddprun/options/options.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// How many single-character edits lead from a to b.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+[[noreturn]] void fail_unknown(const std::string& word, const std::string& name, const Options& known) {
+  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(name, a.name) < edit_distance(name, b.name);
+  });
+  std::string message = "unknown option " + word;
+  if (nearest != known.end() && edit_distance(name, nearest->name) <= std::max<std::size_t>(2, name.size() / 3)) {
+    message += "; did you mean --" + nearest->name + "?";
+  }
+  throw SyntaxError(message + " (the program's own options come after the program)");
+}
+
+const Option& find_long(const std::string& word, const std::string& name, const Options& known) {
+  std::vector<const Option*> matches;
+  for (const Option& option : known) {
+    if (option.name == name) return option;
+    if (!name.empty() && option.name.rfind(name, 0) == 0) matches.push_back(&option);
+  }
+  if (matches.empty()) fail_unknown(word, name, known);
+  // What was short for one option of torchrun stays so, whatever we have added.
+  const auto is_torchruns = [](const Option* option) { return option->origin == Origin::Torchrun; };
+  if (std::count_if(matches.begin(), matches.end(), is_torchruns) == 1) {
+    return **std::find_if(matches.begin(), matches.end(), is_torchruns);
+  }
+  if (matches.size() == 1) return *matches.front();
+  std::string message = "option " + word + " could mean";
+  for (const Option* match : matches) message += " --" + match->name;
+  throw SyntaxError(message + "; write more of it");
+}
+
+const Option& find_letter(const std::string& word, const Options& known) {
+  for (const Option& option : known) {
+    if (option.letter != 0 && word[1] == option.letter) return option;
+  }
+  fail_unknown(word, word.substr(1), known);
+}
+
+}  // namespace
+
+Arguments split_arguments(const std::vector<std::string>& words, const Options& known) {
+  Arguments result;
+  std::size_t i = 0;
+  for (; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') break;
+    const bool is_long = word[1] == '-';
+    std::string shown = word;
+    std::optional<std::string> value;
+    const Option* option = nullptr;
+    if (is_long) {
+      const auto equals = word.find('=');
+      if (equals != std::string::npos) value = word.substr(equals + 1);
+      shown = word.substr(0, equals);
+      option = &find_long(shown, with_dashes(shown.substr(2)), known);
+    } else {
+      option = &find_letter(word, known);
+      if (word.size() > 2) {
+        if (option->takes == Takes::Nothing) fail_unknown(word, word.substr(1), known);
+        value = word.substr(word[2] == '=' ? 3 : 2);  // -t3, -t=3
+      }
+    }
+    if (option->takes == Takes::Value && !value) {
+      if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
+      value = words[++i];
+    }
+    if (option->takes == Takes::ValueIfAttached && !value) value = option->unsaid;
+    if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
+    result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
+  }
+  if (i < words.size()) {
+    result.program = words[i];
+    result.program_args.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
+  }
+  return result;
+}
+
+}  // namespace ddp::apps

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every option of ddprun, declared once, and the values as they were given: converted, not yet checked against each
+// other.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "apps/ddprun/options/declaration.hpp"
+#include "apps/ddprun/options/log_options.hpp"
+#include "apps/ddprun/options/node_options.hpp"
+
+namespace ddp::apps {
+
+inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+struct GivenOptions {
+  std::string nproc_per_node = "1";
+  std::optional<std::string> gpus;
+  bool virtual_local_rank = false;
+  std::string stdin_reader;
+  std::string numa_binding;
+  bool print_bindings = false;
+  std::string role = "default";
+
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+  std::string preload;
+  int preload_timeout = 300;      // from a cold network file system PyTorch takes most of a minute
+  std::string legacy_local_rank;  // dash, underscore; as a variable also 0 and 1; empty: not given
+  bool use_env = false;
+
+  LogOptions logs;
+
+  int max_restarts = 0;
+  int shutdown_timeout = 30;
+  double monitor_interval = 0.004;
+  std::string signals = kDefaultSignals;
+
+  NodeOptions nodes;
+  std::string make_secret;
+
+  std::string log_level = "warning";
+  std::string log_format = "text";
+  std::string start_method = "spawn";
+  std::string print_completion;
+  bool print_man = false;
+  bool version = false;
+  bool help = false;
+};
+
+// `given` has the defaults, and is filled by d.parse().
+void declare(Declaration& d, GivenOptions& given);
+
+}  // namespace ddp::apps

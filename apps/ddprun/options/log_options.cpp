@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/log_options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "apps/ddprun/options/options.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+// A number from 0 on and nothing else.
+std::optional<int> number_in(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+std::optional<int> streams_in(std::string_view text) {
+  const auto number = number_in(text);
+  return text.size() == 1 && number && *number <= 3 ? number : std::nullopt;
+}
+
+// Python's text.split(separator): one more part than there are separators.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts = {""};
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+std::optional<std::set<int>> parse_ranks(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  std::set<int> ranks;
+  for (const std::string& part : split(text, ',')) {
+    const auto rank = number_in(without_blanks(part));
+    if (!rank) throw UsageError("--local-ranks-filter " + text + ": give local ranks with commas between: 0,1,2");
+    ranks.insert(*rank);
+  }
+  return ranks;
+}
+
+// torchrun finds others among the entry points of Python packages.
+void refuse_plugins(const LogOptions& options) {
+  if (options.logs_specs != "default") {
+    throw UsageError("--logs-specs " + options.logs_specs +
+                     ": this is a Python plug-in, which a native launcher cannot load; --log-dir, --redirects, --tee "
+                     "and --log-line-prefix-template say where lines go and what they look like");
+  }
+  const std::string& handler = options.event_log_handler;
+  if (handler != "null" && handler != "console" &&
+      handler != "dynamic_rendezvous") {  // torchrun's third, which drops its records
+    throw UsageError("--event-log-handler " + handler +
+                     ": this is a Python plug-in, which a native launcher cannot load; give console, or have the same "
+                     "records in a file with --event-log-file and send them on from there");
+  }
+}
+
+}  // namespace
+
+launcher::StreamChoice parse_streams(const std::string& option, const std::string& text) {
+  if (const auto all = streams_in(text)) return {.of_all = *all};
+  launcher::StreamChoice choice;
+  for (const std::string& part : split(text, ',')) {
+    const auto colon = part.find(':');
+    const auto rank = number_in(std::string_view(part).substr(0, colon));
+    const auto streams = colon == std::string::npos ? std::nullopt : streams_in(part.substr(colon + 1));
+    if (!rank || !streams) {
+      throw UsageError("--" + option + " " + text +
+                       ": give 0 (neither), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or LOCAL_RANK:0-3 "
+                       "for each, with commas between: 0:3,1:2");
+    }
+    choice.by_rank[*rank] = *streams;
+  }
+  return choice;
+}
+
+std::vector<std::string> parse_words(const std::string& text) {
+  std::vector<std::string> words = {""};
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      words.back() += text[i];
+    } else if (text.compare(i, 2, ",,") == 0) {
+      words.back() += ',';
+      ++i;
+    } else {
+      words.emplace_back();
+    }
+  }
+  words.erase(std::remove(words.begin(), words.end(), ""), words.end());
+  return words;
+}
+
+launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_prefix) {
+  refuse_plugins(options);
+  launcher::LogConfig config;
+  config.folder = options.log_dir;
+  config.event_file = options.event_log_file;
+  config.events_on_stderr = options.event_log_handler == "console";
+  config.redirects = parse_streams("redirects", options.redirects);
+  config.tee = parse_streams("tee", options.tee);
+  config.shown_ranks = parse_ranks(options.local_ranks_filter);
+  config.stdout_filters = parse_words(options.duplicate_stdout_filters);
+  config.stderr_filters = parse_words(options.duplicate_stderr_filters);
+  if (!options.log_line_prefix_template.empty()) {
+    config.line_prefix = options.log_line_prefix_template;
+  } else if (default_prefix && *default_prefix) {
+    config.line_prefix = default_prefix;
+  }
+  if (config.folder == launcher::kNoFolder) {  // as with torchrun: everything on the console, as it is
+    config.redirects = config.tee = {};
+    if (!config.stdout_filters.empty() || !config.stderr_filters.empty()) {
+      throw UsageError(
+          "--log-dir /dev/null leaves no place for the files of --duplicate-stdout-filters and "
+          "--duplicate-stderr-filters; give a folder");
+    }
+  }
+  return config;
+}
+
+}  // namespace ddp::apps

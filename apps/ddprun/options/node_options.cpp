@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/node_options.hpp"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include "apps/ddprun/options/options.hpp"
+#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/slurm_lists.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
+constexpr std::uint16_t kC10dPort = 29400;    // likewise
+constexpr int kMaxNodes = 100'000;
+constexpr double kMaxSeconds = 1e9;
+
+std::optional<int> parse_number(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// ---- Schedulers ----
+
+std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
+  const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
+  const int nodes = parse_number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
+  const int tasks = parse_number(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
+  const auto rank = parse_number(variable("SLURM_NODEID"));
+  const std::string hosts = variable("SLURM_STEP_NODELIST");
+  if (nodes < 2 || tasks != nodes || !rank || hosts.empty()) return "";
+  std::string taken;
+  if (!options.nnodes) {
+    options.nnodes = std::to_string(nodes);
+    taken += " --nnodes " + *options.nnodes;
+  }
+  if (options.rdzv_backend != "static") {
+    if (options.rdzv_endpoint.empty()) {
+      options.rdzv_endpoint = rendezvous::first_host(hosts);
+      taken += " --rdzv-endpoint " + options.rdzv_endpoint;
+    }
+  } else {
+    if (!options.node_rank) {
+      options.node_rank = rank;
+      taken += " --node-rank " + std::to_string(*rank);
+    }
+    if (!options.master_addr && options.rdzv_endpoint.empty()) {
+      options.master_addr = rendezvous::first_host(hosts);
+      taken += " --master-addr " + *options.master_addr;
+    }
+  }
+  return taken.empty() ? "" : "from Slurm:" + taken;
+}
+
+std::string fill_from_kubernetes(NodeOptions& options, const ReadVariable& read) {
+  const char* index = read("JOB_COMPLETION_INDEX");
+  const auto rank = index ? parse_number(index) : std::nullopt;
+  if (!rank || !options.nnodes || options.node_rank || options.rdzv_backend != "static") return "";
+  options.node_rank = rank;
+  return "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank " + std::to_string(*rank);
+}
+
+// ---- Endpoints ----
+
+struct Endpoint {
+  std::string host;
+  std::optional<std::uint16_t> port;
+};
+
+std::string without_brackets(const std::string& host) {
+  const bool has = host.size() > 1 && host.front() == '[' && host.back() == ']';
+  return has ? host.substr(1, host.size() - 2) : host;
+}
+
+// "host", "host:port", "[v6]", "[v6]:port"
+Endpoint parse_endpoint(const std::string& text) {
+  const std::string wrong =
+      "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
+  std::string host = text, port;
+  if (text[0] == '[') {
+    const auto end = text.find(']');
+    if (end == std::string::npos) throw UsageError(wrong);
+    host = text.substr(1, end - 1);
+    port = text.substr(end + 1);
+    if (!port.empty() && port[0] != ':') throw UsageError(wrong);
+  } else if (const auto colon = text.rfind(':'); colon != std::string::npos) {
+    host = text.substr(0, colon);
+    port = text.substr(colon);
+    if (host.find(':') != std::string::npos) throw UsageError(wrong);
+  }
+  Endpoint endpoint{host, std::nullopt};
+  if (!port.empty()) {
+    const auto number = parse_number(port.substr(1));
+    if (!number || *number < 0 || *number > 65535) throw UsageError(wrong);
+    endpoint.port = static_cast<std::uint16_t>(*number);
+  }
+  const bool is_host = std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) || c >= 0x80 || std::strchr("._-:%", c);
+  });
+  if (host.empty() || !is_host) throw UsageError(wrong);
+  return endpoint;
+}
+
+// One node: loopback, and every other own address that master_addr means.
+std::vector<std::string> store_addresses(const std::string& master_addr) {
+  std::vector<std::string> addresses = {"127.0.0.1", "::1"};
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(master_addr.c_str(), nullptr, &hints, &found); error != 0) {
+    throw UsageError("--master-addr " + master_addr + ": " + gai_strerror(error) +
+                     "; give an address or name of this machine, or leave it out");
+  }
+  bool any_own = false;
+  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
+    char text[NI_MAXHOST];
+    getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    if (!rendezvous::is_own_host(text, "")) continue;
+    any_own = true;
+    if (std::find(addresses.begin(), addresses.end(), text) == addresses.end()) addresses.push_back(text);
+  }
+  freeaddrinfo(found);
+  if (!any_own) {
+    throw UsageError("--master-addr " + master_addr +
+                     " is not an address of this machine; with one node, leave it out or name this machine");
+  }
+  return addresses;
+}
+
+// ---- --rdzv-conf ----
+
+double seconds_of(const std::string& key, const std::string& value, double low) {
+  double seconds = -1;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  const bool good =
+      error == std::errc() && end == value.data() + value.size() && seconds >= low && seconds <= kMaxSeconds;
+  if (good) return seconds;
+  throw UsageError("--rdzv-conf " + key + "=" + value + ": give a number of seconds" +
+                   (low > 0 ? " above 0" : ", 0 or more"));
+}
+
+milliseconds duration_of(const std::string& key, const std::string& value, double low = 0) {
+  return milliseconds(static_cast<std::int64_t>(seconds_of(key, value, low) * 1000));
+}
+
+bool word_of(const std::string& key, const std::string& value) {
+  std::string word = value;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* yes : {"1", "true", "t", "yes", "y"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"0", "false", "f", "no", "n"}) {
+    if (word == no) return false;
+  }
+  throw UsageError("--rdzv-conf " + key + "=" + value + ": give true or false");
+}
+
+// Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed. Still, what torchrun
+// would refuse is a mistake.
+void check_without_effect(const std::string& key, const std::string& value,
+                          const std::function<void(const std::string&)>& warn) {
+  if (key == "close_timeout" || key == "heartbeat_timeout" || key == "read_timeout") {
+    seconds_of(key, value, 1e-3);
+  } else if (key == "cas_backoff_max_seconds") {
+    seconds_of(key, value, 0);
+  } else if (key != "store_type" && key != "use_libuv") {
+    warn("--rdzv-conf: '" + key + "' is not known here and has no effect");
+  }
+}
+
+using KeyValues = std::map<std::string, std::string>;
+
+KeyValues parse_conf(std::string text) {
+  // Quotes that a shell script has passed on.
+  if (text.size() > 1 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
+    text = text.substr(1, text.size() - 2);
+  }
+  KeyValues conf;
+  std::istringstream list(text);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const auto equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
+      throw UsageError("--rdzv-conf " + text + ": '" + entry + "' is not KEY=VALUE");
+    }
+    conf[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return conf;
+}
+
+// One node meets nobody, be it in a file.
+void check_store_type(const KeyValues& conf, int nodes) {
+  const auto type = conf.find("store_type");
+  if (type == conf.end() || type->second == "tcp") return;
+  if (type->second != "file") throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp");
+  if (nodes == 1) return;
+  throw UsageError(
+      "--rdzv-conf store_type=file is not there: nodes meet at an address, not in a file; leave it out, and give "
+      "--rdzv-endpoint HOST:PORT");
+}
+
+void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& warn,
+                  launcher::LaunchConfig& config) {
+  double interval = 5, attempts = 3;
+  for (const auto& [key, value] : conf) {
+    if (key == "join_timeout" || (key == "timeout" && config.job.node_ranks_given)) {
+      config.timeouts.join = duration_of(key, value);
+    } else if (key == "last_call_timeout") {
+      config.timeouts.last_call = duration_of(key, value);
+    } else if (key == "keep_alive_interval") {
+      interval = seconds_of(key, value, 1e-3);
+    } else if (key == "keep_alive_max_attempt") {
+      attempts = seconds_of(key, value, 1);
+    } else if (key == "is_host") {
+      config.is_host = word_of(key, value);
+    } else if (key == "rank") {
+      const auto rank = parse_number(value);
+      if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
+      config.node_rank = *rank;
+    } else if (key == "timeout") {
+      warn("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
+    } else {
+      check_without_effect(key, value, warn);
+    }
+  }
+  config.timeouts.lost = milliseconds(static_cast<std::int64_t>(std::min(interval * attempts, kMaxSeconds) * 1000));
+  if (config.timeouts.lost < milliseconds(300)) {
+    throw UsageError("--rdzv-conf keep_alive_interval * keep_alive_max_attempt is " +
+                     std::to_string(config.timeouts.lost.count()) +
+                     " ms: a node that is silent for so short a time cannot be told from a busy one; give 1 s or more");
+  }
+}
+
+// ---- How many nodes ----
+
+void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
+  const auto colon = nnodes.find(':');
+  const int min = parse_number(nnodes.substr(0, colon)).value_or(0);
+  const int max = colon == std::string::npos ? min : parse_number(nnodes.substr(colon + 1)).value_or(0);
+  if (min < 1 || max < min || max > kMaxNodes) {
+    throw UsageError("--nnodes " + nnodes + ": give a number of nodes, or MIN:MAX with 0 < MIN <= MAX");
+  }
+  job.min_nodes = min;
+  job.max_nodes = max;
+}
+
+void resolve_one_node(const NodeOptions& options, launcher::LaunchConfig& config) {
+  if (options.node_rank.value_or(0) != 0) {
+    throw UsageError("--node-rank " + std::to_string(*options.node_rank) +
+                     ": with one node it can only be 0; --nnodes says how many there are");
+  }
+  Endpoint master{options.master_addr.value_or("127.0.0.1"),
+                  static_cast<std::uint16_t>(options.master_port.value_or(0))};
+  if (!options.rdzv_endpoint.empty() && options.rdzv_backend == "static")
+    master = parse_endpoint(options.rdzv_endpoint);
+  if (options.standalone) master = {"127.0.0.1", 0};
+  config.master_addr = without_brackets(master.host);
+  config.master_port = master.port.value_or(0);
+  config.store_addresses = store_addresses(config.master_addr);
+}
+
+void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) {
+  config.job.min_nodes = config.job.max_nodes;  // as torchrun: MAX nodes, no less
+  config.job.node_ranks_given = true;
+  config.node_rank = options.node_rank.value_or(0);
+  Endpoint master{options.master_addr.value_or("127.0.0.1"), std::nullopt};
+  if (options.master_port) master.port = static_cast<std::uint16_t>(*options.master_port);
+  if (!options.rdzv_endpoint.empty()) master = parse_endpoint(options.rdzv_endpoint);
+  config.master_addr = without_brackets(master.host);
+  config.master_port = master.port.value_or(kStaticPort);
+}
+
+void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+                  launcher::LaunchConfig& config) {
+  if (options.node_rank.value_or(0) != 0) {
+    warn("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they come");
+  }
+  const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
+  config.master_addr = endpoint.host;
+  config.master_port = endpoint.port.value_or(kC10dPort);
+}
+
+}  // namespace
+
+std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read) {
+  if (options.standalone) return "";
+  const std::string slurm = fill_from_slurm(options, read);
+  return slurm.empty() ? fill_from_kubernetes(options, read) : slurm;
+}
+
+void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+                   launcher::LaunchConfig& config) {
+  resolve_count(options.nnodes.value_or("1"), config.job);
+  if (options.rdzv_backend.starts_with("etcd")) {
+    throw UsageError(
+        "--rdzv-backend " + options.rdzv_backend +
+        " is not there; ddprun brings its own coordinator: --rdzv-backend c10d, and as --rdzv-endpoint one "
+        "of the nodes");
+  }
+  if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {
+    throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
+  }
+  const KeyValues conf = parse_conf(options.rdzv_conf);
+  check_store_type(conf, config.job.max_nodes);  // first: its endpoint is a path
+  const bool one = config.job.max_nodes == 1;
+  if (!one && options.standalone) {
+    throw UsageError("--standalone is for one node, --nnodes " + *options.nnodes + " are more; leave one of them out");
+  }
+  if (one) {
+    resolve_one_node(options, config);
+  } else if (options.rdzv_backend == "static") {
+    resolve_static(options, config);
+  } else {
+    resolve_c10d(options, warn, config);
+  }
+  resolve_conf(conf, warn, config);
+  config.local_addr = without_brackets(options.local_addr);
+  // Hosts that were given no id must agree on one.
+  config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";
+  if (one) return;
+  config.store_addresses = {"0.0.0.0", "::"};  // whichever of this node's addresses the others know
+  if (config.master_port == 0) {
+    throw UsageError("a free port (0) cannot be found by other nodes; give --master-port or --rdzv-endpoint a number");
+  }
+  if (config.job.node_ranks_given && (config.node_rank < 0 || config.node_rank >= config.job.max_nodes)) {
+    throw UsageError("--node-rank " + std::to_string(config.node_rank) + " with --nnodes " +
+                     std::to_string(config.job.max_nodes) + ": give 0 to " + std::to_string(config.job.max_nodes - 1));
+  }
+}
+
+}  // namespace ddp::apps

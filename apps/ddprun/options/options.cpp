@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/options.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "apps/ddprun/manual/completion.hpp"
+#include "apps/ddprun/manual/help.hpp"
+#include "apps/ddprun/manual/man_page.hpp"
+#include "apps/ddprun/options/arguments.hpp"
+#include "apps/ddprun/options/given_options.hpp"
+#include "launcher/placement/gpus.hpp"
+#include "launcher/placement/numa_binding.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/link/secret.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::apps {
+
+namespace {
+
+constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
+
+int parse_number(const std::string& text) {
+  const bool digits = !text.empty() && text.size() < 8 &&
+                      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+  return digits ? std::stoi(text) : -1;
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                     : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// GPUs this node gives the job: those listed, else those found.
+int usable_gpus(const std::optional<std::string>& gpus) {
+  const auto visible = launcher::visible_gpus(gpus);
+  if (!visible || visible->empty()) return 0;
+  return static_cast<int>(std::count(visible->begin(), visible->end(), ',')) + 1;
+}
+
+int worker_count(const std::string& text, const std::optional<std::string>& gpus) {
+  if (text == "cpu") return usable_cpus();
+  if (text == "gpu" || text == "auto") {
+    const int count = usable_gpus(gpus);
+    if (count > 0) return count;
+    if (text == "auto") return usable_cpus();
+    throw UsageError(
+        "--nproc-per-node gpu: no GPU found (NVML sees none, and neither --gpus nor CUDA_VISIBLE_DEVICES "
+        "names one); give a number, or use auto");
+  }
+  const int count = parse_number(text);
+  if (count < 1) throw UsageError("--nproc-per-node " + text + ": give a number above 0, or cpu, gpu or auto");
+  return count;
+}
+
+// torchrun takes any number above 0, so there is none that is refused for being too small to wait for, or too large.
+std::chrono::milliseconds monitor_interval(double seconds) {
+  return std::chrono::milliseconds(std::lround(std::clamp(1e3 * seconds, 1.0, 1e9)));
+}
+
+launcher::StdinReader stdin_reader(const std::string& text, const launcher::LaunchConfig& config) {
+  using Who = launcher::StdinReader::Who;
+  if (text.empty()) return {};
+  if (text == "all") return {Who::All};
+  if (text == "none") return {Who::None};
+  const int rank = parse_number(text);
+  if (rank < 0) throw UsageError("--stdin " + text + ": give a rank, all or none");
+  if (config.job.max_nodes == 1 && rank >= config.workers) {
+    throw UsageError("--stdin " + text + ": this job's ranks are 0 to " + std::to_string(config.workers - 1));
+  }
+  return {Who::Rank, rank};
+}
+
+// Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
+void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    int number = 0;
+    for (int signal = 1; signal < SIGRTMIN && number == 0; ++signal) {
+      const char* abbreviation = sigabbrev_np(signal);
+      if (abbreviation && name == std::string("SIG") + abbreviation) number = signal;
+    }
+    if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
+      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is no signal that can be handled; skipped\n", name.c_str());
+      continue;
+    }
+    struct sigaction current = {};
+    sigaction(number, nullptr, &current);
+    // nohup ddprun ... & must survive the terminal, so a hang-up that was ignored from outside stays ignored.
+    if (is_default && number == SIGHUP && current.sa_handler == SIG_IGN) continue;
+    config.stop_signals.push_back(number);
+  }
+  config.stop_signal_names = names;
+}
+
+launcher::LaunchConfig to_config(const GivenOptions& given) {
+  launcher::LaunchConfig config;
+  config.gpus = given.gpus;
+  config.workers = worker_count(given.nproc_per_node, config.gpus);
+  config.role = given.role;
+  config.job.max_restarts = given.max_restarts;
+  config.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
+  config.monitor_interval = monitor_interval(given.monitor_interval);
+  config.virtual_local_rank = given.virtual_local_rank;
+  const auto binding = *launcher::numa_binding_from(given.numa_binding);
+  if (binding != launcher::NumaBinding::None || given.print_bindings) {
+    config.bindings = launcher::bind_workers(binding, config.workers, launcher::visible_gpus(config.gpus));
+  }
+  config.logs = resolve_logs(given.logs, getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+  parse_signals(given.signals, given.signals == kDefaultSignals, config);
+
+  NodeOptions nodes = given.nodes;
+  const std::string taken = fill_from_scheduler(nodes, [](const char* name) -> const char* { return getenv(name); });
+  if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
+  resolve_nodes(
+      nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
+  config.stdin_reader = stdin_reader(given.stdin_reader, config);
+  if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
+  return config;
+}
+
+// What comes before the program's own arguments; empty: nothing.
+std::string legacy_argument(const GivenOptions& given) {
+  const std::string& spelling = given.legacy_local_rank;
+  if (spelling.empty() || spelling == "0") return "";
+  if (given.use_env) throw UsageError("--legacy-local-rank and --use-env contradict each other; choose one");
+  if (given.no_python) {
+    throw UsageError("--legacy-local-rank is for Python scripts, --no-python for other programs; choose one");
+  }
+  if (spelling == "dash" || spelling == "1") return "--local-rank=${local_rank}";
+  if (spelling == "underscore") return "--local_rank=${local_rank}";
+  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, whichever the script parses");
+}
+
+launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Manner manner) {
+  using launcher::ProgramKind;
+  if (given.run_path) return ProgramKind::RunPath;
+  if (given.module && given.no_python) {
+    throw UsageError("--module and --no-python contradict each other; choose one");
+  }
+  if (given.module) return ProgramKind::Module;
+  if (given.no_python) return ProgramKind::Direct;
+  return manner == launcher::Manner::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
+}
+
+// The pages and scripts that are printed instead of starting a job.
+std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
+                                         const Invocation& invocation) {
+  if (given.version) return kVersion;
+  if (given.print_man) return man_page(options, DDPRUN_VERSION);
+  if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
+  if (given.print_bindings) return launcher::bindings_table(to_config(given).bindings);
+  if (given.make_secret.empty()) return std::nullopt;
+  rendezvous::make_secret_file(given.make_secret);
+  return given.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n";
+}
+
+}  // namespace
+
+std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
+  GivenOptions given;
+  if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
+    given.shutdown_timeout = parse_number(seconds);
+    if (given.shutdown_timeout < 0) {
+      throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
+    }
+  }
+  Declaration declaration;
+  declare(declaration, given);
+  const Options& options = declaration.options();
+  Arguments split = split_arguments(arguments, options);
+  // Before anything is converted: a variable that is wrong must not keep the page from whoever asks.
+  const auto& words = split.options;
+  if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
+  declaration.parse(words);
+  if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
+  if (!split.program) throw SyntaxError("no program given: nothing to run");
+
+  Launch launch;
+  try {
+    launch.log = {launcher::log_level_from(given.log_level), launcher::log_format_from(given.log_format)};
+  } catch (const rendezvous::Error& error) {
+    throw UsageError(std::string("--log-level, --log-format: ") + error.what());
+  }
+  launch.config = to_config(given);
+  launch.config.manner = invocation.manner;
+  launch.config.launcher_pid = getpid();
+  const std::string legacy = legacy_argument(given);
+  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
+                                                 {invocation.own_folder, invocation.python});
+  launch.config.program_args = std::move(split.program_args);
+  const bool is_python = launch.config.program.prefix.size() > 1;
+  if (!given.preload.empty() && !is_python) {
+    throw UsageError("--preload " + given.preload + ": '" + *split.program + "' is not run by Python; leave it out");
+  }
+  launch.config.preload = given.preload;
+  launch.config.preload_timeout = std::chrono::seconds(given.preload_timeout);
+  if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
+  return launch;
+}
+
+}  // namespace ddp::apps

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/train/model/gpt.hpp"
+
+#include "apps/train/model/layers.hpp"
+
+namespace train {
+namespace {
+
+constexpr float kDeviation = 0.05F;  // of initial weights: larger than in GPT-2, which is wider
+
+// x + attention(norm(x)), then x + mlp(norm(x)).
+class Block {
+ public:
+  Block(Initializer& init, const std::string& name, const GptShape& shape)
+      : norm1_(init, name + ".norm1", shape.width),
+        qkv_(init, name + ".qkv", shape.width, 3 * shape.width, kDeviation),
+        attention_(shape.heads),
+        project_(init, name + ".project", shape.width, shape.width, residual_deviation(shape)),
+        norm2_(init, name + ".norm2", shape.width),
+        widen_(init, name + ".widen", shape.width, 4 * shape.width, kDeviation),
+        narrow_(init, name + ".narrow", 4 * shape.width, shape.width, residual_deviation(shape)) {}
+
+  void forward(Matrix& x, Eigen::Index length) {
+    x += project_.forward(attention_.forward(qkv_.forward(norm1_.forward(x)), length));
+    x += narrow_.forward(gelu_.forward(widen_.forward(norm2_.forward(x))));
+  }
+
+  void backward(Matrix& dx, const Ready& ready) {
+    dx += norm2_.backward(widen_.backward(gelu_.backward(narrow_.backward(dx, ready)), ready), ready);
+    dx += norm1_.backward(qkv_.backward(attention_.backward(project_.backward(dx, ready)), ready), ready);
+  }
+
+ private:
+  // Smaller where branches join, so that the sum over all layers starts at the size of one.
+  static float residual_deviation(const GptShape& shape) {
+    return kDeviation / std::sqrt(2 * static_cast<float>(shape.layers));
+  }
+
+  LayerNorm norm1_;
+  Linear qkv_;
+  Attention attention_;
+  Linear project_;
+  LayerNorm norm2_;
+  Linear widen_;
+  Gelu gelu_;
+  Linear narrow_;
+};
+
+}  // namespace
+
+struct Gpt::Network {
+  Network(Initializer init, const GptShape& shape)
+      : bytes(init.normal("bytes", {kVocabulary, shape.width}, kDeviation)),
+        positions(init.normal("positions", {shape.context, shape.width}, kDeviation)),
+        blocks(make_blocks(init, shape)),
+        norm(init, "norm", shape.width) {}
+
+  static std::vector<Block> make_blocks(Initializer& init, const GptShape& shape) {
+    std::vector<Block> blocks;
+    for (int i = 0; i < shape.layers; ++i) blocks.emplace_back(init, "block" + std::to_string(i), shape);
+    return blocks;
+  }
+
+  MatrixView values(Parameter& p) { return matrix(p, p.value); }
+  MatrixView gradients(Parameter& p) { return matrix(p, p.gradient); }
+
+  // Fills `scores` from the first `length` bytes of each window.
+  void predict(std::span<const Bytes> windows, std::size_t length) {
+    inputs.clear();
+    for (const Bytes window : windows) inputs.insert(inputs.end(), window.begin(), window.begin() + long(length));
+    rows_per_window = static_cast<Eigen::Index>(length);
+    x.resize(static_cast<Eigen::Index>(inputs.size()), values(bytes).cols());
+    for (Eigen::Index i = 0; i < x.rows(); ++i) {
+      x.row(i) = values(bytes).row(inputs[size_t(i)]) + values(positions).row(i % rows_per_window);
+    }
+    for (Block& block : blocks) block.forward(x, rows_per_window);
+    last = &norm.forward(x);
+    scores.noalias() = *last * values(bytes).transpose();  // the embedding, used a second time
+  }
+
+  Parameter& bytes;
+  Parameter& positions;
+  std::vector<Block> blocks;
+  LayerNorm norm;
+
+  std::vector<std::uint8_t> inputs;
+  Eigen::Index rows_per_window = 0;
+  Matrix x, scores;
+  const Matrix* last = nullptr;
+};
+
+Gpt::Gpt(const GptShape& shape, std::uint64_t seed)
+    : network_(std::make_unique<Network>(Initializer{parameters_, std::mt19937_64(seed)}, shape)) {}
+Gpt::~Gpt() = default;
+
+std::size_t Gpt::parameter_count() const {
+  std::size_t count = 0;
+  for (const Parameter& p : parameters_) count += p.value.size();
+  return count;
+}
+
+double Gpt::forward(std::span<const Bytes> windows) {
+  Network& n = *network_;
+  const std::size_t length = windows.front().size() - 1;
+  n.predict(windows, length);
+  // Cross-entropy; on the way, scores become their own gradient: (probability - 1 for the right byte) / rows.
+  const auto rows = static_cast<float>(n.scores.rows());
+  double loss = 0;
+  for (Eigen::Index i = 0; i < n.scores.rows(); ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    const Eigen::Index right = windows[place / length][place % length + 1];
+    auto scores = n.scores.row(i);
+    scores.array() -= scores.maxCoeff();
+    const float right_score = scores[right];
+    scores.array() = scores.array().exp();
+    const float sum = scores.sum();
+    loss += std::log(sum) - right_score;
+    scores /= sum * rows;
+    scores[right] -= 1 / rows;
+  }
+  return loss / rows;
+}
+
+void Gpt::backward(const GradientReady& ready) {
+  Network& n = *network_;
+  const Matrix& dscores = n.scores;
+  n.gradients(n.bytes).noalias() = dscores.transpose() * *n.last;
+  Matrix dx = n.norm.backward(dscores * n.values(n.bytes), ready);
+  for (auto block = n.blocks.rbegin(); block != n.blocks.rend(); ++block) block->backward(dx, ready);
+
+  n.gradients(n.positions).setZero();
+  for (Eigen::Index i = 0; i < dx.rows(); ++i) {
+    n.gradients(n.positions).row(i % n.rows_per_window) += dx.row(i);
+    n.gradients(n.bytes).row(n.inputs[static_cast<std::size_t>(i)]) += dx.row(i);
+  }
+  ready(n.positions.index);
+  ready(n.bytes.index);
+}
+
+std::vector<float> Gpt::logits(Bytes text) {
+  network_->predict({&text, 1}, text.size());
+  const Matrix& scores = network_->scores;
+  return {scores.data(), scores.data() + scores.size()};
+}
+
+}  // namespace train

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Some of Gloo's calls to libc come here, because this module is opened with RTLD_DEEPBIND and exports their names: for
+// libgloo, which is opened with it, and for nobody else in the process. Where it is not (under sanitizers, or if
+// libgloo was there before), Gloo is as slow as it is.
+#include "collectives/gloo/device.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "rendezvous/base/asynchronous_signals.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+// So long takes whoever asked for a round to begin its wait; if it takes longer, one of the next rounds will do.
+constexpr long kFirstRoundNs = 20'000;
+constexpr long kNextRoundNs = 500'000;
+constexpr int kRounds = 4;
+
+// Of this process: a descriptor does not tell whose it is. Never destroyed: Gloo's threads may outlive whoever would do
+// it.
+struct Devices {
+  std::mutex mutex;
+  std::vector<GlooDevice*> all;
+};
+Devices& devices() {
+  static auto* const known = new Devices;
+  return *known;
+}
+
+}  // namespace
+
+GlooDevice::GlooDevice(const char* numeric_address) : GlooDevice() {  // from here on, the destructor cleans up
+  {
+    const rendezvous::AsynchronousSignalsBlocked blocked;
+    device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(numeric_address));
+  }
+  timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (timer_ < 0) return;
+  // Edge-triggered, so that nobody has to read it.
+  constexpr auto kEvents = static_cast<int>(EPOLLIN | EPOLLET);
+  static_cast<gloo::transport::tcp::Device&>(*device_).registerDescriptor(timer_, kEvents, this);
+  const std::lock_guard lock(devices().mutex);
+  devices().all.push_back(this);
+}
+
+GlooDevice::~GlooDevice() {
+  if (timer_ < 0) return;
+  {
+    const std::lock_guard lock(devices().mutex);
+    std::erase(devices().all, this);
+  }
+  if (device_.use_count() > 1) {
+    static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_, this);
+  } else {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    set_timer(kFirstRoundNs, kNextRoundNs);
+  }
+  device_.reset();  // ends the thread
+  close(timer_);
+}
+
+void GlooDevice::go_round() {
+  const std::lock_guard lock(mutex_);
+  rounds_ = kRounds;
+  set_timer(kFirstRoundNs, kNextRoundNs);
+}
+
+// The thread goes round.
+void GlooDevice::handleEvents(int /*events*/) {
+  const std::lock_guard lock(mutex_);
+  if (!ending_ && --rounds_ <= 0) set_timer(0, 0);
+}
+
+void GlooDevice::set_timer(long first_ns, long then_ns) const {
+  itimerspec time = {};
+  time.it_value.tv_nsec = first_ns;
+  time.it_interval.tv_nsec = then_ns;
+  timerfd_settime(timer_, 0, &time, nullptr);
+}
+
+}  // namespace ddp::collectives
+
+// What libgloo calls instead of libc's functions.
+
+// Its thread tries for a connection's lock, and if another thread has it, goes back to epoll_wait, which returns at
+// once: the event is still there. If that other thread waits for the same CPU, Gloo's runs in circles until its time
+// slice is over, milliseconds for each connection of a mesh, where ranks outnumber CPUs. So whoever finds a lock taken
+// lets others run first.
+extern "C" __attribute__((visibility("default"))) int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
+  static const auto libc_trylock =
+      reinterpret_cast<decltype(&pthread_mutex_trylock)>(dlsym(RTLD_NEXT, "pthread_mutex_trylock"));
+  const int result = libc_trylock(mutex);
+  if (result == EBUSY) sched_yield();
+  return result;
+}
+
+// A descriptor is taken out before its connection is closed, and its thread's next round waited for.
+extern "C" __attribute__((visibility("default"))) int epoll_ctl(int epoll, int operation, int fd,
+                                                                epoll_event* event) noexcept {
+  static const auto libc_epoll_ctl = reinterpret_cast<decltype(&epoll_ctl)>(dlsym(RTLD_NEXT, "epoll_ctl"));
+  const int result = libc_epoll_ctl(epoll, operation, fd, event);
+  if (result == 0 && operation == EPOLL_CTL_DEL) {
+    auto& devices = ddp::collectives::devices();
+    const std::lock_guard lock(devices.mutex);
+    for (auto* device : devices.all) device->go_round();
+  }
+  return result;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/gpu/cuda_api.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "collectives/shared_library.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+// The suffixes are the driver's own: cuda.h renames these calls to them.
+CudaApi table_of(const SharedLibrary& library) {
+  CudaApi api = {};
+  library.find("cuInit", api.init);
+  library.find("cuGetErrorString", api.get_error_string);
+  library.find("cuDeviceGetCount", api.device_get_count);
+  library.find("cuDeviceGet", api.device_get);
+  library.find("cuDevicePrimaryCtxRetain", api.primary_context_retain);
+  library.find("cuDevicePrimaryCtxRelease_v2", api.primary_context_release);
+  library.find("cuCtxPushCurrent_v2", api.context_push);
+  library.find("cuCtxPopCurrent_v2", api.context_pop);
+  library.find("cuStreamCreateWithPriority", api.stream_create_with_priority);
+  library.find("cuStreamDestroy_v2", api.stream_destroy);
+  library.find("cuStreamSynchronize", api.stream_synchronize);
+  library.find("cuStreamWaitEvent", api.stream_wait_event);
+  library.find("cuEventCreate", api.event_create);
+  library.find("cuEventDestroy_v2", api.event_destroy);
+  library.find("cuEventRecord", api.event_record);
+  library.find("cuEventQuery", api.event_query);
+  library.find("cuCtxGetStreamPriorityRange", api.context_get_stream_priority_range);
+  library.find("cuMemAlloc_v2", api.memory_allocate);
+  library.find("cuMemFree_v2", api.memory_free);
+  library.find("cuMemcpyHtoDAsync_v2", api.copy_to_device);
+  library.find("cuMemcpyDtoHAsync_v2", api.copy_to_host);
+  library.find("cuMemcpyDtoDAsync_v2", api.copy_on_device);
+  library.find("cuMemsetD8Async", api.set_bytes);
+  return api;
+}
+
+constexpr char kAdvice[] = "is there an NVIDIA driver? DDP_CUDA_LIBRARY names its libcuda.so.1 if it is elsewhere";
+
+}  // namespace
+
+bool cuda_is_initialised() {
+  using rendezvous::contract::kCudaLibrary;
+  for (const std::string& name : library_names(kCudaLibrary, {"libcuda.so.1"})) {
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    const auto count = reinterpret_cast<CudaResult (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
+    int devices = 0;
+    const bool is_initialised = count != nullptr && count(&devices) != CudaResult::NotInitialized;
+    dlclose(library);
+    if (is_initialised) return true;
+  }
+  return false;
+}
+
+CudaApi open_cuda(const char* path) { return table_of(SharedLibrary("the CUDA driver", {path}, kAdvice)); }
+
+const CudaApi& cuda_api() {
+  static const CudaApi api = table_of(
+      SharedLibrary("the CUDA driver", library_names(rendezvous::contract::kCudaLibrary, {"libcuda.so.1"}), kAdvice));
+  return api;
+}
+
+}  // namespace ddp::collectives

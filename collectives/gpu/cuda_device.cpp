@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/gpu/cuda_device.hpp"
+
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::collectives {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+namespace {
+
+void check(const CudaApi& api, CudaResult result, const char* what) {
+  if (result != CudaResult::Success) throw Error(ErrorCode::System, cuda_failure(api, result, what));
+}
+
+std::uint64_t address(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+
+}  // namespace
+
+std::string cuda_failure(const CudaApi& api, CudaResult result, const char* what) {
+  if (result == CudaResult::Success) return "";
+  const char* text = nullptr;
+  const bool known = api.get_error_string(result, &text) == CudaResult::Success && text != nullptr;
+  return std::string(what) + ": " + (known ? text : "CUDA error " + std::to_string(static_cast<int>(result)));
+}
+
+int CudaDevice::count(const CudaApi& api) {
+  check(api, api.init(0), "starting the CUDA driver");
+  int count = 0;
+  check(api, api.device_get_count(&count), "counting CUDA devices");
+  return count;
+}
+
+CudaDevice::CudaDevice(const CudaApi& api, int index) : api_(api), index_(index) {
+  const int there = count(api);
+  if (index < 0 || index >= there) {
+    throw Error(ErrorCode::InvalidArgument, "there is no CUDA device " + std::to_string(index) +
+                                                ": this process may use " + std::to_string(there) +
+                                                " (see CUDA_VISIBLE_DEVICES)");
+  }
+  const std::string device = "CUDA device " + std::to_string(index);
+  check(api, api.device_get(&handle_, index), device.c_str());
+  check(api, api.primary_context_retain(&context_, handle_), (device + ": its context").c_str());
+}
+
+CudaDevice::~CudaDevice() { api_.primary_context_release(handle_); }
+
+void CudaDevice::copy(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_on_device(address(to), address(from), size, stream), "copying device memory");
+}
+
+void CudaDevice::clear(void* at, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.set_bytes(address(at), 0, size, stream), "clearing device memory");
+}
+
+void CudaDevice::upload(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_device(address(to), from, size, stream), "copying to device memory");
+  check(api_, api_.stream_synchronize(stream), "waiting for a copy to device memory");
+}
+
+void CudaDevice::download(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_host(to, address(from), size, stream), "copying from device memory");
+  check(api_, api_.stream_synchronize(stream), "waiting for a copy from device memory");
+}
+
+SideStream::SideStream(const CudaDevice& device) : device_(device) {
+  const CurrentDevice current(device_);
+  int least = 0;
+  int greatest = 0;
+  const CudaApi& api = device_.api();
+  check(api, api.context_get_stream_priority_range(&least, &greatest), "asking for stream priorities");
+  check(api, api.stream_create_with_priority(&stream_, kCudaNonBlockingStream, greatest), "creating a stream");
+}
+
+SideStream::~SideStream() {
+  const CurrentDevice current(device_);
+  device_.api().stream_destroy(stream_);
+}
+
+DeviceEvent::DeviceEvent(const CudaDevice& device) : device_(device) {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().event_create(&event_, kCudaEventWithoutTime), "creating an event");
+}
+
+DeviceEvent::~DeviceEvent() {
+  const CurrentDevice current(device_);
+  device_.api().event_destroy(event_);
+}
+
+void DeviceEvent::record(CudaStream* stream) {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().event_record(event_, stream), "recording an event");
+}
+
+void DeviceEvent::hold_back(CudaStream* stream) const {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().stream_wait_event(stream, event_, 0), "making a stream wait");
+}
+
+DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t size) : device_(device) {
+  const CurrentDevice current(device_);
+  check(device_.api(), device_.api().memory_allocate(&address_, size), "allocating device memory");
+}
+
+DeviceMemory::~DeviceMemory() {
+  const CurrentDevice current(device_);
+  device_.api().memory_free(address_);
+}
+
+}  // namespace ddp::collectives

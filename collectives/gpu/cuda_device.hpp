@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One GPU as libddp uses it: keeps its primary context, the one the CUDA runtime uses too, and makes streams, events
+// and a little memory there. Throws rendezvous::Error, except where a status is returned.
+//
+// Threads: any. Whoever hands work to NCCL holds issuing(): all groups of a process that share a GPU must start their
+// operations in the same order on every rank, so one thread at a time starts one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "collectives/gpu/cuda_api.hpp"
+
+namespace ddp::collectives {
+
+// "what: why"; empty if it went well.
+std::string cuda_failure(const CudaApi& api, CudaResult result, const char* what);
+
+class CudaDevice {
+ public:
+  // index: as this process counts what it may use (CUDA_VISIBLE_DEVICES).
+  CudaDevice(const CudaApi& api, int index);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  // Devices that this process may use; throws if there is no driver or it does not start.
+  static int count(const CudaApi& api);
+
+  const CudaApi& api() const { return api_; }
+  int index() const { return index_; }
+  CudaContext* context() const { return context_; }
+  std::mutex& issuing() { return issuing_; }
+
+  // On this device's memory, in the stream's order; in upload() and download() the host waits until it is done.
+  void copy(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  void clear(void* at, std::size_t size, CudaStream* stream) const;
+  void upload(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  void download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+
+ private:
+  const CudaApi& api_;
+  int index_;
+  int handle_ = 0;
+  CudaContext* context_ = nullptr;
+  std::mutex issuing_;
+};
+
+// While it lives, the device's context is this thread's current one.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const CudaDevice& device) : api_(device.api()) { api_.context_push(device.context()); }
+  ~CurrentDevice() {
+    CudaContext* popped = nullptr;
+    api_.context_pop(&popped);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  const CudaApi& api_;
+};
+
+// A stream beside the caller's, of the highest priority: communication should not wait for kernels that came later.
+class SideStream {
+ public:
+  explicit SideStream(const CudaDevice& device);
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  CudaStream* get() const { return stream_; }
+
+ private:
+  const CudaDevice& device_;
+  CudaStream* stream_ = nullptr;
+};
+
+class DeviceEvent {
+ public:
+  explicit DeviceEvent(const CudaDevice& device);
+  ~DeviceEvent();
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+  CudaEvent* get() const { return event_; }
+  // What is on the stream now; nothing yet if it was never recorded.
+  void record(CudaStream* stream);
+  // What comes on the stream from now on waits for that.
+  void hold_back(CudaStream* stream) const;
+
+ private:
+  const CudaDevice& device_;
+  CudaEvent* event_ = nullptr;
+};
+
+class DeviceMemory {
+ public:
+  DeviceMemory(const CudaDevice& device, std::size_t size);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* get() const { return reinterpret_cast<void*>(address_); }
+
+ private:
+  const CudaDevice& device_;
+  std::uint64_t address_ = 0;
+};
+
+}  // namespace ddp::collectives

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/gpu/nccl_api.hpp"
+
+#include "collectives/shared_library.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+NcclApi table_of(const SharedLibrary& library) {
+  NcclApi api = {};
+  library.find("ncclGetVersion", api.get_version);
+  library.find("ncclGetUniqueId", api.get_unique_id);
+  library.find("ncclCommInitRankConfig", api.comm_init_rank_config);
+  library.find("ncclCommFinalize", api.comm_finalize);
+  library.find("ncclCommDestroy", api.comm_destroy);
+  library.find("ncclCommAbort", api.comm_abort);
+  library.find("ncclCommGetAsyncError", api.comm_get_async_error);
+  library.find("ncclGetErrorString", api.get_error_string);
+  library.find("ncclGetLastError", api.get_last_error);
+  library.find("ncclGroupStart", api.group_start);
+  library.find("ncclGroupEnd", api.group_end);
+  library.find("ncclRedOpCreatePreMulSum", api.red_op_create_pre_mul_sum);
+  library.find("ncclRedOpDestroy", api.red_op_destroy);
+  library.find("ncclAllReduce", api.all_reduce);
+  library.find("ncclReduce", api.reduce);
+  library.find("ncclBroadcast", api.broadcast);
+  library.find("ncclAllGather", api.all_gather);
+  library.find("ncclReduceScatter", api.reduce_scatter);
+  library.find("ncclSend", api.send);
+  library.find("ncclRecv", api.receive);
+  library.find_if_there("ncclCommSplit", api.comm_split);
+  return api;
+}
+
+constexpr char kAdvice[] = "install NCCL 2.14 or later, or set DDP_NCCL_LIBRARY to its file";
+
+}  // namespace
+
+NcclApi open_nccl(const char* path) { return table_of(SharedLibrary("NCCL", {path}, kAdvice)); }
+
+const NcclApi& nccl_api() {
+  static const NcclApi api = table_of(SharedLibrary(
+      "NCCL", library_names(rendezvous::contract::kNcclLibrary, {"libnccl.so.2", "libnccl.so"}), kAdvice));
+  return api;
+}
+
+}  // namespace ddp::collectives

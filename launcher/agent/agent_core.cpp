@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/agent_core.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "launcher/report/failure_hint.hpp"
+#include "rendezvous/base/check.hpp"
+#include "rendezvous/link/failures.hpp"
+
+namespace ddp::launcher {
+
+using rendezvous::Directive;
+using rendezvous::WorkerFailure;
+using rendezvous::WorkersPhase;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr int kBeatsPerLife = 15;  // of lost_after; one a second by default
+constexpr std::chrono::seconds kFirstNews{2};
+constexpr std::chrono::seconds kOverslept{2};  // a Tick that is so late: this process was stopped
+constexpr std::chrono::seconds kBetweenNews{5};
+
+std::string in_seconds(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+}  // namespace
+
+AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
+  state_.job = config_.job;
+  state_.incarnation = config_.incarnation;
+  state_.host = config_.host;
+  state_.addresses = config_.addresses;
+  state_.node_rank = config_.node_rank;
+  state_.role = config_.role;
+  state_.slots = config_.workers;
+}
+
+void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions) {
+  if (phase_ == Phase::Left) return;  // whatever still comes in, the job is over
+  now_ = now;
+  actions_ = &actions;
+  if (!started_) {
+    started_ = heard_ = now;
+    next_news_ = now + kFirstNews;
+  }
+  forgive_own_sleep();
+  std::visit([this](const auto& e) { on(e); }, event);
+  due_ = wake_at();
+  if (due_) due_ = std::max(*due_, now);  // what was slept is forgiven once
+  actions_ = nullptr;
+}
+
+// ---- The link ----
+
+void AgentCore::on(const LinkUp&) {
+  linked_ = is_new_link_ = true;
+  heard_ = now_;
+  asked_ = now_;
+  if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+  report();
+}
+
+void AgentCore::on(const LinkDown& event) {
+  linked_ = false;
+  why_not_linked_ = event.why;
+  next_beat_.reset();
+  asked_.reset();
+  if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
+  if (!joined()) return;   // not one word came over it
+  if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile
+  act(Say{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
+}
+
+// While this process was stopped, what the coordinator said lay unread. It may have gone on without this node, though:
+// the lease of the workers runs out all the same.
+void AgentCore::forgive_own_sleep() {
+  if (due_ && now_ - *due_ >= kOverslept) heard_ += now_ - *due_;
+}
+
+void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
+
+void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
+
+void AgentCore::on(const BeatArrived&) {
+  heard_ = now_;
+  answered();
+}
+
+// One question at a time, so an answer belongs to it.
+void AgentCore::answered() {
+  if (asked_) answered_ = *std::exchange(asked_, std::nullopt);
+  if (std::exchange(is_new_link_, false) && cut_) {
+    act(Say{"the link to the coordinator is back"});
+    cut_.reset();
+  }
+}
+
+// Of this node's workers; see the head of agent_core.hpp.
+TimePoint AgentCore::lease_until() const {
+  const TimePoint silent = answered_ + lost_after_ * 2 / 3;
+  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;
+}
+
+std::optional<TimePoint> AgentCore::kill_at() const {
+  if (!joined() || lost_after_.count() == 0 || !has_running_workers()) return std::nullopt;
+  return lease_until();
+}
+
+TimePoint AgentCore::reconnect_at() const { return std::max(heard_, reconnected_.value_or(heard_)) + lost_after_ / 3; }
+
+void AgentCore::watch_lease() {
+  const auto until = kill_at();
+  if (!until || now_ < *until) return;
+  kill_because("it had lost the coordinator (" +
+               (cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_)) + ")");
+}
+
+void AgentCore::watch_link() {
+  if (!joined()) {
+    if (now_ >= *started_ + config_.join_timeout) {
+      return end(1, "no coordinator at " + config_.coordinator + " within " + in_seconds(config_.join_timeout) +
+                        " (--rdzv-conf join_timeout): " + why_not_linked_);
+    }
+    if (!linked_ && now_ >= *next_news_) {
+      next_news_ = now_ + kBetweenNews;
+      act(Say{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
+              in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
+    }
+    return;
+  }
+  if (lost_after_.count() == 0) return;
+  const auto silence = now_ - heard_;
+  if (silence >= lost_after_ && !exit_) {
+    return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
+                      in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
+  }
+  if (!linked_) return;
+  if (now_ >= reconnect_at()) {
+    reconnected_ = now_;
+    return act(Reconnect{"no word for " + in_seconds(silence)});
+  }
+  if (!asked_ && now_ >= *next_beat_) {
+    asked_ = now_;
+    next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+    act(SendBeat{});
+  }
+}
+
+std::optional<TimePoint> AgentCore::wake_at() const {
+  std::optional<TimePoint> soonest;
+  const auto consider = [&](std::optional<TimePoint> time) {
+    if (time && (!soonest || *time < *soonest)) soonest = time;
+  };
+  consider(deadline_);
+  consider(decision_until_);
+  consider(kill_at());
+  if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
+  if (!joined()) {
+    consider(*started_ + config_.join_timeout);
+    if (!linked_) consider(next_news_);
+  } else if (lost_after_.count() > 0) {
+    if (!exit_) consider(heard_ + lost_after_);
+    if (linked_) consider(reconnect_at());
+    if (linked_ && !asked_) consider(next_beat_);
+  }
+  return soonest;
+}
+
+// ---- Directives ----
+
+void AgentCore::on(const DirectiveArrived& event) {
+  const Directive& directive = event.directive;
+  if (joined() && directive.epoch != state_.epoch) {
+    return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
+  }
+  state_.epoch = directive.epoch;
+  heard_ = now_;
+  if (is_new_link_) answered();  // to its report; other directives may come from one who hears nothing from here
+  lost_after_ = directive.lost_after;
+  if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+  if (directive.round < state_.round) return;  // about a round that is past
+  switch (directive.kind) {
+    case Directive::Kind::Wait:
+      if (!directive.reason.empty()) act(Say{directive.reason});
+      break;
+    case Directive::Kind::Run:
+      if (directive.round > state_.round) run(directive);  // else a repetition
+      break;
+    case Directive::Kind::Stop:
+      decision_until_.reset();
+      if (directive.round > state_.round) {  // a round this node never started
+        begin_round(directive.round);
+        if (phase_ == Phase::Idle) report();
+      }
+      next_.reset();
+      if (directive.stop_signal == SIGKILL) {
+        if (has_running_workers()) kill();
+      } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
+        if (config_.job.max_nodes > 1) act(Say{"stopping: " + directive.reason});
+        exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
+        if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
+        stop(directive.stop_signal);
+      }
+      break;
+    case Directive::Kind::Exit:
+      decision_until_.reset();
+      if (phase_ == Phase::Idle) return leave(directive);
+      exit_ = directive;  // workers first
+      if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+      break;
+  }
+}
+
+// ---- Workers ----
+
+void AgentCore::begin_round(int round) {
+  state_.round = round;
+  state_.succeeded = false;
+  state_.failures.clear();
+  state_.stopped_because.clear();
+}
+
+void AgentCore::run(const Directive& directive) {
+  if (phase_ != Phase::Idle) {  // the coordinator thought so: it is told when it is true
+    next_ = directive;
+    if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+    return;
+  }
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);
+  if (!directive.reason.empty()) act(Say{directive.reason});
+  assignment_ = directive.assignment;
+  workers_.assign(static_cast<std::size_t>(config_.workers), {});
+  told_to_stop_ = false;
+  begin_round(directive.round);
+  state_.phase = WorkersPhase::Running;
+  phase_ = Phase::Starting;
+  act(StartWorkers{assignment_});
+}
+
+// A round that lay unread, since this process was stopped: the coordinator may have gone on without this node.
+void AgentCore::let_pass(const Directive& directive) {
+  begin_round(directive.round);
+  state_.stopped_because = "it was told to start them when it had not heard from the coordinator for too long";
+  report();
+}
+
+void AgentCore::on(const WorkersStarted& event) {
+  DDP_CHECK(event.pids.size() == workers_.size(), event.pids.size(), workers_.size());
+  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = event.pids[i];
+  if (phase_ == Phase::Starting) phase_ = Phase::Running;
+  // A stop that came meanwhile met nobody.
+  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});
+  if (phase_ == Phase::Killing) act(KillDescendants{});
+  if (phase_ == Phase::Running && suspended_) act(SuspendWorkers{});
+  report();
+}
+
+void AgentCore::on(const SpawnFailed& event) {
+  WorkerFailure failure;
+  failure.rank = assignment_.base_rank;
+  failure.host = config_.host;
+  failure.status.code = 1;
+  failure.message = event.why;
+  failure.time = event.time;
+  state_.failures.push_back(std::move(failure));
+  on(NeverStarted{});
+}
+
+void AgentCore::on(const NeverStarted&) {
+  for (Worker& worker : workers_) worker.exited = true;
+  become_idle();
+}
+
+WorkerFailure* AgentCore::failure_of(int local_rank) {
+  const auto found = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                  [&](const WorkerFailure& failure) { return failure.local_rank == local_rank; });
+  return found == state_.failures.end() ? nullptr : &*found;
+}
+
+WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
+  const bool first = state_.failures.empty();
+  WorkerFailure failure;
+  failure.rank = assignment_.base_rank + local_rank;
+  failure.local_rank = local_rank;
+  failure.host = config_.host;
+  failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
+  failure.time = time;
+  // In a round that is being stopped a death is our doing, unless it was under way before.
+  failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
+  const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
+  failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
+  if (first && !told_to_stop_) workers_exiting_.insert(exiting.begin(), exiting.end());
+  state_.failures.push_back(std::move(failure));
+  return state_.failures.back();
+}
+
+void AgentCore::on(const WorkerDying& event) {
+  // Else its end is awaited anyhow, and WorkerExited knows whose doing it is.
+  if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
+  note_failure(event.local_rank, event.time, event.exiting).status = event.status;
+  report();  // the coordinator decides for all nodes at once
+}
+
+void AgentCore::on(const WorkerExited& event) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
+  DDP_CHECK(!worker.exited, event.local_rank);
+  WorkerFailure* failure = failure_of(event.local_rank);
+  const bool is_news = failure == nullptr;
+  worker.exited = true;
+  worker.success = event.status.success() && is_news;  // what was decided of a dying worker stays decided
+  if (!worker.success) {
+    if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
+    if (!event.status.success()) failure->status = event.status;
+    failure->message = event.message;
+    failure->out_of_memory = event.out_of_memory;
+  }
+  if (!workers_live()) {
+    phase_ = Phase::Clearing;
+    deadline_ = now_ + kUnkillableAfter;
+    act(ClearDescendants{});
+  } else if (!worker.success && is_news && phase_ == Phase::Running) {
+    report();  // likewise
+  }
+}
+
+void AgentCore::on(const AllGone& event) {
+  if (phase_ != Phase::Clearing) return;  // given up on before
+  for (WorkerFailure& failure : state_.failures) {
+    const auto index = static_cast<std::size_t>(failure.local_rank);
+    if (index >= event.words.size()) continue;
+    if (failure.message.empty()) failure.message = event.words[index].message;
+    failure.stderr_tail = event.words[index].stderr_tail;
+    failure.error_record = event.words[index].error_record;
+    if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python);
+  }
+  keep_within_link(state_.failures);
+  become_idle();
+}
+
+void AgentCore::become_idle() {
+  phase_ = Phase::Idle;
+  deadline_.reset();
+  workers_exiting_.clear();
+  exiting_when_told_.clear();
+  state_.phase = WorkersPhase::Idle;
+  state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
+  // One report, not two: idle and still there, it would be given a place in the next round.
+  if (exit_) return leave(*exit_);
+  report();
+  if (next_) run(*std::exchange(next_, std::nullopt));
+}
+
+// ---- The end ----
+
+void AgentCore::on(const StopSignal& event) {
+  if (state_.stop_signal == 0) {
+    users_signal_ = state_.stop_signal = event.signal;
+    if (!linked_) return decide_alone();
+    // Its own coordinator has the others to tell, and does.
+    if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
+    return report();
+  }
+  if (has_running_workers()) {
+    act(Say{"second signal: killing the workers"});
+    kill();
+  }
+  state_.stop_signal = SIGKILL;
+  report();
+  if (!config_.coordinator.empty()) decide_alone();  // else its coordinator has to tell the others
+}
+
+void AgentCore::decide_alone() {
+  decision_until_.reset();
+  const int signal = users_signal_;
+  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
+  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");
+}
+
+// Workers that are being stopped are not held up: the grace period would pass them by.
+void AgentCore::on(const Suspend&) {
+  suspended_ = true;
+  if (phase_ == Phase::Running) act(SuspendWorkers{});
+}
+
+// Passed on also if they were not suspended by us: a worker may have stopped itself.
+void AgentCore::on(const Resume&) {
+  suspended_ = false;
+  if (phase_ == Phase::Running) act(ResumeWorkers{});
+}
+
+void AgentCore::on(const GuardianGone&) {
+  const std::string reason = "ddprun's guardian process was killed";
+  if (has_running_workers()) kill_because(reason);
+  state_.stopped_because = reason;
+  end(128 + SIGKILL, reason);
+}
+
+// This agent leaves, whatever the coordinator says; workers first.
+void AgentCore::end(int exit_code, std::string reason) {
+  Directive exit;
+  exit.kind = Directive::Kind::Exit;
+  exit.exit_code = exit_code;
+  exit.reason = std::move(reason);
+  const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
+  // Nobody else may have heard of it.
+  if (own != state_.failures.end()) exit.reason += "; before that, " + in_words(*own);
+  if (phase_ == Phase::Idle) return leave(exit);
+  if (!exit_) exit_ = exit;
+  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+}
+
+void AgentCore::stop(int signal) {
+  phase_ = Phase::Stopping;
+  stop_signal_ = signal;
+  told_to_stop_ = true;
+  state_.phase = WorkersPhase::Stopping;
+  deadline_ = now_ + config_.shutdown_timeout;
+  if (suspended_) act(ResumeWorkers{});  // to hear it
+  act(SignalWorkers{signal});
+}
+
+void AgentCore::kill() {
+  phase_ = Phase::Killing;
+  told_to_stop_ = true;
+  deadline_ = now_ + kUnkillableAfter;
+  act(KillDescendants{});
+}
+
+// Told at once: their peers are about to fail of it.
+void AgentCore::kill_because(const std::string& reason) {
+  act(Say{"killing the workers of this node: " + reason});
+  state_.stopped_because = reason;
+  report();  // first: workers that had not been started are gone with the kill, which is news again
+  kill();
+}
+
+void AgentCore::on(const Tick&) {
+  if (deadline_ && now_ >= *deadline_) escalate();
+  if (decision_until_ && now_ >= *decision_until_) decide_alone();
+  watch_lease();
+  if (!config_.coordinator.empty() && phase_ != Phase::Left) watch_link();
+}
+
+void AgentCore::escalate() {
+  switch (phase_) {
+    case Phase::Stopping:
+      act(Say{"the workers did not end within " + in_seconds(config_.shutdown_timeout) +
+              " (--shutdown-timeout): killing them"});
+      kill();
+      break;
+    case Phase::Killing:
+    case Phase::Clearing:
+      for (const Worker& worker : workers_) {
+        if (!worker.exited) state_.unkillable.push_back(worker.pid);
+      }
+      if (state_.unkillable.empty()) state_.unkillable.push_back(0);  // a descendant, not a worker
+      act(Say{"processes of this job cannot be killed (stuck in the kernel?); giving up on them"});
+      become_idle();
+      break;
+    case Phase::Idle:
+    case Phase::Starting:
+    case Phase::Running:
+    case Phase::Left:
+      deadline_.reset();
+      break;
+  }
+}
+
+void AgentCore::leave(Directive directive) {
+  phase_ = Phase::Left;
+  deadline_.reset();
+  decision_until_.reset();
+  state_.left = true;
+  report();
+  const int exit_code = directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;
+  act(Leave{exit_code, std::move(directive), state_.unkillable});
+}
+
+bool AgentCore::has_running_workers() const {
+  return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping;
+}
+
+bool AgentCore::workers_live() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited; });
+}
+
+}  // namespace ddp::launcher

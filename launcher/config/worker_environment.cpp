@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/config/worker_environment.hpp"
+
+#include <unistd.h>
+
+#include "launcher/placement/gpus.hpp"
+#include "launcher/text/template.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace contract = rendezvous::contract;
+
+namespace {
+
+// Written anew for each worker, and not for workers at all.
+constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLifeSign, contract::kSecretFile};
+
+}  // namespace
+
+Environment inherited_environment() {
+  Environment environment;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+Environment node_environment(const LaunchConfig& config, const Environment& inherited,
+                             const std::optional<std::string>& visible_gpus) {
+  Environment env = inherited;
+  for (const char* name : kOurs) env.erase(name);
+  // An outer job's means nothing here; without one it is the user's.
+  if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
+
+  env[contract::kLocalWorldSize] = std::to_string(config.workers);
+  env[contract::kRoleName] = config.role;
+  env[contract::kRunId] = config.job.id;
+  env[contract::kUseAgentStore] = "True";
+  env[contract::kSignalsToHandle] = config.stop_signal_names;
+  env.emplace(contract::kNcclAsyncErrorHandling, "1");
+  if (config.workers > 1) env.emplace(contract::kOmpNumThreads, "1");
+  if (visible_gpus) env[contract::kCudaVisibleDevices] = *visible_gpus;
+  return env;
+}
+
+Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
+                               const WorkerPlace& place, const Environment& inherited,
+                               const std::optional<std::string>& visible_gpus) {
+  Environment env = node_environment(config, inherited, visible_gpus);
+  env[contract::kRank] = std::to_string(assignment.base_rank + place.local_rank);
+  env[contract::kWorldSize] = std::to_string(assignment.world_size);
+  env[contract::kLocalRank] = config.virtual_local_rank ? "0" : std::to_string(place.local_rank);
+  env[contract::kGroupRank] = std::to_string(assignment.node_rank);
+  env[contract::kGroupWorldSize] = std::to_string(assignment.node_count);
+  env[contract::kRoleRank] = std::to_string(assignment.base_role_rank + place.local_rank);
+  env[contract::kRoleWorldSize] = std::to_string(assignment.role_world_size);
+  env[contract::kMasterAddr] = assignment.master_addr;
+  env[contract::kMasterPort] = std::to_string(assignment.master_port);
+  env[contract::kRestartCount] = std::to_string(assignment.restart_count);
+  env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
+  env[contract::kErrorFile] = place.error_file;
+  env[contract::kIncarnation] = place.incarnation;
+  if (!place.life_sign.empty()) env[contract::kLifeSign] = place.life_sign;
+  if (visible_gpus && config.virtual_local_rank) {
+    env[contract::kCudaVisibleDevices] = gpu_of_worker(*visible_gpus, place.local_rank);
+  }
+  return env;
+}
+
+std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank) {
+  std::vector<std::string> command = config.program.prefix;
+  for (const std::string& argument : config.program_args) {
+    command.push_back(substitute(argument, {{"local_rank", std::to_string(local_rank)}}));
+  }
+  return command;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/output/attempt_folder.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/random_id.hpp"
+
+namespace ddp::launcher {
+
+namespace fs = std::filesystem;
+
+AttemptFolder::AttemptFolder(const LogConfig& config, Manner manner, const std::string& run_id, Tell warn,
+                             const Tell& will)
+    : warn_(std::move(warn)), is_shared_(config.folder.empty() && !config.writes_logs() && manner == Manner::Ddprun) {
+  if (config.folder == kNoFolder) return;
+  std::string name = run_id;
+  std::replace(name.begin(), name.end(), '/', '_');
+  name += "_" + rendezvous::random_id().substr(0, 8);
+
+  std::error_code error;
+  if (!config.folder.empty()) {
+    if (fs::exists(config.folder, error) && !fs::is_directory(config.folder, error)) {
+      throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                              "--log-dir " + config.folder + ": this is a file; give a folder");
+    }
+    const std::string path = (fs::absolute(config.folder) / name).string();
+    if (make(path, "a temporary folder takes its place")) root_ = path;
+  }
+  if (!root_.empty()) return;
+  const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
+  removed_at_end_ = !config.writes_logs();
+  if (removed_at_end_) will(path);
+  if (!make(path, "the job goes on without log files")) return;
+  root_ = path;
+  if (!removed_at_end_) warn_("logs are in " + root_ + " (--log-dir chooses another place)");
+}
+
+AttemptFolder::~AttemptFolder() {
+  std::error_code ignored;
+  if (removed_at_end_ && !root_.empty()) fs::remove_all(root_, ignored);
+}
+
+std::string AttemptFolder::of_attempt(int attempt) {
+  return root_.empty() ? "" : made(root_ + "/attempt_" + std::to_string(attempt));
+}
+
+std::string AttemptFolder::of_worker(int attempt, int local_rank) {
+  if (root_.empty() || is_shared_) return "";
+  return made(root_ + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(local_rank));
+}
+
+std::string AttemptFolder::error_file(int attempt, int local_rank) {
+  if (root_.empty()) return "";
+  if (is_shared_) {
+    return root_ + "/attempt_" + std::to_string(attempt) + "_error_" + std::to_string(local_rank) + ".json";
+  }
+  const std::string folder = of_worker(attempt, local_rank);
+  return folder.empty() ? "" : folder + "/error.json";
+}
+
+std::string AttemptFolder::made(const std::string& path) {
+  return make(path, "the job goes on without its logs") ? path : "";
+}
+
+bool AttemptFolder::make(const std::string& path, const std::string& instead) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return true;
+  if (!std::exchange(warned_, true)) {
+    warn_("cannot make the folder " + path + ": " + error.message() + "; " + instead);
+  }
+  return false;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/output/stream_route.hpp"
+
+#include "launcher/text/template.hpp"
+
+namespace ddp::launcher {
+
+StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Console console) {
+  const bool teed = config.tee.has(console, owner.local_rank);
+  const bool redirected = config.redirects.has(console, owner.local_rank) && !teed;
+  StreamRoute route{.console = console, .local_rank = owner.local_rank};
+  if ((teed || redirected) && !owner.folder.empty()) {
+    route.file = owner.folder + (console == Console::Stdout ? "/stdout.log" : "/stderr.log");
+  }
+  route.shown =
+      (!config.shown_ranks || config.shown_ranks->count(owner.local_rank) > 0) && (!redirected || route.file.empty());
+  if (teed) {
+    route.lines = StreamRoute::Lines::Teed;
+    route.prefix = substitute(config.line_prefix, {{"role_name", owner.role},
+                                                   {"local_rank", std::to_string(owner.local_rank)},
+                                                   {"rank", std::to_string(owner.rank)},
+                                                   {"hostname", owner.host}});
+  } else if (owner.workers == 1) {
+    route.lines = StreamRoute::Lines::AsWritten;
+  }
+  return route;
+}
+
+}  // namespace ddp::launcher

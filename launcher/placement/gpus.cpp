@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/placement/gpus.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace contract = rendezvous::contract;
+
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+// From nvml.h. Every function returns nvmlReturn_t, 0 on success.
+using NvmlDevice = void*;
+struct NvmlPciInfo {  // nvmlPciInfo_t
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
+// The library, open and initialised; neither if it cannot be.
+class Nvml {
+ public:
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    const auto init = function<int (*)()>("nvmlInit_v2");
+    is_open_ = init && init() == 0;
+  }
+  ~Nvml() {
+    const auto shutdown = function<int (*)()>("nvmlShutdown");
+    if (is_open_ && shutdown) shutdown();
+    if (library_) dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool is_open() const { return is_open_; }
+
+  std::optional<int> count() const {
+    const auto get_count = function<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
+    unsigned count = 0;
+    return is_open_ && get_count && get_count(&count) == 0 ? std::optional(static_cast<int>(count)) : std::nullopt;
+  }
+
+  std::optional<std::string> pci_address(const std::string& gpu) const {
+    const auto get_info = function<int (*)(NvmlDevice, NvmlPciInfo*)>("nvmlDeviceGetPciInfo_v3");
+    NvmlDevice device = is_open_ ? find(gpu) : nullptr;
+    NvmlPciInfo info = {};
+    if (!device || !get_info || get_info(device, &info) != 0) return std::nullopt;
+    char address[32];
+    snprintf(address, sizeof address, "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
+    return address;
+  }
+
+ private:
+  template <typename Function>
+  Function function(const char* name) const {
+    return library_ ? reinterpret_cast<Function>(dlsym(library_, name)) : nullptr;
+  }
+
+  NvmlDevice find(const std::string& gpu) const {
+    NvmlDevice device = nullptr;
+    if (!gpu.empty() && gpu.find_first_not_of("0123456789") == std::string::npos) {
+      const auto by_index = function<int (*)(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2");
+      const auto index = static_cast<unsigned>(strtoul(gpu.c_str(), nullptr, 10));
+      return by_index && by_index(index, &device) == 0 ? device : nullptr;
+    }
+    const auto by_uuid = function<int (*)(const char*, NvmlDevice*)>("nvmlDeviceGetHandleByUUID");
+    if (!by_uuid || by_uuid(gpu.c_str(), &device) != 0) return nullptr;
+    // An instance is no PCI device; the GPU that it is a part of is.
+    const auto parent = function<int (*)(NvmlDevice, NvmlDevice*)>("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    NvmlDevice whole = nullptr;
+    return gpu.rfind("MIG-", 0) == 0 && parent && parent(device, &whole) == 0 ? whole : device;
+  }
+
+  void* library_;
+  bool is_open_ = false;
+};
+
+}  // namespace
+
+std::optional<int> count_nvidia_gpus() { return Nvml().count(); }
+
+std::optional<std::string> visible_gpus(const std::optional<std::string>& gpus_option) {
+  if (gpus_option) return gpus_option;
+  if (const char* inherited = getenv(contract::kCudaVisibleDevices)) return inherited;
+  const int count = count_nvidia_gpus().value_or(0);
+  if (count == 0) return std::nullopt;
+  std::string all = "0";
+  for (int i = 1; i < count; ++i) all += "," + std::to_string(i);
+  return all;
+}
+
+std::vector<std::string> split_gpus(const std::string& visible) {
+  std::vector<std::string> entries;
+  std::istringstream list(visible);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const auto first = entry.find_first_not_of(" \t");
+    const auto last = entry.find_last_not_of(" \t");
+    entries.push_back(first == std::string::npos ? "" : entry.substr(first, last - first + 1));
+  }
+  return entries;
+}
+
+std::vector<std::string> pci_addresses(const std::vector<std::string>& gpus) {
+  const Nvml nvml;
+  if (!nvml.is_open()) {
+    throw Error(ErrorCode::System, "cannot find out where GPU " + gpus.front() +
+                                       " is: NVML (libnvidia-ml.so.1) cannot be opened; is NVIDIA's driver installed?");
+  }
+  std::vector<std::string> addresses;
+  for (const std::string& gpu : gpus) {
+    const auto address = nvml.pci_address(gpu);
+    if (!address) {
+      throw Error(ErrorCode::InvalidArgument, "NVML knows no GPU '" + gpu + "'; nvidia-smi -L lists those there are");
+    }
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+std::string gpu_of_worker(const std::string& visible, int local_rank) {
+  const std::vector<std::string> entries = split_gpus(visible);
+  if (entries.empty()) return "";
+  if (local_rank >= static_cast<int>(entries.size())) {
+    throw Error(ErrorCode::InvalidArgument, "--virtual-local-rank gives each worker one GPU, but there are " +
+                                                std::to_string(entries.size()) + " (CUDA_VISIBLE_DEVICES=" + visible +
+                                                ") and more workers; lower --nproc-per-node or name more with --gpus");
+  }
+  return entries[static_cast<std::size_t>(local_rank)];
+}
+
+}  // namespace ddp::launcher

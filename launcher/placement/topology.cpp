@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/placement/topology.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace ddp::launcher {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
+
+std::optional<std::string> read_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  return std::getline(file, line) ? std::optional(line) : std::nullopt;
+}
+
+std::optional<int> read_number(const fs::path& path) {
+  std::ifstream file(path);
+  int number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// Number n of a name like "node12"; nullopt for another.
+std::optional<int> number_after(const std::string& prefix, const std::string& name) {
+  if (name.rfind(prefix, 0) != 0) return std::nullopt;
+  std::istringstream rest(name.substr(prefix.size()));
+  int number = 0;
+  return rest >> number && rest.eof() ? std::optional(number) : std::nullopt;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  return entries;
+}
+
+int lowest_of(const std::optional<std::string>& list, int otherwise) {
+  const CpuSet cpus = parse_cpu_list(list.value_or(""));
+  return cpus.empty() ? otherwise : *cpus.begin();
+}
+
+// The CPUs that share the cache of the highest level, caches of instructions aside; a virtual machine may tell of none.
+std::optional<std::string> sharers_of_last_cache(const fs::path& cpu) {
+  int highest = -1;
+  std::optional<std::string> sharers;
+  for (const fs::path& cache : entries_of(cpu / "cache")) {
+    const auto level = read_number(cache / "level");
+    if (!level || *level <= highest || read_line(cache / "type") == "Instruction") continue;
+    highest = *level;
+    sharers = read_line(cache / "shared_cpu_list");
+  }
+  return sharers;
+}
+
+std::map<int, int> node_of_cpus(const fs::path& sysfs) {
+  std::map<int, int> nodes;
+  for (const fs::path& entry : entries_of(sysfs / "devices/system/node")) {
+    const auto node = number_after("node", entry.filename());
+    if (!node) continue;
+    for (const int cpu : parse_cpu_list(read_line(entry / "cpulist").value_or(""))) nodes[cpu] = *node;
+  }
+  return nodes;
+}
+
+}  // namespace
+
+CpuSet parse_cpu_list(const std::string& text) {
+  CpuSet cpus;
+  std::istringstream in(text);
+  for (int first; in >> first;) {
+    int last = first;
+    if (in.peek() == '-') in.ignore() >> last;
+    for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
+    if (in.peek() == ',') in.ignore();
+  }
+  return cpus;
+}
+
+std::string to_cpu_list(const CpuSet& cpus) {
+  std::string text;
+  for (auto first = cpus.begin(); first != cpus.end();) {
+    auto last = first;
+    auto next = std::next(first);
+    while (next != cpus.end() && *next == *last + 1) last = next++;
+    text += (text.empty() ? "" : ",") + std::to_string(*first);
+    if (last != first) text += "-" + std::to_string(*last);
+    first = next;
+  }
+  return text;
+}
+
+CpuSet allowed_cpus() {
+  // The kernel wants room for all CPUs that it could have, and only says EINVAL if there is not enough.
+  for (std::size_t words = 1024 / kBitsPerWord; words <= (1 << 20) / kBitsPerWord; words *= 2) {
+    std::vector<unsigned long> mask(words);
+    if (sched_getaffinity(0, words * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
+      if (errno == EINVAL) continue;
+      break;
+    }
+    CpuSet cpus;
+    for (std::size_t cpu = 0; cpu < words * kBitsPerWord; ++cpu) {
+      if ((mask[cpu / kBitsPerWord] >> (cpu % kBitsPerWord)) & 1) cpus.insert(static_cast<int>(cpu));
+    }
+    return cpus;
+  }
+  return {};
+}
+
+std::vector<unsigned long> to_mask(const CpuSet& cpus) {
+  std::vector<unsigned long> mask;
+  for (const int number : cpus) {
+    const auto cpu = static_cast<std::size_t>(number);
+    if (mask.size() <= cpu / kBitsPerWord) mask.resize(cpu / kBitsPerWord + 1);
+    mask[cpu / kBitsPerWord] |= 1UL << (cpu % kBitsPerWord);
+  }
+  return mask;
+}
+
+CpuSet Topology::of_node(int numa_node) const {
+  CpuSet numbers;
+  for (const Cpu& cpu : cpus) {
+    if (cpu.numa_node == numa_node) numbers.insert(cpu.number);
+  }
+  return numbers;
+}
+
+std::vector<int> Topology::nodes() const {
+  std::set<int> nodes;
+  for (const Cpu& cpu : cpus) nodes.insert(cpu.numa_node);
+  return {nodes.begin(), nodes.end()};
+}
+
+Topology read_topology(const std::string& sysfs, const CpuSet& allowed) {
+  const std::map<int, int> nodes = node_of_cpus(sysfs);
+  Topology topology;
+  for (const int number : allowed) {
+    const fs::path folder = fs::path(sysfs) / "devices/system/cpu" / ("cpu" + std::to_string(number));
+    const auto node = nodes.find(number);
+    Cpu cpu;
+    cpu.number = number;
+    cpu.numa_node = node == nodes.end() ? 0 : node->second;
+    cpu.socket = read_number(folder / "topology/physical_package_id").value_or(0);
+    cpu.core = lowest_of(read_line(folder / "topology/thread_siblings_list"), number);
+    cpu.core_complex = lowest_of(sharers_of_last_cache(folder), -1 - cpu.numa_node);  // unknown: the whole node is one
+    topology.cpus.push_back(cpu);
+  }
+  return topology;
+}
+
+std::optional<int> numa_node_of_device(const std::string& sysfs, const std::string& pci_address) {
+  const auto node = read_number(fs::path(sysfs) / "bus/pci/devices" / pci_address / "numa_node");
+  return node ? std::optional(std::max(*node, 0)) : std::nullopt;
+}
+
+}  // namespace ddp::launcher

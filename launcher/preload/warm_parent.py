@@ -1,0 +1,626 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The warm parent: a Python that has imported modules and forks workers (--preload). It runs in the user's interpreter.
+
+    ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
+           ─▶ python -u script.py ...               the same process, by exec: a worker's command line; this file again
+                 imports, says "ready", and at each request forks
+                 └ a process in between, which forks the workers and ends: so they fall to ddprun, a subreaper
+                     └ worker: waits at ddprun's gate, takes on what it was given, leaves this file; the interpreter
+                       goes on to what its command line says, as if it had only now come this far
+
+All that happens while `site` is imported, before the interpreter looks at its program: so `__main__`, `-m`, tracebacks
+and exit codes are Python's own doing, and no frame of this file is below the program's. Where this file is not
+imported (python -I, -S, a wrapper that changes the environment), GUARD is what runs: it ends, and no program has run.
+
+ddprun (warm_parent.cpp) asks over a socket, a byte for each three descriptors: first those of a file in memory with the
+workers' words, each ended by NUL, of the gate and of the status pipe; then for each worker what becomes its 0, 1, 2.
+It is told lines: "ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
+"""
+import os
+import sys
+
+VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
+GUARD = "raise SystemExit(78)"  # kGuardRan of warm_parent.cpp
+OLDEST = (3, 8)  # before, sys.argv is not there yet
+OWN_PATH = "/proc/self/fd/"
+MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
+OWN_NAME = "ddprun warm"
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+NEVER_RAN = 127
+BIND = 0  # ExecFailure::Step of launcher/process/spawner.hpp
+
+# What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
+# each time; here are those where it is known beforehand. Tried by scripts/preloadable with PyTorch 2.15 and what was new
+# then (transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26, scikit-learn 1.9, accelerate 1.15); not here: lightning
+# and torchmetrics, which read LOCAL_RANK, wandb and timm, which make a temporary folder, polars (threads), jax.
+KNOWN_SAFE = {
+    "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
+    "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
+    "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
+# What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
+# as PyTorch itself.
+IMPORTED_LATER = {"torch": "torch._dynamo"}
+# By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
+# gives memory back without one.
+WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# What worker_environment() adds to node_environment(): a module that reads it beforehand takes it that there is none.
+WORKERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
+               "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
+               "TORCHELASTIC_ERROR_FILE"}
+
+UNSEEDED = []  # generators that modules have made for themselves
+
+
+class Refused(Exception):
+    """Why no worker can be forked from this process."""
+
+
+def words_of(data):
+    return [os.fsdecode(word) for word in data.split(b"\0")[:-1]]
+
+
+# ---- before the program ----
+
+def command_line():
+    with open("/proc/self/cmdline", "rb") as file:
+        return words_of(file.read())
+
+
+def import_own():
+    """What this file needs, under names of its own: the program's folder may have modules of these names."""
+    global PathFinder, array, ast, atexit, ctypes, gc, get_importer, import_module, random, socket, struct, time
+    import array
+    import ast
+    import atexit
+    import ctypes
+    import gc
+    import random
+    import socket
+    import struct
+    import time
+    from importlib import import_module
+    from importlib.machinery import PathFinder
+    from pkgutil import get_importer
+
+
+def become_program(words):
+    """The interpreter of the guard becomes that of the program, which can no longer miss this file."""
+    guard = words.index(GUARD)
+    # What a wrapper of the interpreter has put before `-u -c GUARD` stays.
+    os.execv(sys.executable or "/proc/self/exe", words[:guard - 2] + words[guard + 1:])
+
+
+def imports_of(source):
+    """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
+    found = []
+
+    def is_main(test):
+        return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+    def look_at(statements):
+        for statement in statements:
+            if isinstance(statement, ast.Import):
+                found.extend((0, alias.name, []) for alias in statement.names)
+            elif isinstance(statement, ast.ImportFrom):
+                found.append((statement.level, statement.module or "", [alias.name for alias in statement.names]))
+            elif isinstance(statement, ast.Try):
+                look_at(statement.body + statement.orelse + statement.finalbody)
+            elif isinstance(statement, ast.With) or isinstance(statement, ast.If) and is_main(statement.test):
+                look_at(statement.body)  # what another `if` decides is known when it runs
+
+    look_at(ast.parse(source).body)
+    return found
+
+
+def sources_of(module, path):
+    """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
+    found, name = [], ""
+    for part in module.split("."):
+        package, name = name, name + "." + part if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            break  # a name that its package defines, perhaps
+        path = spec.submodule_search_locations
+        if hasattr(spec.loader, "get_source"):  # else a folder that may be a part of some package
+            found.append((package if path is None else name, spec.loader.get_source(name) or ""))
+        if path is None:
+            break
+    return found
+
+
+def sources_of_program(words):
+    if words[:2] == ["-u", "-c"]:  # --run-path
+        program = words[3]
+    elif words[1] == "-m":
+        found = sources_of(words[2], None)
+        main = sources_of(words[2] + ".__main__", None)
+        return found + main[len(found):]
+    else:
+        program = words[1]
+    importer = get_importer(program)  # of a folder or an archive
+    if importer is not None:
+        spec = importer.find_spec("__main__")
+        return [("", spec.loader.get_source("__main__"))] if spec else []
+    with open(program, "rb") as file:
+        return [("", file.read())]
+
+
+def modules_for(words):
+    """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
+    own_path = path_of_program(words)
+    own_package = words[2].partition(".")[0] if words[1] == "-m" else None
+    if own_package in KNOWN_SAFE:
+        own_package = None  # python -m torch.distributed.run
+    chosen, seen = [], set()
+
+    def own_sources(module):
+        try:
+            if module.partition(".")[0] == own_package:
+                return sources_of(module, None)
+            return sources_of(module, [own_path]) if own_path is not None else []
+        except (ImportError, SyntaxError, ValueError):  # not of the encoding that it says
+            return []
+
+    def look_at(package, source):
+        for level, module, names in imports_of(source):
+            if level > 0:
+                above = package.split(".")[:len(package.split(".")) + 1 - level]
+                module = ".".join(above + [module] if module else above)
+            if (module, *names) in seen:
+                continue
+            seen.add((module, *names))
+            own = own_sources(module)
+            if not own and module.partition(".")[0] in KNOWN_SAFE:
+                chosen.append((module, names))
+            for name in [""] + names if own else []:
+                look_at_all(own_sources(module + "." + name) if name else own)
+
+    def look_at_all(sources):
+        for package, source in sources:
+            if (package, source) in seen:
+                continue
+            seen.add((package, source))
+            try:
+                look_at(package, source)
+            except (SyntaxError, ValueError):
+                pass  # Python will say what is wrong with it
+
+    try:
+        look_at_all(sources_of_program(words))
+    except (ImportError, OSError, SyntaxError, ValueError):
+        pass
+    for module, later in IMPORTED_LATER.items():
+        if any(name.partition(".")[0] == module for name, _ in chosen):
+            chosen.append((later, []))
+    return chosen
+
+
+def path_of_program(words):
+    """What the interpreter will put before sys.path for the program; None: nothing."""
+    if getattr(sys.flags, "safe_path", False):
+        return None
+    if words[1] == "-m":
+        return os.getcwd()
+    if words[1] == "-c":
+        return ""
+    program = os.path.realpath(words[1])
+    return program if os.path.isdir(program) or program.endswith((".zip", ".pyz")) else os.path.dirname(program)
+
+
+def descriptors():
+    found = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            found[fd] = os.readlink("/proc/self/fd/%d" % fd)
+        except OSError:
+            pass  # that of the listing
+    return found
+
+
+def threads():
+    """Names of all but this one: Python's if it has started them, else the kernel's."""
+    threading = sys.modules.get("threading")
+    named = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
+    found = []
+    for thread in map(int, os.listdir("/proc/self/task")):
+        if thread != os.getpid():
+            with open("/proc/self/task/%d/comm" % thread) as file:
+                found.append(named.get(thread) or file.read().strip().replace(OWN_NAME, "one without a name"))
+    return found
+
+
+def has_cuda():
+    """Whether CUDA is initialised, which a fork does not survive."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuDeviceGetCount(ctypes.byref(count)) != 3  # CUDA_ERROR_NOT_INITIALIZED
+
+
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # to share, so a worker keeps it
+
+
+class Beginning:
+    """What the process was before anything was imported, and must still be."""
+
+    def __init__(self, socket_fd):
+        self.pid, self.settings = os.getpid(), self.settings_now()
+        self.socket_fd, self.socket = socket_fd, descriptors()[socket_fd]
+
+    @staticmethod
+    def settings_now():
+        """What the interpreter goes by before the program's own import would change it."""
+        with open("/proc/self/status") as file:
+            status = dict(line.rstrip("\n").partition(":\t")[::2] for line in file)
+        return {"the working directory": os.readlink("/proc/self/cwd"), "the umask": status.get("Umask"),
+                "the blocked signals": status["SigBlk"], "sys.argv": list(sys.argv)}
+
+
+def check(what, beginning):
+    """Raises Refused if that has begun what a forked process cannot go on with."""
+    if os.getpid() != beginning.pid:
+        os._exit(NEVER_RAN)  # the import has forked, and this is the other one
+    for setting, now in beginning.settings_now().items():
+        if now != beginning.settings[setting]:
+            raise Refused("%s changed %s" % (what, setting))
+    running = threads()
+    if running:
+        raise Refused("%s started %s: %s" % (what, "a thread" if len(running) == 1 else "%d threads" % len(running),
+                                             ", ".join(running)))
+    opened = descriptors()
+    if opened.get(beginning.socket_fd) != beginning.socket:
+        time.sleep(60)  # ddprun has seen it close and ends this process
+        os._exit(NEVER_RAN)
+    for fd, target in opened.items():
+        if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
+            kind = target.partition(":")[0]
+            raise Refused("%s opened %s" % (what, "a " + kind if kind in ("pipe", "socket") else target))
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        raise Refused(what + " started a process")
+    except ChildProcessError:
+        pass
+    if has_cuda():
+        raise Refused(what + " initialised CUDA")
+
+
+class Imports:
+    """Sees what modules do while they are imported, each of which a worker's own import would have done anew."""
+
+    def __enter__(self):
+        # Generators that were seeded by nothing, by their ids: one that a module has seeded is to be the same everywhere.
+        self.unseeded, self.seed = {}, random.Random.seed
+        self.reads, self.look_up = [], type(os.environ).__getitem__
+
+        def seed(generator, a=None, version=2):
+            if a is None:
+                self.unseeded[id(generator)] = generator
+            else:
+                self.unseeded.pop(id(generator), None)
+            self.seed(generator, a, version)
+
+        def look_up(environment, variable):
+            if variable in WORKERS_OWN:
+                caller = sys._getframe(1)
+                while caller.f_back and caller.f_globals.get("__name__") in ("os", "collections.abc"):
+                    caller = caller.f_back
+                self.reads.append((variable, caller.f_code.co_filename, caller.f_lineno))
+            return self.look_up(environment, variable)
+
+        random.Random.seed, type(os.environ).__getitem__ = seed, look_up
+        return self
+
+    def __exit__(self, *_):
+        random.Random.seed, type(os.environ).__getitem__ = self.seed, self.look_up
+
+    def check(self, what):
+        for variable, file, line in self.reads:
+            raise Refused("%s read %s (%s, line %d), which each worker has its own" % (what, variable, file, line))
+        weakref = sys.modules.get("weakref")
+        for last_act in getattr(weakref and weakref.finalize, "_registry", {}).values():
+            if getattr(last_act.func, "__qualname__", "") == "TemporaryDirectory._cleanup":
+                raise Refused(what + " made a temporary folder, which the first worker to end would remove")
+
+
+def forget_shadowed(names, path):
+    """Of these modules, those that the program has too: it gets its own."""
+    for name in names:
+        if "." not in name and name not in sys.builtin_module_names and PathFinder.find_spec(name, [path]):
+            for loaded in [other for other in sys.modules if other == name or other.startswith(name + ".")]:
+                del sys.modules[loaded]
+
+
+def preload(modules, words, beginning, before_own):
+    """Imports as the program would: with its folder on the path. Returns the modules that are there now, and what the
+    imports have made of the environment: {variable: (before, after)}."""
+    main = sys.modules["__main__"]
+    own_path = path_of_program(words)
+    kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
+    os.environ.update(WITHOUT_THREADS)
+    environment = dict(os.environ)
+    if own_path is not None:
+        sys.path.insert(0, own_path)
+        forget_shadowed(set(sys.modules) - before_own, own_path)
+    chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
+    if not chosen:
+        raise Refused("none of the program's imports is known to be safe")
+    if words[1] not in ("-m", "-c"):
+        main.__file__ = words[1]
+    check("the start of Python", beginning)
+    with Imports() as imports:
+        for module, names in chosen:
+            try:
+                imported = import_module(module)
+                for name in names:
+                    if name != "*" and not hasattr(imported, name):
+                        import_module(module + "." + name)
+            except BaseException as error:
+                if modules != "auto" or not isinstance(error, Exception):
+                    raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
+                # else it fails in the program too, which may know what to do then
+            check("importing " + module, beginning)
+            imports.check("importing " + module)
+    UNSEEDED.extend(imports.unseeded.values())
+    if own_path is not None:
+        sys.path.remove(own_path)
+        sys.path_importer_cache.pop(own_path, None)
+    if hasattr(main, "__file__"):
+        del main.__file__
+    changes = {name: (environment.get(name), os.environ.get(name)) for name in {*environment, *os.environ}
+               if environment.get(name) != os.environ.get(name) and name not in WITHOUT_THREADS}
+    for variable, value in kept.items():
+        os.environ.pop(variable, None)
+        if value is not None:
+            os.environ[variable] = value
+    imported = [module for module in dict(chosen) if module in sys.modules]
+    if not imported:
+        raise Refused("none of the program's imports is there")
+    return imported, changes
+
+
+# ---- the parent ----
+
+class Worker:
+    """What one worker was given."""
+
+    def __init__(self, words):
+        take = iter(words)
+        self.arguments = [next(take) for _ in range(int(next(take)))]
+        self.environment = [next(take) for _ in range(int(next(take)))]
+        self.cpus = {int(next(take)) for _ in range(int(next(take)))}
+        self.rest = list(take)
+
+
+def receive(ddprun):
+    """A request: (workers, gate, status, [(0, 1, 2)]); None: ddprun is gone."""
+    room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
+
+    def next_three():
+        data, ancillary, _, _ = ddprun.recvmsg(1, room)
+        fds = array.array("i")
+        for _, _, content in ancillary:
+            fds.frombytes(content)
+        return tuple(fds) if data else None
+
+    first = next_three()
+    if first is None:
+        return None
+    os.lseek(first[0], 0, os.SEEK_SET)
+    with open(first[0], "rb") as file:
+        words = words_of(file.read())
+    workers = []
+    for _ in range(int(words.pop(0))):
+        worker = Worker(words)
+        words = worker.rest
+        workers.append(worker)
+    return workers, first[1], first[2], [next_three() for _ in workers]
+
+
+def fork_workers(ddprun, request, own):
+    """Answers the request, and returns None; or returns, in a worker, what it was given."""
+    workers, gate, status, standard = request
+    # Several processes in between: a fork copies page tables, 10 ms for PyTorch's, and so they do it at the same time.
+    parts = min(len(os.sched_getaffinity(0)), max(1, int(len(workers) ** 0.5)))
+    between, answers = [], []
+    for part in range(parts):
+        try:
+            answer, tell = os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            answers.append(b"fork: " + error.strerror.encode())
+            break
+        if pid == 0:
+            line = b""
+            for index in range(len(workers) * part // parts, len(workers) * (part + 1) // parts):
+                try:
+                    pid = os.fork()
+                except OSError as error:
+                    line = b"fork of worker %d of %d: %s" % (index, len(workers), error.strerror.encode())
+                    break
+                if pid == 0:
+                    ddprun.detach()
+                    return index, workers[index], gate, status, standard, own
+                line += b" %d" % pid
+            os.write(tell, line + b"\n")
+            os._exit(0)
+        os.close(tell)
+        between.append((pid, answer))
+    for fd in (gate, status, *(fd for three in standard for fd in three)):
+        os.close(fd)
+    for pid, answer in between:
+        with open(answer, "rb") as file:
+            answers.append(file.readline().strip() or b"it was killed while it forked")
+        os.waitpid(pid, 0)  # from here on its workers are ddprun's
+    failures = [answer for answer in answers if not answer.replace(b" ", b"").isdigit()]
+    ddprun.sendall(b"failed %s\n" % failures[0] if failures else b"spawned %s\n" % b" ".join(answers))
+    return None
+
+
+def own_place():
+    """What a worker undoes or overwrites: (number of its parent's parent, name, where /proc shows the mark)."""
+    with open("/proc/self/environ", "rb") as file:
+        offset = file.read().find(MARK)
+    with open("/proc/self/stat", "rb") as file:
+        env_start = int(file.read().rpartition(b")")[2].split()[47])
+    with open("/proc/self/comm", "rb") as file:
+        name = file.read().strip()
+    return os.getppid(), name, env_start + offset + len(MARK) if offset >= 0 else None
+
+
+def serve(socket_fd, program, modules):
+    """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
+    before = set(sys.modules)
+    import_own()
+    began = time.monotonic()
+    ddprun = socket.socket(fileno=socket_fd)
+    ddprun.set_inheritable(False)
+    own = own_place()
+    libc = ctypes.CDLL(None)
+    try:
+        if sys.version_info < OLDEST:
+            raise Refused("this is Python %d.%d, and %d.%d is the oldest that can" % (sys.version_info[:2] + OLDEST))
+        libc.prctl(PR_SET_NAME, OWN_NAME.encode())
+        # Who loses its parent falls to this process, which so sees it.
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        imported, changes = preload(modules, program, Beginning(socket_fd), before)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+    except Refused as why:
+        ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
+        return os._exit(0)
+    for stream in (sys.stdout, sys.stderr):  # -u buffers nothing, a sitecustomize's own stream may
+        if stream is not None:
+            stream.flush()
+    gc.collect()
+    gc.freeze()  # a collection in a worker writes to none of what they share
+    ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
+    while True:
+        request = receive(ddprun)
+        if request is None:
+            os._exit(0)
+        given = fork_workers(ddprun, request, own + (changes,))
+        if given is not None:
+            return given
+
+
+# ---- the worker ----
+
+def take_place(index, worker, gate, status, standard, own):
+    """Of the process: what launcher/process/spawner.cpp does between fork and exec."""
+    agent, name, mark, changes = own
+    os.setsid()
+    for number, fd in enumerate(standard[index]):
+        os.dup2(fd, number)  # inheritable
+    received = {fd for three in standard for fd in three}
+    for fd, target in descriptors().items():
+        if fd in received or fd > 2 and fd not in (gate, status) and target not in HARMLESS:
+            os.close(fd)
+    if os.read(gate, 1) != b"g":
+        os._exit(NEVER_RAN)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, 9)
+    if os.getppid() != agent:
+        os._exit(NEVER_RAN)
+    libc.prctl(PR_SET_NAME, name)
+    if worker.cpus:
+        try:
+            os.sched_setaffinity(0, worker.cpus)
+        except OSError as error:
+            os.write(status, struct.pack("iii", index, BIND, error.errno))
+            os._exit(NEVER_RAN)
+    os.close(gate)
+    os.close(status)
+    os.environ.clear()
+    for entry in worker.environment:
+        variable, _, value = entry.partition("=")
+        os.environ[variable] = value
+        if mark and os.fsencode(variable) + b"=" == MARK:
+            with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                memory.seek(mark)
+                memory.write(os.fsencode(value))
+    for variable, (before, after) in changes.items():
+        if os.environ.get(variable) != before:
+            continue  # a worker's own
+        if after is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = after
+
+
+def make_fresh(arguments):
+    """Of the interpreter: what differs from one to the next."""
+    sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
+    atexit.register(gc.unfreeze)  # then what ends with the collection at the end does so
+    loaded = sys.modules.get
+    if loaded("threading") and hasattr(loaded("threading").main_thread(), "_set_native_id"):
+        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
+    for generator in UNSEEDED:
+        generator.seed()
+    if loaded("numpy.random"):
+        loaded("numpy.random").seed()
+    if hasattr(loaded("torch"), "default_generator"):
+        loaded("torch").default_generator.seed()
+    if loaded("multiprocessing.process"):
+        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
+    if loaded("numpy"):
+        start_blas_threads()
+
+
+def start_blas_threads():
+    """As many as OpenBLAS would have made while it was loaded."""
+    for variable in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(variable, "").isdigit() and int(os.environ[variable]) > 0:
+            count = int(os.environ[variable])
+            break
+    else:
+        count = len(os.sched_getaffinity(0))
+    if count == 1:
+        return
+    with open("/proc/self/maps") as file:
+        libraries = {line.split(None, 5)[5].strip() for line in file if "openblas" in line}
+    for path in libraries:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        for name in ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
+                     "openblas_set_num_threads64_", "openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(count)
+                break
+
+
+def leave_path():
+    """Takes this file off the path, and runs the sitecustomize that it stands before."""
+    import site
+    own, _, others = os.environ.pop("PYTHONPATH").partition(":")
+    if others:
+        os.environ["PYTHONPATH"] = others
+    sys.path.remove(own)
+    sys.path_importer_cache.pop(own, None)
+    os.close(int(own[len(OWN_PATH):]))
+    del sys.modules["sitecustomize"]
+    site.execsitecustomize()
+
+
+def main():
+    try:
+        words = command_line()
+        if GUARD in words:
+            become_program(words)
+        socket_fd, count, modules = os.environ.pop(VARIABLE).split(" ")
+        leave_path()
+        given = serve(int(socket_fd), words[-int(count):], modules)
+        take_place(*given)
+        make_fresh(given[1].arguments)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(NEVER_RAN)  # never on to the program, as what it is not
+
+
+if VARIABLE in os.environ:  # else a process that the parent started before this file was off the path
+    main()
+if "sitecustomize" not in sys.modules:
+    sys.modules["sitecustomize"] = None  # for the importer to take out; zipimport of Python 3.9 insists on it
+    raise ImportError(name="sitecustomize")  # as if nobody had one

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tells that a worker dies while the kernel is still taking it apart. waitpid tells when that is done, some 70 ms
+// later for each GiB of its memory.
+//
+//     worker of libddp    shows a life sign (life_signs.hpp): it is looked at when that is lost, at once
+//     any other, large    is looked at every `interval`: nothing in Linux tells an ordinary user of it unasked
+//     any other, small    is soon taken apart: nobody looks, waitpid tells
+//
+// So a job of small workers, or of libddp's, is not polled, but for a look at their sizes now and then. All calls come
+// from io's thread, and so do the callbacks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/process/life_signs.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::launcher {
+
+class DeathWatch {
+ public:
+  struct Callbacks {
+    // Once for a worker, with what waitpid will tell of it. A worker that ends with 0 is left to waitpid.
+    std::function<void(int local_rank, int wait_status)> dying;
+    // From now on it is looked at.
+    std::function<void(int local_rank)> large;
+  };
+
+  DeathWatch(rendezvous::asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks);
+
+  // What a worker is told, so that it can show a life sign (contract::kLifeSign); empty: nothing.
+  std::string life_sign_of(int local_rank) const { return signs_.of_worker(local_rank); }
+
+  // A worker, child of this process, has taken this place.
+  void watch(int local_rank, pid_t pid);
+  // It is reaped: its pid may be anybody's.
+  void forget(int local_rank);
+  // Nothing is told any more, and nothing keeps io running.
+  void stop();
+
+ private:
+  using Timer = rendezvous::asio::steady_timer;
+  using Clock = std::chrono::steady_clock;
+
+  struct Place {
+    explicit Place(rendezvous::asio::io_context& io) : again(io) {}
+    pid_t pid = 0;  // 0: nobody, or known to die
+    bool shows_sign = false;
+    bool is_large = false;
+    Timer again;  // for the looks after a sign is lost
+  };
+
+  struct Looks {
+    Timer timer;
+    bool are_awaited = false;
+  };
+
+  void hear_bell();
+  void on_shown_sign(int local_rank);
+  void on_lost_sign(int local_rank);
+  void look_again(int local_rank, pid_t pid, Clock::time_point lost_at);
+  bool look(int local_rank);
+  void look_at_sizes();
+  void look_at_large();
+  void await_sizes();
+  // Unless they are awaited already.
+  void await(Looks& looks, std::chrono::milliseconds pause, void (DeathWatch::*begin)());
+  Place& place_of(int local_rank) { return places_[static_cast<std::size_t>(local_rank)]; }
+  int size() const { return static_cast<int>(places_.size()); }
+
+  rendezvous::asio::io_context& io_;
+  const std::chrono::milliseconds interval_;
+  const Callbacks callbacks_;
+  std::vector<Place> places_;  // by local rank
+  Looks sizes_, large_;
+  rendezvous::asio::posix::stream_descriptor bell_;  // of signs_
+  LifeSigns signs_;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/guardian.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "launcher/process/double_signal.hpp"
+#include "launcher/process/limits.hpp"
+#include "launcher/process/process_tree.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr std::chrono::seconds kUnkillableAfter(10);
+constexpr std::chrono::seconds kAfterItsOwnEnd(1);  // an agent that ended by itself has waited before
+
+constexpr char kKeeper[] = "jobkeeper";
+
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+};
+
+Pipe make_pipe(int flags) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | flags) != 0) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            std::string("cannot make a pipe to the agent: ") + strerror(errno));
+  }
+  return {ends[0], ends[1]};
+}
+
+pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
+  const pid_t pid = fork();
+  if (pid < 0) {
+    const int error = errno;
+    cgroup.remove(std::chrono::seconds(0));
+    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot fork ") + whom + ": " + strerror(error) +
+                                                               ": " + process_limit_in_words());
+  }
+  return pid;
+}
+
+// The other place, beside its name, where ps and pkill -f look.
+void rename_command_line(const char* name) {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const auto length = std::distance(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  if (length <= 0) return;
+  char* command_line = program_invocation_name;  // argv[0]; the other words follow it
+  memset(command_line, 0, static_cast<std::size_t>(length));
+  strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
+}
+
+// Looks after one child, its ward, until that is gone: guardian after keeper, keeper after agent.
+struct Watch {
+  const char* whom;  // the ward, in words
+  pid_t ward;
+  const JobCgroup& cgroup;
+  int will_fd;
+  // Of the guardian:
+  std::vector<pid_t> strangers = {};  // children that it had before, by exec or as pid 1: not the job's
+  OnTerminalStop on_stop = OnTerminalStop::GoOn;
+  // Of the keeper:
+  pid_t guardian = 0;
+  int alive_fd = -1;  // closed when the guardian is gone: the agent hears of it
+};
+
+void carry_out_will(int will_fd) {
+  char path[PATH_MAX];
+  const ssize_t length = read(will_fd, path, sizeof path);
+  std::error_code ignored;
+  if (length > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(length)), ignored);
+}
+
+int after_ward(const Watch& watch, int status) {
+  const bool by_itself = WIFEXITED(status);
+  std::vector<pid_t> left;
+  if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
+  // Nothing of the job falls to the guardian while there is a keeper, so what it has after the keeper's own end is not
+  // the job's. An agent that gave up in the middle leaves something.
+  if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);
+  if (by_itself && watch.guardian != 0) kill_descendants_and_wait(kAfterItsOwnEnd);
+  watch.cgroup.remove(kAfterItsOwnEnd);
+  if (by_itself) return WEXITSTATUS(status);
+  carry_out_will(watch.will_fd);
+  const char* name = sigabbrev_np(WTERMSIG(status));
+  fprintf(stderr, "ddprun: its %s (pid %d) was killed by SIG%s; all workers were killed\n", watch.whom, watch.ward,
+          name ? name : "?");
+  for (const pid_t pid : left) fprintf(stderr, "ddprun: process %d cannot be killed\n", pid);
+  return 128 + WTERMSIG(status);
+}
+
+// As the terminal wants it. The kernel knows whether there is a shell to wake us: without one this returns at once.
+void stop_self() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  kill(getpid(), SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // here it stops, and here it is continued
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
+int guard(Watch watch) {
+  const sigset_t signals = managed_signals();
+  DoubleSignal passed_on;
+  while (true) {
+    int status = 0;
+    // As pid 1 or as subreaper it also inherits strangers: reap whatever is dead.
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid == watch.ward) return after_ward(watch, status);
+      std::erase(watch.strangers, pid);
+    }
+    if (watch.alive_fd >= 0 && getppid() != watch.guardian) close(std::exchange(watch.alive_fd, -1));
+    siginfo_t info = {};
+    const int signal = sigwaitinfo(&signals, &info);
+    if (signal <= 0 || signal == SIGCHLD) continue;
+    const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
+    if (passed_on.came_the_other_way(signal, from_above)) continue;
+    kill(watch.ward, signal);
+    if (signal == SIGTSTP && watch.on_stop == OnTerminalStop::Stop) {
+      stop_self();
+      kill(watch.ward, SIGCONT);
+    }
+  }
+}
+
+}  // namespace
+
+sigset_t managed_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int keep : {SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&set, keep);
+  }
+  return set;
+}
+
+int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
+  const Pipe will = make_pipe(O_NONBLOCK);
+  const Pipe alive = make_pipe(0);
+  std::vector<pid_t> strangers = children_of_self();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const sigset_t signals = managed_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored, and then no child could be waited for
+  JobCgroup cgroup = JobCgroup::choose();
+  const pid_t guardian = getpid();
+
+  const pid_t keeper = fork_or_throw("the keeper", cgroup);
+  if (keeper != 0) {
+    close(alive.read_end);
+    close(alive.write_end);
+    close(will.write_end);
+    return guard({.whom = "keeper",
+                  .ward = keeper,
+                  .cgroup = cgroup,
+                  .will_fd = will.read_end,
+                  .strangers = std::move(strangers),
+                  .on_stop = on_stop});
+  }
+
+  char own_name[16];
+  prctl(PR_GET_NAME, own_name);
+  prctl(PR_SET_NAME, kKeeper);
+  // Out of the terminal's foreground group: Ctrl-C reaches the guardian, and the agent hears of it once.
+  setsid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only to wake it
+  cgroup.make();
+  const pid_t pid = fork_or_throw("the agent", cgroup);
+  if (pid != 0) {
+    rename_command_line(kKeeper);
+    cgroup.prepare(workers);
+    close(alive.read_end);
+    close(will.write_end);
+    return guard({.whom = "agent",
+                  .ward = pid,
+                  .cgroup = cgroup,
+                  .will_fd = will.read_end,
+                  .guardian = guardian,
+                  .alive_fd = alive.write_end});
+  }
+  prctl(PR_SET_NAME, own_name);
+  close(alive.write_end);
+  close(will.read_end);
+  setsid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  return agent({alive.read_end, will.write_end, cgroup});
+}
+
+}  // namespace ddp::launcher

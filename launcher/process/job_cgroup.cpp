@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/job_cgroup.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "launcher/process/bare_child.hpp"
+#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// "0::/user.slice/session-2.scope" in /proc/<pid>/cgroup; v1's lines begin with other numbers.
+std::optional<std::string> place_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("0::", 0) == 0) return line.substr(3);
+  }
+  return std::nullopt;
+}
+
+// The folder of this process's cgroup. A line of /proc/self/mountinfo, proc(5):
+// "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is what of the hierarchy is
+// mounted, the fifth where. Alone at /sys/fs/cgroup it is "unified", beside v1's it is "hybrid".
+std::optional<std::string> own_folder() {
+  const auto place = place_of("self");
+  if (!place) return std::nullopt;
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    if (line.find(" - cgroup2 ") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string word, root, mount_point;
+    words >> word >> word >> word >> root >> mount_point;
+    if (root == "/") root.clear();
+    if (place->rfind(root, 0) != 0) continue;
+    const std::string folder = mount_point + place->substr(root.size());
+    return folder.back() == '/' ? folder.substr(0, folder.size() - 1) : folder;
+  }
+  return std::nullopt;
+}
+
+bool write_to(const std::string& path, const char* text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t length = static_cast<ssize_t>(strlen(text));
+  const bool done = write(fd, text, static_cast<std::size_t>(length)) == length;
+  close(fd);
+  return done;
+}
+
+bool is_within(pid_t pid, const std::string& path) {
+  const auto place = place_of(std::to_string(pid));
+  return place && (*place + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
+}
+
+// Every folder of a cgroup, the deepest first: a job inside the job has its own below a worker's.
+std::vector<std::string> folders_of(const std::string& path) {
+  std::vector<std::string> folders = {path};
+  std::error_code gone;
+  for (fs::recursive_directory_iterator entry(path, gone), end; !gone && entry != end; entry.increment(gone)) {
+    if (entry->is_directory(gone)) folders.push_back(entry->path());
+  }
+  return {folders.rbegin(), folders.rend()};
+}
+
+void remove_folders(const std::string& path) {
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // as a rule there is nothing below it
+  for (const std::string& folder : folders_of(path)) rmdir(folder.c_str());
+}
+
+// Before Linux 5.14. Frozen they neither fork nor end by themselves; SIGKILL reaches them all the same.
+void kill_one_by_one(const std::string& path) {
+  write_to(path + "/cgroup.freeze", "1");
+  for (const std::string& folder : folders_of(path)) {
+    std::ifstream pids(folder + "/cgroup.procs");
+    for (pid_t pid; pids >> pid;) {
+      // Held by the pidfd and then still in the group, it is the one meant.
+      const int held = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+      if (held < 0) continue;
+      if (is_within(pid, path)) syscall(SYS_pidfd_send_signal, held, SIGKILL, nullptr, 0);
+      close(held);
+    }
+  }
+  write_to(path + "/cgroup.freeze", "0");
+}
+
+void kill_all(const std::string& path, bool at_once) {
+  if (!at_once || !write_to(path + "/cgroup.kill", "1")) kill_one_by_one(path);
+}
+
+// What others have left who were killed with all their processes at once. One that is in use, or whose ddprun lives,
+// stays.
+void remove_abandoned(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    const pid_t pid = name.rfind("ddprun-", 0) == 0 ? atoi(name.c_str() + 7) : 0;
+    if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) remove_folders(entry.path());
+  }
+}
+
+// Whether a child can be born there and live. Linux 6.18 (and others) takes the number of times that the *parent's*
+// group was killed for that of the new one: if they differ, the child is killed at birth. So ddprun's own group must
+// never have been killed, and none of a job's is used again after it was.
+bool can_be_born_into(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  BareStack stack;
+  const auto leave = [](const void*) { kernel_call(SYS_exit_group, 0); };
+  const pid_t pid = start_bare_child_within(leave, nullptr, stack, folder);
+  close(folder);
+  int status = 0;
+  return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
+}
+
+bool is_populated(int events) {
+  char text[256] = "";
+  return pread(events, text, sizeof text - 1, 0) > 0 && strstr(text, "populated 1") != nullptr;
+}
+
+}  // namespace
+
+JobCgroup JobCgroup::choose() {
+  JobCgroup group;
+  const char* wish = getenv(rendezvous::contract::kCgroup);
+  const std::string way = wish ? wish : "";
+  const auto folder = own_folder();
+  if (way == "off") {
+    group.none(std::string(rendezvous::contract::kCgroup) + "=off");
+  } else if (!folder) {
+    group.none("cgroup v2 is not mounted here");
+  } else {
+    group.path_ = *folder + "/ddprun-" + std::to_string(getpid()) + "-" + rendezvous::random_id().substr(0, 8);
+    group.words_ = "workers are in the control group " + group.path_;
+    group.may_kill_at_once_ = way != "freeze";
+  }
+  return group;
+}
+
+void JobCgroup::make() {
+  if (path_.empty()) return;
+  if (mkdir(path_.c_str(), 0755) != 0) return none("cannot make " + path_ + ": " + strerror(errno));
+  remove_abandoned(fs::path(path_).parent_path());
+  if (can_be_born_into(path_)) return;
+  rmdir(path_.c_str());
+  none("no process can be born into one");
+}
+
+void JobCgroup::none(const std::string& why) {
+  path_.clear();
+  words_ = "no control group (" + why + "): descendants are found as this process's own";
+}
+
+void JobCgroup::prepare(int workers) const {
+  for (int i = 0; i < workers && !path_.empty(); ++i) mkdir(of_worker(1, i).c_str(), 0755);
+}
+
+int JobCgroup::open_worker(int round, int local_rank) const {
+  if (path_.empty()) return -1;
+  const std::string folder = of_worker(round, local_rank);
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return -1;
+  return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void JobCgroup::kill_worker(int round, int local_rank) const {
+  if (path_.empty()) return;
+  const std::string folder = of_worker(round, local_rank);
+  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // somebody is in it, or below
+}
+
+void JobCgroup::remove_worker(int round, int local_rank) const {
+  if (!path_.empty()) remove_folders(of_worker(round, local_rank));
+}
+
+void JobCgroup::kill() const {
+  if (!path_.empty()) kill_all(path_, may_kill_at_once_);
+}
+
+bool JobCgroup::remove_if_empty() const { return path_.empty() || rmdir(path_.c_str()) == 0 || errno == ENOENT; }
+
+void JobCgroup::remove(std::chrono::milliseconds deadline) const {
+  using Clock = std::chrono::steady_clock;
+  if (remove_if_empty()) return;
+  const int events = open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC);
+  if (events < 0) return;  // another of ddprun's processes has done it
+  const auto end = Clock::now() + deadline;
+  while (is_populated(events)) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) break;
+    kill();
+    pollfd changed = {events, POLLPRI, 0};
+    poll(&changed, 1, static_cast<int>(std::min<long long>(left, 100)));
+  }
+  close(events);
+  remove_folders(path_);
+}
+
+bool move_into(int cgroup_fd, pid_t pid) {
+  const int procs = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (procs < 0) return false;
+  const std::string text = std::to_string(pid);
+  const bool done = write(procs, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(procs);
+  return done;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/life_signs.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+using rendezvous::Descriptor;
+
+namespace {
+
+namespace contract = rendezvous::contract;
+
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
+#endif
+
+// No thread has this id: nobody can take the word, and whoever waits for it finds that it is over.
+constexpr std::uint32_t kClosed = FUTEX_TID_MASK;
+
+// Sealed in size, so that nobody who has it open can make us, or another worker, touch what is no longer there.
+Descriptor make_memory(std::size_t size) {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Descriptor memory(memfd_create(contract::kLifeSignsName, kFlags | MFD_NOEXEC_SEAL));
+  if (!memory && errno == EINVAL) memory = Descriptor(memfd_create(contract::kLifeSignsName, kFlags));
+  const bool is_made = memory && ftruncate(memory.get(), static_cast<off_t>(size)) == 0 &&
+                       fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+  return is_made ? std::move(memory) : Descriptor();
+}
+
+void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+LifeSigns::LifeSigns(int workers, std::function<void(int)> lost)
+    : lost_(std::move(lost)),
+      size_((contract::kFirstLifeSign + static_cast<std::size_t>(workers)) * sizeof(Word)),
+      watchers_(static_cast<std::size_t>(workers)) {
+  static_assert(sizeof(Word) == sizeof(std::uint32_t));
+  int bell[2];
+  if (pipe2(bell, O_CLOEXEC | O_NONBLOCK) != 0) return;
+  bell_ = Descriptor(bell[0]);
+  bell_of_workers_ = Descriptor(bell[1]);
+  memory_ = make_memory(size_);
+  if (!memory_) return;
+  void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+  if (memory == MAP_FAILED) return;
+  words_ = static_cast<Word*>(memory);
+  words_[contract::kBellOfLifeSigns] = static_cast<std::uint32_t>(bell_of_workers_.get());
+}
+
+LifeSigns::~LifeSigns() {
+  for (std::size_t i = 0; i < watchers_.size(); ++i) {
+    if (!watchers_[i].joinable()) continue;
+    Word& word = word_of(static_cast<int>(i));
+    word = kClosed;
+    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    watchers_[i].join();
+  }
+  if (words_ != nullptr) munmap(words_, size_);
+}
+
+std::string LifeSigns::of_worker(int local_rank) const {
+  if (words_ == nullptr) return "";
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.get()) + ":" +
+         std::to_string(local_rank);
+}
+
+Descriptor LifeSigns::take_bell() { return std::move(bell_); }
+
+void LifeSigns::watch(int local_rank) {
+  if (words_ == nullptr || local_rank < 0 || static_cast<std::size_t>(local_rank) >= watchers_.size()) return;
+  std::thread& watcher = watchers_[static_cast<std::size_t>(local_rank)];
+  if (watcher.joinable()) return;
+  try {
+    watcher = std::thread([this, local_rank] { wait_for_loss(local_rank); });
+  } catch (const std::system_error&) {  // no thread to be had: waitpid tells
+  }
+}
+
+void LifeSigns::wait_for_loss(int local_rank) {
+  Word& word = word_of(local_rank);
+  for (std::uint32_t seen = word; seen != kClosed; seen = word) {
+    if ((seen & FUTEX_TID_MASK) == 0 && (seen & FUTEX_OWNER_DIED) != 0) {
+      word.compare_exchange_strong(seen, 0);  // or the next holder's death, if it comes soon, would look like this one
+      lost_(local_rank);
+    } else {
+      wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
+    }
+  }
+}
+
+LifeSigns::Word& LifeSigns::word_of(int local_rank) const {
+  return words_[contract::kFirstLifeSign + static_cast<std::size_t>(local_rank)];
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/limits.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/file_limit.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr rlim_t kOwnFiles = 27;  // loops, sockets, memory, pipes between ddprun's own processes
+constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
+constexpr rlim_t kMostConnections = 1 << 16;  // that room is made for: half a MiB
+
+}  // namespace
+
+Limits raise_limits() {
+  Limits inherited = {rendezvous::raise_file_limit(), {}};
+  getrlimit(RLIMIT_NPROC, &inherited.processes);
+  const rlimit raised = {inherited.processes.rlim_max, inherited.processes.rlim_max};
+  setrlimit(RLIMIT_NPROC, &raised);
+  return inherited;
+}
+
+void reserve_files(int workers, bool have_log_files, rlim_t connections) {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::error_code ignored;
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
+  const rlim_t each = kFilesOfWorker + (have_log_files ? kLogFilesOfWorker : 0);
+  const rlim_t needed = static_cast<rlim_t>(open) + kOwnFiles + static_cast<rlim_t>(workers) * each;
+  if (needed <= limit.rlim_cur)
+    return rendezvous::make_room_for_files(needed + std::min(connections, kMostConnections));
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
+                              " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +
+                              ": raise the hard limit (ulimit -n as root, LimitNOFILE= of a service, --ulimit nofile= "
+                              "of a container) or start fewer workers");
+}
+
+std::string process_limit_in_words() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NPROC, &limit);
+  const std::string number = limit.rlim_cur == RLIM_INFINITY ? "any number of" : std::to_string(limit.rlim_cur);
+  return "this user may have " + number + " processes and threads (ulimit -u)";
+}
+
+}  // namespace ddp::launcher

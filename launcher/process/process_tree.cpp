@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/process_tree.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr unsigned long kPfExiting = 0x4;  // include/linux/sched.h; field `flags` of /proc/<pid>/stat
+constexpr int kExitCodeField = 52;         // proc(5)
+
+std::optional<std::string> read_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::string text;
+  char buffer[4096];
+  ssize_t size;
+  while ((size = read(fd, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
+  close(fd);
+  return size < 0 ? std::nullopt : std::optional(text);
+}
+
+// The entries of a folder in /proc that are pids.
+std::vector<pid_t> pids_in(const std::string& folder) {
+  std::vector<pid_t> pids;
+  DIR* const open = opendir(folder.c_str());
+  while (const dirent* entry = open ? readdir(open) : nullptr) {
+    if (isdigit(static_cast<unsigned char>(entry->d_name[0]))) pids.push_back(atoi(entry->d_name));
+  }
+  if (open) closedir(open);
+  return pids;
+}
+
+struct Stat {
+  char state = '?';
+  pid_t parent = 0;
+  unsigned long flags = 0;
+  int exit_status = 0;  // as waitpid tells it; 0 too if the process may not be looked at
+};
+
+std::optional<Stat> read_stat(pid_t pid) {
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+  if (!text) return std::nullopt;
+  // "pid (comm) state ppid pgrp session tty tpgid flags ... exit_code"; comm may hold anything, also parentheses.
+  const auto after_name = text->rfind(')');
+  if (after_name == std::string::npos) return std::nullopt;
+  Stat stat;
+  int parent = 0, pgrp, session, tty, tpgid;
+  if (sscanf(text->c_str() + after_name + 1, " %c %d %d %d %d %d %lu", &stat.state, &parent, &pgrp, &session, &tty,
+             &tpgid, &stat.flags) != 7) {
+    return std::nullopt;
+  }
+  stat.parent = parent;
+  auto field = after_name;  // each begins after a blank
+  for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) field = text->find(' ', field + 1);
+  if (field != std::string::npos) stat.exit_status = atoi(text->c_str() + field);
+  return stat;
+}
+
+// Whether a thread has no memory any more: then it has no executable. A C library gives each thread a list of robust
+// futexes, which the kernel forgets just before; to ask for that first saves most of the time. To be called before
+// anything that takes a reference to the memory for a moment: were that the last one, taking the memory back would be
+// our work.
+bool has_let_go(pid_t thread) {
+  void* list = nullptr;
+  std::size_t size = 0;
+  if (syscall(SYS_get_robust_list, thread, &list, &size) == 0 && list != nullptr) return false;
+  char executable;
+  return readlink(("/proc/" + std::to_string(thread) + "/exe").c_str(), &executable, 1) < 0 && errno == ENOENT;
+}
+
+std::multimap<pid_t, pid_t> all_processes_by_parent() {
+  std::multimap<pid_t, pid_t> by_parent;
+  for (const pid_t pid : pids_in("/proc")) {
+    if (const auto stat = read_stat(pid)) by_parent.emplace(stat->parent, pid);
+  }
+  return by_parent;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  // The kernel's own lists, one a thread; without them (CONFIG_PROC_CHILDREN) every process is looked at.
+  const std::string folder = "/proc/" + std::to_string(parent) + "/task";
+  const std::vector<pid_t> threads = pids_in(folder);
+  bool listed = !threads.empty();
+  for (const pid_t thread : threads) {
+    const auto list = read_file(folder + "/" + std::to_string(thread) + "/children");
+    if (!list && errno == ESRCH) continue;  // the thread has ended
+    listed = list.has_value();
+    if (!listed) break;
+    std::istringstream pids(*list);
+    for (pid_t pid; pids >> pid;) children.push_back(pid);
+  }
+  if (listed) return children;
+
+  const auto by_parent = all_processes_by_parent();
+  const auto [begin, end] = by_parent.equal_range(parent);
+  children.clear();
+  for (auto child = begin; child != end; ++child) children.push_back(child->second);
+  return children;
+}
+
+// A pid read from /proc may be somebody else's by the time it is used. Held by a pidfd it is known whether it was.
+class Held {
+ public:
+  explicit Held(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  ~Held() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  pid_t pid() const { return pid_; }
+  bool lives() const {
+    pollfd ended = {fd_, POLLIN, 0};
+    return fd_ >= 0 && poll(&ended, 1, 0) == 0;
+  }
+  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_, number, nullptr, 0); }
+
+ private:
+  pid_t pid_;
+  int fd_;
+};
+
+// Everything below `parent`, from the top, so that who has been reached starts nothing more. A process counts as a
+// child if /proc says so while both are held and alive. Where they cannot be held (before Linux 5.3) nothing is done:
+// they become the caller's own children as those above them die.
+void signal_below(const Held& parent, int number) {
+  for (const pid_t pid : children_of(parent.pid())) {
+    const Held child(pid);
+    const auto stat = read_stat(pid);
+    if (!stat || stat->parent != parent.pid() || !child.lives() || !parent.lives()) continue;
+    child.signal(number);
+    signal_below(child, number);
+  }
+}
+
+bool contains(const std::vector<pid_t>& pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants_of(pid_t root) {
+  const auto by_parent = all_processes_by_parent();
+  std::vector<pid_t> found = {root};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [begin, end] = by_parent.equal_range(found[i]);
+    for (auto child = begin; child != end; ++child) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+std::vector<pid_t> children_of_self() { return children_of(getpid()); }
+
+bool was_started_with(pid_t pid, const std::string& name, const std::string& value) {
+  const auto environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+  if (!environment) return false;
+  const std::string wanted = name + "=" + value;
+  const char* end = environment->data() + environment->size();
+  for (const char* entry = environment->data(); entry < end; entry += strlen(entry) + 1) {
+    if (wanted == entry) return true;
+  }
+  return false;
+}
+
+bool is_exiting(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
+}
+
+std::optional<int> status_of_dying(pid_t child) {
+  if (!has_let_go(child)) return std::nullopt;  // its main thread has not, which as a rule is the answer
+  for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {
+    if (!has_let_go(thread)) return std::nullopt;
+  }
+  const auto stat = read_stat(child);
+  return stat ? std::optional(stat->exit_status) : std::nullopt;
+}
+
+std::size_t resident_size(pid_t pid) {
+  if (has_let_go(pid)) return 0;
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/statm");
+  std::size_t pages = 0;
+  if (!text || sscanf(text->c_str(), "%*u %zu", &pages) != 1) return 0;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+void signal_family(pid_t child, int number) {
+  const Held held(child);
+  kill(child, number);
+  if (held.lives()) signal_below(held, number);  // else what it had is ours already
+}
+
+void signal_descendants(int number, const std::vector<pid_t>& but_not) {
+  for (const pid_t child : children_of_self()) {
+    if (!contains(but_not, child)) signal_family(child, number);
+  }
+}
+
+std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + deadline;
+  sigset_t child_died, before;
+  sigemptyset(&child_died);
+  sigaddset(&child_died, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_died, &before);
+  std::vector<pid_t> left;
+  while (true) {
+    pid_t reaped;
+    while ((reaped = waitpid(-1, nullptr, WNOHANG)) > 0) std::erase(but_not, reaped);
+    if (reaped < 0) break;  // no child at all
+    left = children_of_self();
+    std::erase_if(left, [&](pid_t pid) { return contains(but_not, pid); });
+    if (left.empty() || Clock::now() >= end) break;
+    signal_descendants(SIGKILL, but_not);
+    // A process born between looking and killing makes no SIGCHLD: look again soon.
+    const timespec soon = {0, 10'000'000};
+    sigtimedwait(&child_died, nullptr, &soon);
+    left.clear();
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return left;
+}
+
+}  // namespace ddp::launcher

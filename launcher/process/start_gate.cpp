@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/start_gate.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::launcher {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+StartGate::Pipe::Pipe(int flags) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | flags) != 0) {
+    throw Error(ErrorCode::System, std::string("cannot make a pipe to start workers: ") + strerror(errno));
+  }
+  read_end = Descriptor(ends[0]);
+  write_end = Descriptor(ends[1]);
+}
+
+StartGate::StartGate() : gate_(0), status_(O_NONBLOCK) {}
+
+void StartGate::open(std::size_t workers) {
+  const std::string go(workers, 'g');
+  if (write(gate_.write_end.get(), go.data(), go.size()) == static_cast<ssize_t>(go.size())) return;
+  throw Error(ErrorCode::System, std::string("cannot open the gate for the workers: ") + strerror(errno));
+}
+
+Descriptor StartGate::take_status() {
+  status_.write_end.close();
+  return std::move(status_.read_end);
+}
+
+}  // namespace ddp::launcher

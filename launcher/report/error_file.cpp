@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/report/error_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "launcher/text/demangle.hpp"
+#include "launcher/text/printable.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
+
+using nlohmann::json;
+
+// Without an end to wait for: neither a pipe nor a device, nor the file of a program that still writes.
+std::string first_bytes(const std::string& path) {
+  const int fd = path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) return "";
+  std::string bytes;
+  struct stat status = {};
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+    bytes.resize(kMaxBytes);
+    std::size_t size = 0;
+    for (ssize_t got = 1; got > 0 && size < bytes.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
+      got = read(fd, bytes.data() + size, bytes.size() - size);
+    }
+    bytes.resize(size);
+  }
+  close(fd);
+  return bytes;
+}
+
+const json* member(const json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::string text_in(const json* value) { return value && value->is_string() ? value->get<std::string>() : ""; }
+
+// torchrun takes int() of it.
+bool is_timestamp(const json* value) {
+  if (!value) return false;
+  if (value->is_number_integer()) return true;
+  const std::string text = text_in(value);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return !text.empty() && error == std::errc() && end == text.data() + text.size();
+}
+
+std::string text_of(const json& message) {
+  if (message.is_string()) return message.get<std::string>();
+  std::string text = text_in(member(message, "message"));
+  const json* extra = member(message, "extraInfo");
+  const std::string trace = extra ? text_in(member(*extra, "py_callstack")) : "";
+  if (trace.empty()) return text;
+  // PyTorch's callstack ends with the message: say it once.
+  return trace.find(text) != std::string::npos ? trace : text + "\n" + trace;
+}
+
+// A launcher that is handed anything else may fail of it: torchrun's agent raises KeyError.
+bool has_known_shape(const json& content) {
+  const json* message = member(content, "message");
+  if (!message) return false;
+  if (message->is_string()) return is_timestamp(member(content, "timestamp"));
+  const json* extra = member(*message, "extraInfo");
+  return extra && is_timestamp(member(*extra, "timestamp"));
+}
+
+std::string without_end(std::string text) {
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text;
+}
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json record_of(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
+  return {
+      {"message",
+       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+}
+
+}  // namespace
+
+ErrorFile read_error_file(const std::string& path) {
+  ErrorFile file;
+  const std::string bytes = first_bytes(path);
+  const json content = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const json* message = member(content, "message");
+  file.text = message ? text_of(*message) : "";
+  if (file.text.empty()) file.text = bytes;  // a shape nobody uses
+  file.text = without_end(demangled(printable(file.text)));
+  if (has_known_shape(content)) file.record = dump(content);
+  return file;
+}
+
+std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
+  using std::chrono::duration_cast, std::chrono::seconds;
+  json record = json::parse(cause.error_record, nullptr, /*allow_exceptions=*/false);
+  if (!has_known_shape(record)) {
+    const std::string what = in_words(cause);
+    std::string trace = what;
+    if (!cause.message.empty()) trace += ":\n" + cause.message;
+    for (const std::string& line : cause.stderr_tail) trace += "\n" + line;
+    record = record_of(what, trace, duration_cast<seconds>(cause.time.time_since_epoch()).count());
+  }
+  json& message = record["message"];
+  if (message.is_object()) {
+    message["errorCode"] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
+  }
+  return dump(record);
+}
+
+std::string record_for_parent(const std::string& reason, std::int64_t unix_seconds) {
+  return dump(record_of(reason, reason, unix_seconds));
+}
+
+bool write_error_file(const std::string& path, const std::string& record) {
+  struct stat status = {};
+  const bool replace = stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
+  const std::string target = replace ? path + ".tmp." + std::to_string(getpid()) : path;
+  const int flags = O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | (replace ? O_CREAT | O_TRUNC : 0);
+  const int fd = open(target.c_str(), flags, 0644);
+  if (fd < 0) return false;
+  bool good = write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
+  good = close(fd) == 0 && good;
+  if (!replace) return good;
+  // Renamed into place, so that nobody reads half of it.
+  if (good && rename(target.c_str(), path.c_str()) == 0) return true;
+  const int why = errno;
+  unlink(target.c_str());
+  errno = why;
+  return false;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/report/failure_report.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <string_view>
+
+#include "launcher/report/exit_meaning.hpp"
+#include "launcher/text/local_time.hpp"
+#include "rendezvous/link/failures.hpp"
+
+namespace ddp::launcher {
+
+using rendezvous::WorkerFailure;
+
+namespace {
+
+constexpr char kTimeFormat[] = "%Y-%m-%d %H:%M:%S";
+constexpr char kQuote[] = "    | ";
+constexpr std::size_t kFollowersShown = 16;  // with a line of their own
+
+// "0-3, 5"
+std::string ranges(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string named(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+
+// It says itself what a code would: that it could not be executed.
+bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
+
+std::string what_that_is(const WorkerFailure& failure) {
+  return never_ran(failure) ? "" : meaning_of(failure.status, failure.out_of_memory);
+}
+
+std::vector<const WorkerFailure*> followers(const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::vector<const WorkerFailure*> others;
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && !failure.stopped_by_ddprun) others.push_back(&failure);
+  }
+  return others;
+}
+
+std::vector<int> stopped_ranks(const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::vector<int> ranks;
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && failure.stopped_by_ddprun) ranks.push_back(failure.rank);
+  }
+  return ranks;
+}
+
+void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, const std::vector<WorkerFailure>& all) {
+  std::size_t shown = 0;
+  std::vector<int> more;
+  for (const WorkerFailure* other : followers(cause, all)) {
+    if (shown++ >= kFollowersShown) {
+      more.push_back(other->rank);
+      continue;
+    }
+    const bool same = other->message == cause.message;  // say it once
+    lines.push_back("  after it: " + (same ? in_words(*other) : in_one_line(*other)) + " (pid " +
+                    std::to_string(other->pid) + ")");
+  }
+  if (!more.empty()) lines.push_back("  after them: " + named(more));
+}
+
+// The frames of an endless recursion are told once.
+void add_quoted(std::vector<std::string>& lines, const std::string& text) {
+  std::istringstream stream(text);
+  std::string earlier;
+  int repeated = 0;
+  const auto add_repeated = [&] {
+    if (repeated > 1) lines.push_back(std::string(kQuote) + "[" + std::to_string(repeated) + " more of this line]");
+    if (repeated == 1) lines.push_back(kQuote + earlier);
+    repeated = 0;
+  };
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty() && line == earlier) {
+      ++repeated;
+      continue;
+    }
+    add_repeated();
+    lines.push_back(kQuote + line);
+    earlier = line;
+  }
+  add_repeated();
+}
+
+// Each worker's is in a folder of its own; what finds them all goes into a shell as it is.
+void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& cause,
+                          const std::vector<WorkerFailure>& all) {
+  std::map<std::string, std::vector<const WorkerFailure*>> by_host;
+  if (!cause.flight_recorder.empty()) by_host[cause.host].push_back(&cause);
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank && !failure.flight_recorder.empty()) by_host[failure.host].push_back(&failure);
+  }
+  for (const auto& [host, failures] : by_host) {
+    std::vector<int> ranks;
+    for (const WorkerFailure* failure : failures) ranks.push_back(failure->rank);
+    std::filesystem::path file = failures.front()->flight_recorder;
+    if (ranks.size() > 1) file = file.parent_path().parent_path() / "*" / "flight_recorder_rank*.json";
+    lines.push_back("  last operations of " + named(ranks) + " on " + host + ": " + file.string());
+  }
+}
+
+std::string json_list(const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + quoted_json(text);
+  return "[" + list + "]";
+}
+
+std::string json_list(const std::vector<int>& numbers) {
+  std::string list;
+  for (const int number : numbers) list += (list.empty() ? "" : ", ") + std::to_string(number);
+  return "[" + list + "]";
+}
+
+std::optional<std::int64_t> if_any(int number) {
+  return number != 0 ? std::optional<std::int64_t>(number) : std::nullopt;
+}
+
+JsonObject details_of(const WorkerFailure& failure) {
+  JsonObject object;
+  object.number("rank", failure.rank).number("local_rank", failure.local_rank).text("node", failure.host);
+  object.number("pid", failure.pid).number("exit_code", failure.status.shell_code());
+  object.number("signal", if_any(failure.status.signal)).number("time_ms", failure.time.time_since_epoch().count());
+  return object.text("what", in_words(failure))
+      .text("error", failure.message)
+      .text("flight_recorder", failure.flight_recorder);
+}
+
+}  // namespace
+
+std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
+                                        const std::vector<WorkerFailure>& all) {
+  std::vector<std::string> lines;
+  lines.push_back(program + " failed: " + in_words(cause));
+  if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
+  if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
+  lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
+                  std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
+                  ") on " + cause.host + " at " + local_time(cause.time, kTimeFormat));
+  add_followers(lines, cause, all);
+  if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
+    lines.push_back("  stopped by ddprun: " + named(stopped));
+  }
+  if (!cause.message.empty()) {
+    lines.push_back("  its error:");
+    add_quoted(lines, cause.message);
+  }
+  if (!cause.stderr_tail.empty()) {
+    lines.push_back("  the last lines of its stderr:");
+    for (const std::string& line : cause.stderr_tail) lines.push_back(kQuote + line);
+  }
+  if (!cause.stderr_log.empty()) lines.push_back("  all of its stderr: " + cause.stderr_log);
+  add_flight_recorders(lines, cause, all);
+  return lines;
+}
+
+JsonObject failure_details(const std::string& program, const WorkerFailure& cause,
+                           const std::vector<WorkerFailure>& all) {
+  std::string others;
+  for (const WorkerFailure* other : followers(cause, all)) {
+    others += (others.empty() ? "" : ", ") + details_of(*other).str();
+  }
+  JsonObject object = details_of(cause);
+  object.text("program", program).text("meaning", what_that_is(cause)).text("hint", cause.hint);
+  object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
+  object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", json_list(stopped_ranks(cause, all)));
+  return object;
+}
+
+std::vector<std::string> coloured(std::vector<std::string> report) {
+  constexpr char kRed[] = "\x1b[31m", kDim[] = "\x1b[2m", kPlain[] = "\x1b[0m";
+  for (std::string& line : report) {
+    const bool is_root = &line == &report.front();
+    if (is_root || line.starts_with(kQuote)) line = (is_root ? kRed : kDim) + line + kPlain;
+  }
+  return report;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/report/torchrun_summary.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "launcher/text/local_time.hpp"
+
+namespace ddp::launcher {
+
+using rendezvous::WorkerFailure;
+
+namespace {
+
+constexpr char kTimeFormat[] = "%Y-%m-%d_%H:%M:%S";
+constexpr std::size_t kMaxWidth = 60;
+constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
+constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+
+// Python's: the negative signal.
+int exit_code_of(const WorkerFailure& failure) {
+  return failure.status.signal != 0 ? -failure.status.signal : failure.status.code;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : "<N/A>";
+}
+
+std::string traceback_of(const WorkerFailure& failure) {
+  if (failure.message.empty() && failure.status.signal != 0) {
+    return "Signal " + std::to_string(failure.status.signal) + " (" + signal_name(failure.status.signal) +
+           ") received by PID " + std::to_string(failure.pid);
+  }
+  if (failure.message.empty()) return kHint;
+  std::string text;
+  for (const char c : failure.message) text += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  return text;
+}
+
+std::string block(std::size_t index, const WorkerFailure& failure, const std::map<int, std::string>& error_files) {
+  const auto file = error_files.find(failure.rank);
+  std::ostringstream text;
+  text << "[" << index << "]:\n"
+       << "  time      : " << local_time(failure.time, kTimeFormat) << "\n"
+       << "  host      : " << failure.host << "\n"
+       << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
+       << "  exitcode  : " << exit_code_of(failure) << " (pid: " << failure.pid << ") ";
+  if (failure.status.signal != 0) text << " (" << signal_name(failure.status.signal) << ")";
+  text << "\n  error_file: " << (file != error_files.end() ? file->second : "<N/A>") << "\n"
+       << "  traceback : " << traceback_of(failure) << "\n";
+  return text.str();
+}
+
+std::size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t width = 0;
+  for (std::string line; std::getline(lines, line);) width = std::max(width, line.size());
+  return width;
+}
+
+}  // namespace
+
+std::string torchrun_summary(const Program& program, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
+                             const std::map<int, std::string>& error_files) {
+  const std::string title = program.name + " FAILED\n";
+  const std::string root = block(0, cause, error_files);
+  std::string others;
+  std::size_t index = 0;
+  for (const WorkerFailure& failure : all) {
+    if (failure.rank != cause.rank) others += block(++index, failure, error_files);
+  }
+  const std::size_t width = std::min(widest_line(title + root + others), kMaxWidth);
+  const std::string border = std::string(width, '=') + "\n", rule = std::string(width, '-') + "\n";
+  if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
+
+  std::ostringstream text;
+  text << "failed (exitcode: " << exit_code_of(cause) << ") local_rank: " << cause.local_rank << " (pid: " << cause.pid
+       << ") of binary: " << program.path << "\n"
+       << kException << "\n"
+       << border << title << rule << "Failures:\n"
+       << others << rule << "Root Cause (first observed failure):\n"
+       << root << std::string(width, '=');
+  return text.str();
+}
+
+std::string torchrun_signal_summary(int pid, int signal) {
+  return "torch.distributed.elastic.multiprocessing.api.SignalException: Process " + std::to_string(pid) +
+         " got signal: " + std::to_string(signal);
+}
+
+}  // namespace ddp::launcher

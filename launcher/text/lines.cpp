@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/text/lines.hpp"
+
+#include <algorithm>
+
+#include "launcher/text/printable.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+// What a terminal would show of a line in the end: each '\r' begins it anew.
+std::string_view last_state(std::string_view line) {
+  line = line.substr(0, line.find_last_not_of('\r') + 1);
+  return line.substr(line.rfind('\r') + 1);
+}
+
+}  // namespace
+
+void forget_overwritten(std::string& text) {
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t newline = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, newline - at);
+    // The last line may go on, even behind a '\r' at its end.
+    kept += newline < text.size() ? last_state(line) : line.substr(line.rfind('\r', line.size() - 2) + 1);
+    if (newline < text.size()) kept += '\n';
+    at = newline + 1;
+  }
+  text = std::move(kept);
+}
+
+std::vector<std::string> last_lines(std::string_view text, std::size_t count, std::size_t width) {
+  std::vector<std::string> lines;
+  while (!text.empty() && lines.size() < count) {
+    const std::size_t begin = text.rfind('\n') + 1;
+    const std::string_view line = last_state(text.substr(begin));
+    if (!line.empty()) lines.push_back(cut_line(printable(line), width));
+    text = text.substr(0, begin == 0 ? 0 : begin - 1);
+  }
+  std::reverse(lines.begin(), lines.end());
+  return lines;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/coordinator/coordinator.hpp"
+
+#include <sys/socket.h>
+
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::rendezvous {
+
+Coordinator::Coordinator(CoordinatorConfig config, Options options)
+    : config_(std::move(config)), options_(std::move(options)), core_(config_) {
+  StoreServer::Options front = store_options();
+  if (config_.job.max_nodes > 1) {
+    acceptor_ = std::make_unique<LinkAcceptor>(
+        io_, LinkAcceptor::Options{.secret = options_.secret, .say = options_.say},
+        [this](AcceptedLink accepted) { link(std::move(accepted.socket), accepted.address, accepted.first_bytes); });
+    front.on_agent_link = [this](int fd, std::string first_bytes) { acceptor_->accept(fd, std::move(first_bytes)); };
+  }
+  front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
+  if (config_.job.max_nodes > 1) front_->admit_only({});  // there are no workers yet
+  thread_ = std::thread([this] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // the process's signals belong to its main thread
+    io_.run();
+  });
+}
+
+Coordinator::~Coordinator() {
+  asio::post(io_, [this] {
+    for (auto& [id, link] : links_) link->stop();
+    io_.stop();
+  });
+  thread_.join();  // then the stores, then what they call
+}
+
+int Coordinator::connect_agent() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error(ErrorCode::System, std::string("cannot make a socketpair for the agent link: ") + strerror(errno));
+  }
+  asio::post(io_, [this, end = ends[0]] { link({io_, asio::generic::stream_protocol(AF_UNIX, 0), end}, "", ""); });
+  return ends[1];
+}
+
+StoreServer::Options Coordinator::store_options() {
+  StoreServer::Options options;
+  options.say = options_.say;
+  return options;
+}
+
+void Coordinator::link(LinkSocket socket, const std::string& address, const std::string& first_bytes) {
+  const AgentId id = next_agent_++;
+  AgentLink::Callbacks callbacks;
+  callbacks.on_message = [this, id, address](AgentState state) {
+    handle(AgentReported{id, std::move(state), address});
+  };
+  callbacks.on_heartbeat = [this, id] { handle(AgentBeat{id}); };
+  callbacks.on_closed = [this, id](const std::string& why) {
+    links_.erase(id);
+    handle(AgentGone{id, why});
+  };
+  const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks));
+  links_[id] = link;
+  link->start(first_bytes);
+}
+
+void Coordinator::handle(const CoordinatorEvent& event) {
+  std::vector<CoordinatorAction> actions;
+  core_.step(std::chrono::steady_clock::now(), event, actions);
+  for (const CoordinatorAction& action : actions) {
+    std::visit([this](const auto& a) { carry_out(a); }, action);
+  }
+  set_timer();
+}
+
+void Coordinator::set_timer() {
+  const auto wake_at = core_.wake_at();
+  if (wake_at == timer_set_to_) return;
+  timer_set_to_ = wake_at;
+  timer_.cancel();
+  if (!wake_at) return;
+  timer_.expires_at(*wake_at);
+  timer_.async_wait([this](const auto& error) {
+    if (error) return;
+    timer_set_to_.reset();
+    handle(CoordinatorTick{});
+  });
+}
+
+void Coordinator::carry_out(const SendDirective& action) {
+  const auto link = links_.find(action.agent);
+  if (link != links_.end()) link->second->send(action.directive);
+}
+
+void Coordinator::carry_out(const SendBeat& action) {
+  const auto link = links_.find(action.agent);
+  if (link != links_.end()) link->second->send(Heartbeat{});
+}
+
+void Coordinator::carry_out(const CloseLink& action) {
+  const auto link = links_.find(action.agent);
+  if (link == links_.end()) return;
+  link->second->stop();
+  links_.erase(link);
+}
+
+void Coordinator::carry_out(const OpenStore& action) {
+  // Posted, since it is answered with an event, and this is the middle of one.
+  asio::post(io_, [this, action] {
+    try {
+      open_store(action);
+      handle(StoreOpened{action.round, options_.master_addr, store().port()});
+    } catch (const Error& error) {
+      handle(StoreFailed{action.round, error.what()});
+    }
+  });
+}
+
+// The first round finds the store as it was made; later ones get an empty one.
+void Coordinator::open_store(const OpenStore& action) {
+  std::vector<std::string> members = action.addresses;
+  members.insert(members.end(), {"127.0.0.1", "::1"});
+  const bool has_own_port = config_.job.min_nodes < config_.job.max_nodes && action.round > 1;
+  if (has_own_port) {
+    if (!later_) {
+      front_->admit_only({});
+      front_->reset();
+    }
+    later_ = std::make_unique<StoreServer>(options_.addresses, 0, store_options());
+  }
+  if (config_.job.max_nodes > 1) store().admit_only(members);
+  if (action.round > 1 && !has_own_port) front_->reset();
+}
+
+void Coordinator::carry_out(const PublishFailure& action) {
+  std::string ranks;
+  for (const int rank : action.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+  store().set(std::string("/") + contract::kFailedRanksKey, ranks);
+  store().set(std::string("/") + contract::kFailureKey, action.text);
+}
+
+void Coordinator::carry_out(const CoordinatorSays& action) {
+  if (options_.say) options_.say(action.text);
+}
+
+}  // namespace ddp::rendezvous

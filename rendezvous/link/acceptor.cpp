@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/acceptor.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <list>
+#include <utility>
+#include <variant>
+
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kBetweenLines{1};
+
+// All bytes, or not: what a handshake says fits any socket's buffer, so a full one means that nobody reads.
+bool send_at_once(int fd, const std::string& bytes) {
+  const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+std::string in_words(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
+}
+
+}  // namespace
+
+// Kept by the handlers that are under way; knows by stopped_ that its owner is gone.
+class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loop> {
+ public:
+  Loop(asio::io_context& io, Options options, OnLink on_link)
+      : io_(io), options_(std::move(options)), on_link_(std::move(on_link)), timer_(io) {}
+
+  asio::io_context& io() { return io_; }
+
+  void begin(Descriptor fd, const std::string& first_bytes) {
+    if (stopped_) return;
+    const int family = family_of(fd.get());
+    LinkSocket socket(io_);
+    boost::system::error_code error;
+    socket.assign(asio::generic::stream_protocol(family, family == AF_UNIX ? 0 : IPPROTO_TCP), fd.get(), error);
+    if (error) return;  // no memory to watch it: the agent will come back
+    fd.release();
+    const int on = 1;
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+
+    if (pending_.size() >= options_.max_pending) refuse(*pending_.front(), "too many handshakes at once");
+    const auto shaking = std::make_shared<Shaking>(std::move(socket), options_.secret, Clock::now() + options_.limit);
+    shaking->place = pending_.insert(pending_.end(), shaking);
+    if (pending_.size() == 1) set_timer();
+    on_bytes(shaking, first_bytes);
+  }
+
+  void stop() {
+    stopped_ = true;
+    timer_.cancel();
+    while (!pending_.empty()) close(*pending_.front());
+  }
+
+ private:
+  // One handshake.
+  struct Shaking {
+    Shaking(LinkSocket connected, const std::optional<Secret>& secret, Clock::time_point until)
+        : socket(std::move(connected)), handshake(secret), deadline(until) {}
+    LinkSocket socket;
+    CoordinatorHandshake handshake;
+    Clock::time_point deadline;
+    std::array<char, 256> buffer;
+    std::list<std::shared_ptr<Shaking>>::iterator place;  // in pending_, while the socket is open
+  };
+  using ShakingPtr = std::shared_ptr<Shaking>;
+
+  static int family_of(int fd) {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size);
+    return storage.ss_family;
+  }
+
+  void read(const ShakingPtr& shaking) {
+    shaking->socket.async_read_some(asio::buffer(shaking->buffer),
+                                    [self = shared_from_this(), shaking](const auto& error, std::size_t size) {
+                                      if (!shaking->socket.is_open()) return;  // refused or handed over meanwhile
+                                      if (error) return self->refuse(*shaking, shaking->handshake.ended().why);
+                                      self->on_bytes(shaking, {shaking->buffer.data(), size});
+                                    });
+  }
+
+  void on_bytes(const ShakingPtr& shaking, std::string_view bytes) {
+    std::string answer;
+    HandshakeVerdict verdict = shaking->handshake.feed(bytes, answer);
+    const bool is_heard = send_at_once(shaking->socket.native_handle(), answer);
+    if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) return refuse(*shaking, failed->why);
+    if (!is_heard) return refuse(*shaking, "it does not read");
+    if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*shaking, std::move(done->beyond));
+    read(shaking);
+  }
+
+  void hand_over(Shaking& shaking, std::string first_bytes) {
+    AcceptedLink link{std::move(shaking.socket), std::move(first_bytes), ""};
+    link.address = peer_address(link.socket.native_handle());
+    forget(shaking);
+    on_link_(std::move(link));
+  }
+
+  void refuse(Shaking& shaking, const std::string& why) {
+    ++unsaid_;
+    if (const Clock::time_point now = Clock::now(); options_.say && now >= next_line_) {
+      std::string line = "agent link: refused " + peer_of(shaking.socket.native_handle()) + ": " + why;
+      if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+      next_line_ = now + kBetweenLines;
+      unsaid_ = 0;
+      options_.say(line);
+    }
+    close(shaking);
+  }
+
+  void close(Shaking& shaking) {
+    boost::system::error_code ignored;
+    shaking.socket.close(ignored);
+    forget(shaking);
+  }
+
+  // Its handlers may still hold it.
+  void forget(Shaking& shaking) { pending_.erase(std::exchange(shaking.place, pending_.end())); }
+
+  // For the oldest: all have the same time, so none is due before it.
+  void set_timer() {
+    if (pending_.empty()) return;
+    timer_.expires_at(pending_.front()->deadline);
+    timer_.async_wait([self = shared_from_this()](const auto& error) {
+      if (!error && !self->stopped_) self->on_timer();
+    });
+  }
+
+  void on_timer() {
+    const Clock::time_point now = Clock::now();
+    while (!pending_.empty() && pending_.front()->deadline <= now) {
+      const ShakingPtr oldest = pending_.front();
+      refuse(*oldest, "only half a handshake in " + in_words(options_.limit));
+    }
+    set_timer();
+  }
+
+  asio::io_context& io_;
+  const Options options_;
+  const OnLink on_link_;
+  asio::steady_timer timer_;
+  std::list<ShakingPtr> pending_;  // oldest first
+  Clock::time_point next_line_;
+  std::uint64_t unsaid_ = 0;  // refusals since the last line
+  bool stopped_ = false;
+};
+
+LinkAcceptor::LinkAcceptor(asio::io_context& io, Options options, OnLink on_link)
+    : loop_(std::make_shared<Loop>(io, std::move(options), std::move(on_link))) {}
+
+LinkAcceptor::~LinkAcceptor() { loop_->stop(); }
+
+void LinkAcceptor::accept(int fd, std::string first_bytes) {
+  // The loop may be gone before it arrives: then it is closed with the handler.
+  asio::post(loop_->io(), [loop = loop_, descriptor = Descriptor(fd), bytes = std::move(first_bytes)]() mutable {
+    loop->begin(std::move(descriptor), bytes);
+  });
+}
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The coordinator's side of new agent links: takes connections whose first byte said "agent link" from the store's
+// thread, shakes hands on the coordinator's, and hands over those that are agents of this job.
+//
+//     StoreServer ── accept(fd, first bytes), any thread ──▶ handshake, within kHandshakeLimit ──▶ on_link
+//                                                               └─ refused: closed, told to say at most once a second
+//
+// A stranger costs a descriptor and about 1 KiB for at most kHandshakeLimit.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rendezvous/link/secret.hpp"
+#include "rendezvous/link/stream.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::rendezvous {
+
+inline constexpr std::chrono::seconds kHandshakeLimit{5};
+// Twice the 4,000 agents that may come at once. One more, and the oldest goes: an agent's handshake takes milliseconds,
+// so those that are old are strangers'.
+inline constexpr std::size_t kMaxPendingHandshakes = 8192;
+
+// An agent that has proved itself.
+struct AcceptedLink {
+  LinkSocket socket;
+  std::string first_bytes;  // of the link, received already: for LinkStream::start()
+  std::string address;      // the agent's, numeric, v4-mapped as v4
+};
+
+class LinkAcceptor {
+ public:
+  struct Options {
+    std::optional<Secret> secret = {};
+    std::chrono::milliseconds limit = kHandshakeLimit;
+    std::size_t max_pending = kMaxPendingHandshakes;
+    // "agent link: refused 10.0.0.9:4711: its secret is another one". On the loop's thread.
+    std::function<void(const std::string& line)> say = {};
+  };
+  using OnLink = std::function<void(AcceptedLink)>;
+
+  // on_link and say are called on the thread that runs io.
+  LinkAcceptor(asio::io_context& io, Options options, OnLink on_link);
+  // On that thread, or while none runs it. Pending handshakes are closed, later accept()s of copies too.
+  ~LinkAcceptor();
+  LinkAcceptor(const LinkAcceptor&) = delete;
+  LinkAcceptor& operator=(const LinkAcceptor&) = delete;
+
+  // From any thread, while this exists: end the StoreServer first. fd: non-blocking, CLOEXEC; taken over.
+  void accept(int fd, std::string first_bytes);
+
+ private:
+  class Loop;
+  std::shared_ptr<Loop> loop_;
+};
+
+}  // namespace ddp::rendezvous

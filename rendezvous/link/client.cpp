@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/client.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <exception>
+#include <random>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/link/stream.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/name_lookup.hpp"
+#include "rendezvous/net/numeric_address.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kJitter = 0.2;  // of a wait, either way: thousands of agents shall not come back in step
+
+std::string in_words(const boost::system::error_code& error) {
+  if (error == asio::error::eof) return "it closed the connection";
+  std::string text = std::generic_category().message(error.value());
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+std::string in_words(milliseconds time) {
+  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
+}
+
+}  // namespace
+
+// Kept by the handlers that are under way. Each step of a try ends the one before it by replacing what that step waits
+// with; a handler that comes late finds another object in its place, or `over_`, and does nothing.
+class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
+ public:
+  Loop(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret, Callbacks callbacks,
+       LinkTiming timing)
+      : io_(io),
+        host_(std::move(host)),
+        port_(port),
+        where_(endpoint(host_, port)),
+        secret_(std::move(secret)),
+        callbacks_(std::move(callbacks)),
+        timing_(timing),
+        timer_(io),
+        wait_(timing.shortest_wait) {}
+
+  Loop(asio::io_context& io, int connected_fd, Callbacks callbacks)
+      : Loop(io, "", 0, std::nullopt, std::move(callbacks), {}) {
+    where_ = "in this process";
+    paired_.emplace(io_, asio::generic::stream_protocol(AF_UNIX, 0), connected_fd);
+  }
+
+  void start() {
+    asio::post(io_, [self = shared_from_this()] {
+      if (self->over_) return;
+      if (!self->paired_) return self->look_up();
+      self->is_pair_ = true;
+      self->up(std::move(*self->paired_), {});
+    });
+  }
+
+  template <typename Message>
+  void send(const Message& message) {
+    if (link_) link_->send(message);
+  }
+
+  void reconnect(const std::string& why) {
+    if (over_ || is_pair_ || paired_) return;
+    asio::post(io_, [self = shared_from_this(), why, link = link_] {
+      if (self->over_ || self->link_ != link) return;  // it broke by itself meanwhile, and that was told
+      if (link) {
+        link->stop();
+        self->down(why);
+      }
+      if (!self->over_ && self->is_waiting_) self->look_up();
+    });
+  }
+
+  void stop() {
+    over_ = true;
+    is_waiting_ = false;
+    looking_up_ = false;
+    timer_.cancel();
+    lookup_.reset();
+    drop_attempt();
+    paired_.reset();
+    if (link_) std::exchange(link_, nullptr)->stop();
+  }
+
+  std::string local_address() const { return local_address_; }
+
+ private:
+  // A connection to one address, until it is a link.
+  struct Attempt {
+    Attempt(asio::io_context& io, AgentHandshake shaking) : socket(io), handshake(std::move(shaking)) {}
+    LinkSocket socket;
+    std::string address;  // numeric
+    AgentHandshake handshake;
+    std::array<char, 1024> buffer;
+  };
+  using AttemptPtr = std::shared_ptr<Attempt>;
+
+  // ---- One try: a lookup, then each address in turn ----
+
+  void look_up() {
+    is_waiting_ = false;
+    failures_.clear();
+    addresses_.clear();
+    try {
+      // One that took too long in an earlier try is waited for, so there is never more than one thread.
+      if (!lookup_) {
+        lookup_ = std::make_unique<NameLookup>(io_, host_, port_);
+        lookup_->async_wait([self = shared_from_this()] { self->looked_up(); });
+      }
+    } catch (const std::exception& error) {
+      lookup_.reset();
+      return unreachable(error.what());
+    }
+    looking_up_ = true;
+    set_timer(timing_.try_limit, [](Loop& loop) {
+      loop.looking_up_ = false;
+      loop.unreachable("its name could not be resolved in " + in_words(loop.timing_.try_limit));
+    });
+    looked_up();
+  }
+
+  // There may be an outcome: of this try's lookup, or of an earlier one's that no try waits for just now.
+  void looked_up() {
+    if (!looking_up_ || !lookup_ || !lookup_->is_finished()) return;
+    looking_up_ = false;
+    const auto lookup = std::move(lookup_);
+    if (!lookup->error().empty()) return unreachable("its name cannot be resolved: " + lookup->error());
+    addresses_ = lookup->addresses();
+    std::reverse(addresses_.begin(), addresses_.end());  // the next one is the last
+    try_until_ = Clock::now() + timing_.try_limit;
+    next_address();
+  }
+
+  // Each address gets an equal share of what is left of the try, so that one that swallows packets hides no other.
+  void next_address() {
+    drop_attempt();
+    if (addresses_.empty()) return all_failed();
+    const auto left = std::chrono::ceil<milliseconds>(std::max(try_until_ - Clock::now(), Clock::duration(0)));
+    const auto share = left / static_cast<int>(addresses_.size());
+    const FoundAddress address = addresses_.back();
+    addresses_.pop_back();
+    attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where_, secret_));
+    attempt_->address = numeric_address(address.raw());
+    set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + in_words(share)); });
+    connect(attempt_, address);
+  }
+
+  void connect(const AttemptPtr& attempt, const FoundAddress& address) {
+    const int family = address.raw()->sa_family;
+    const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    boost::system::error_code error;
+    if (fd >= 0) {
+      const int on = 1;
+      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      attempt->socket.assign(asio::generic::stream_protocol(family, IPPROTO_TCP), fd, error);
+      if (error) ::close(fd);
+    } else {
+      error = {errno, boost::system::system_category()};
+    }
+    if (error) return failed(in_words(error));
+    const asio::generic::stream_protocol::endpoint to(address.raw(), address.size);
+    attempt->socket.async_connect(to, [self = shared_from_this(), attempt](const auto& result) {
+      if (self->attempt_ != attempt) return;
+      if (result) return self->failed(in_words(result));
+      self->send_at_once(attempt, attempt->handshake.preface());
+      self->read(attempt);
+    });
+  }
+
+  // A handshake fits any socket's buffer. If the connection is broken, the next read says why.
+  static void send_at_once(const AttemptPtr& attempt, const std::string& bytes) {
+    [[maybe_unused]] const auto sent =
+        ::send(attempt->socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  void read(const AttemptPtr& attempt) {
+    attempt->socket.async_read_some(
+        asio::buffer(attempt->buffer), [self = shared_from_this(), attempt](const auto& error, std::size_t size) {
+          if (self->attempt_ != attempt) return;
+          const bool has_ended = error == asio::error::eof || error == asio::error::connection_reset;
+          if (has_ended) return self->conclude(attempt, attempt->handshake.ended());
+          if (error) return self->failed(in_words(error));
+          std::string answer;
+          HandshakeVerdict verdict = attempt->handshake.feed({attempt->buffer.data(), size}, answer);
+          self->send_at_once(attempt, answer);
+          self->conclude(attempt, std::move(verdict));
+        });
+  }
+
+  void conclude(const AttemptPtr& attempt, HandshakeVerdict verdict) {
+    if (std::holds_alternative<HandshakeGoesOn>(verdict)) return read(attempt);
+    if (auto* done = std::get_if<HandshakeDone>(&verdict)) {
+      timer_.cancel();
+      attempt_.reset();
+      local_address_ = rendezvous::local_address(attempt->socket.native_handle());
+      return up(std::move(attempt->socket), done->beyond);
+    }
+    const auto& why_not = std::get<HandshakeFailed>(verdict);
+    if (why_not.kind == HandshakeFailed::Kind::Stranger) return failed(why_not.why);
+    stop();
+    callbacks_.on_refused(why_not.why);
+  }
+
+  // Its handlers keep it, and would wait on its socket for ever.
+  void drop_attempt() {
+    if (!attempt_) return;
+    boost::system::error_code ignored;
+    std::exchange(attempt_, nullptr)->socket.close(ignored);
+  }
+
+  // This address.
+  void failed(const std::string& why) {
+    failures_.push_back({attempt_->address, why});
+    next_address();
+  }
+
+  // "10.0.0.1: connection refused, fd00::1: no route to host"
+  void all_failed() {
+    const bool is_one = std::all_of(failures_.begin(), failures_.end(),
+                                    [this](const Failure& failure) { return failure.why == failures_[0].why; });
+    if (is_one) return unreachable(failures_[0].why);
+    std::string all;
+    for (const Failure& failure : failures_) all += (all.empty() ? "" : ", ") + failure.address + ": " + failure.why;
+    unreachable(all);
+  }
+
+  void unreachable(const std::string& why) {
+    drop_attempt();
+    wait();
+    callbacks_.on_unreachable(why);
+  }
+
+  // ---- Between tries ----
+
+  void wait() {
+    std::uniform_real_distribution<double> factor(1 - kJitter, 1 + kJitter);
+    is_waiting_ = true;
+    set_timer(std::chrono::duration_cast<milliseconds>(wait_ * factor(random_)), [](Loop& loop) { loop.look_up(); });
+    wait_ = std::min(wait_ * 2, timing_.longest_wait);
+  }
+
+  // One thing at a time has a deadline, so there is one timer; setting it again takes the one before back.
+  template <typename F>
+  void set_timer(milliseconds after, F then) {
+    timer_.expires_after(after);
+    const auto number = ++timer_number_;
+    timer_.async_wait([self = shared_from_this(), number, then](const auto& error) {
+      if (!error && !self->over_ && self->timer_number_ == number) then(*self);
+    });
+  }
+
+  // ---- The link ----
+
+  void up(LinkSocket socket, const std::string& first_bytes) {
+    ++timer_number_;
+    const std::string peer = peer_address(socket.native_handle());
+    const std::weak_ptr<Loop> weak = weak_from_this();  // the stream is this one's, and must not keep it
+    link_ = std::make_shared<LinkStream<Directive>>(
+        std::move(socket), LinkStream<Directive>::Callbacks{.on_message =
+                                                                [weak](Directive directive) {
+                                                                  const auto self = weak.lock();
+                                                                  if (!self) return;
+                                                                  self->wait_ = self->timing_.shortest_wait;
+                                                                  self->callbacks_.on_message(std::move(directive));
+                                                                },
+                                                            .on_heartbeat =
+                                                                [weak] {
+                                                                  const auto self = weak.lock();
+                                                                  if (!self) return;
+                                                                  self->wait_ = self->timing_.shortest_wait;
+                                                                  self->callbacks_.on_heartbeat();
+                                                                },
+                                                            .on_closed =
+                                                                [weak](const std::string& why) {
+                                                                  if (const auto self = weak.lock()) self->down(why);
+                                                                }});
+    link_->start(first_bytes);
+    callbacks_.on_up(peer);
+  }
+
+  void down(const std::string& why) {
+    link_.reset();
+    if (is_pair_) {
+      over_ = true;
+    } else {
+      wait();
+    }
+    callbacks_.on_down(why);
+  }
+
+  struct Failure {
+    std::string address;
+    std::string why;
+  };
+
+  asio::io_context& io_;
+  const std::string host_;
+  const std::uint16_t port_;
+  std::string where_;  // as the user knows it
+  const std::optional<Secret> secret_;
+  const Callbacks callbacks_;
+  const LinkTiming timing_;
+
+  asio::steady_timer timer_;
+  std::uint64_t timer_number_ = 0;
+  milliseconds wait_;  // before the next try
+  std::minstd_rand random_{std::random_device{}()};
+  bool is_waiting_ = false;
+  bool over_ = false;
+
+  std::optional<LinkSocket> paired_;  // before start()
+  bool is_pair_ = false;
+
+  std::unique_ptr<NameLookup> lookup_;  // under way
+  bool looking_up_ = false;             // and this try waits for it
+  std::vector<FoundAddress> addresses_;
+  Clock::time_point try_until_;
+  std::vector<Failure> failures_;
+  AttemptPtr attempt_;
+
+  std::shared_ptr<LinkStream<Directive>> link_;  // while up
+  std::string local_address_;
+};
+
+LinkClient::LinkClient(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret,
+                       Callbacks callbacks, LinkTiming timing)
+    : loop_(std::make_shared<Loop>(io, std::move(host), port, std::move(secret), std::move(callbacks), timing)) {}
+
+LinkClient::LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks)
+    : loop_(std::make_shared<Loop>(io, connected_fd, std::move(callbacks))) {}
+
+LinkClient::~LinkClient() { loop_->stop(); }
+
+void LinkClient::start() { loop_->start(); }
+void LinkClient::send(const AgentState& state) { loop_->send(state); }
+void LinkClient::send(const Heartbeat& heartbeat) { loop_->send(heartbeat); }
+void LinkClient::reconnect(const std::string& why) { loop_->reconnect(why); }
+void LinkClient::stop() { loop_->stop(); }
+std::string LinkClient::local_address() const { return loop_->local_address(); }
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/codec.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace ddp::rendezvous {
+
+using nlohmann::json;
+
+NLOHMANN_JSON_SERIALIZE_ENUM(WorkersPhase, {{WorkersPhase::Idle, "idle"},
+                                            {WorkersPhase::Running, "running"},
+                                            {WorkersPhase::Stopping, "stopping"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Directive::Kind, {{Directive::Kind::Wait, "wait"},
+                                               {Directive::Kind::Run, "run"},
+                                               {Directive::Kind::Stop, "stop"},
+                                               {Directive::Kind::Exit, "exit"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ExitStatus, code, signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, node_rank, node_count, base_rank, world_size, base_role_rank,
+                                   role_world_size, restart_count, max_restarts, master_addr, master_port)
+
+// Found by the macros below through argument-dependent lookup.
+static void to_json(json& j, const WorkerFailure& f) {
+  j = {{"rank", f.rank},
+       {"local_rank", f.local_rank},
+       {"host", f.host},
+       {"pid", f.pid},
+       {"status", f.status},
+       {"time_ms", f.time.time_since_epoch().count()},
+       {"already_exiting", f.already_exiting},
+       {"stopped_by_ddprun", f.stopped_by_ddprun},
+       {"message", f.message},
+       {"stderr_tail", f.stderr_tail},
+       {"stderr_log", f.stderr_log},
+       {"flight_recorder", f.flight_recorder},
+       {"out_of_memory", f.out_of_memory},
+       {"hint", f.hint},
+       {"error_record", f.error_record}};
+}
+static void from_json(const json& j, WorkerFailure& f) {
+  j.at("rank").get_to(f.rank);
+  j.at("local_rank").get_to(f.local_rank);
+  j.at("host").get_to(f.host);
+  j.at("pid").get_to(f.pid);
+  j.at("status").get_to(f.status);
+  f.time = WallTime(std::chrono::milliseconds(j.at("time_ms").get<std::int64_t>()));
+  j.at("already_exiting").get_to(f.already_exiting);
+  j.at("stopped_by_ddprun").get_to(f.stopped_by_ddprun);
+  j.at("message").get_to(f.message);
+  j.at("stderr_tail").get_to(f.stderr_tail);
+  j.at("stderr_log").get_to(f.stderr_log);
+  j.at("flight_recorder").get_to(f.flight_recorder);
+  j.at("out_of_memory").get_to(f.out_of_memory);
+  j.at("hint").get_to(f.hint);
+  j.at("error_record").get_to(f.error_record);
+}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, role, slots, round,
+                                   phase, succeeded, failures, stopped_because, stop_signal, unkillable, left)
+
+static void to_json(json& j, const Directive& d) {
+  j = {{"kind", d.kind},           {"epoch", d.epoch},           {"lost_after_ms", d.lost_after.count()},
+       {"round", d.round},         {"assignment", d.assignment}, {"stop_signal", d.stop_signal},
+       {"exit_code", d.exit_code}, {"reason", d.reason},         {"failures", d.failures}};
+  if (d.cause) j["cause"] = *d.cause;
+}
+static void from_json(const json& j, Directive& d) {
+  j.at("kind").get_to(d.kind);
+  j.at("epoch").get_to(d.epoch);
+  d.lost_after = std::chrono::milliseconds(j.at("lost_after_ms").get<std::int64_t>());
+  j.at("round").get_to(d.round);
+  j.at("assignment").get_to(d.assignment);
+  j.at("stop_signal").get_to(d.stop_signal);
+  j.at("exit_code").get_to(d.exit_code);
+  j.at("reason").get_to(d.reason);
+  j.at("failures").get_to(d.failures);
+  if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
+}
+
+namespace {
+
+constexpr char kAgentState[] = "agent_state";
+constexpr char kDirective[] = "directive";
+constexpr std::size_t kLengthBytes = 4;
+
+std::string frame(json message, const char* type) {
+  message["type"] = type;
+  // Workers write what they like to stderr; dump() would throw on bytes that are not UTF-8.
+  const std::string body = message.dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto length = static_cast<std::uint32_t>(body.size());
+  std::string bytes;
+  bytes.reserve(kLengthBytes + body.size());
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>((length >> shift) & 0xff));
+  return bytes + body;
+}
+
+json parse(std::string_view body) {
+  return json::parse(body, [](int depth, json::parse_event_t, json&) {
+    if (depth > kMaxDepth) throw std::length_error("nested deeper than " + std::to_string(kMaxDepth));
+    return true;
+  });
+}
+
+}  // namespace
+
+std::string encode(const AgentState& state) { return frame(state, kAgentState); }
+std::string encode(const Directive& directive) { return frame(directive, kDirective); }
+std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
+
+std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame> FrameDecoder::next() {
+  if (buffer_.size() < kLengthBytes) return NeedMoreBytes{};
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) length = length << 8 | static_cast<unsigned char>(buffer_[i]);
+  if (length > kMaxFrameBytes) return MalformedFrame{"a frame of " + std::to_string(length) + " bytes"};
+  if (length == 0) {
+    buffer_.erase(0, kLengthBytes);
+    return Heartbeat{};
+  }
+  if (buffer_.size() < kLengthBytes + length) return NeedMoreBytes{};
+  try {
+    const json message = parse(std::string_view(buffer_).substr(kLengthBytes, length));
+    const auto type = message.at("type").get<std::string>();
+    if (type == kAgentState) {
+      auto state = message.get<AgentState>();
+      buffer_.erase(0, kLengthBytes + length);
+      return state;
+    }
+    if (type == kDirective) {
+      auto directive = message.get<Directive>();
+      buffer_.erase(0, kLengthBytes + length);
+      return directive;
+    }
+    return MalformedFrame{"a message of type '" + type + "'"};
+  } catch (const std::exception& error) {
+    return MalformedFrame{error.what()};
+  }
+}
+
+}  // namespace ddp::rendezvous

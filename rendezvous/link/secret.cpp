@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/secret.hpp"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "rendezvous/base/check.hpp"
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+static_assert(std::tuple_size_v<Secret::Bytes> == crypto_auth_hmacsha256_KEYBYTES);
+static_assert(std::tuple_size_v<Proof> == crypto_auth_hmacsha256_BYTES);
+
+constexpr std::size_t kDigits = 2 * std::tuple_size_v<Secret::Bytes>;
+// What is signed begins with this: the same secret in another program, or in another protocol of ours, proves nothing.
+constexpr std::string_view kPurpose = "ddprun agent link";
+
+void initialise() {
+  static const int status = sodium_init();  // may be called again, from any thread
+  DDP_CHECK(status >= 0, status);
+}
+
+// Text on the stack that is a secret.
+struct WipedText {
+  std::array<char, kDigits + 16> bytes{};
+  ~WipedText() { sodium_memzero(bytes.data(), bytes.size()); }
+};
+
+[[noreturn]] void cannot(const std::string& what, const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::System, "cannot " + what + " the secret file " + path + ": " + why);
+}
+
+// Up to the end of the file, or of the buffer.
+std::size_t read_all(const Descriptor& file, WipedText& text, const std::string& path) {
+  std::size_t size = 0;
+  while (size < text.bytes.size()) {
+    const auto got = ::read(file.get(), text.bytes.data() + size, text.bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) cannot("read", path, std::strerror(errno));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  return size;
+}
+
+}  // namespace
+
+Secret Secret::random() {
+  initialise();
+  Bytes bytes;
+  randombytes_buf(bytes.data(), bytes.size());
+  Secret secret(bytes);
+  sodium_memzero(bytes.data(), bytes.size());
+  return secret;
+}
+
+Secret::~Secret() { sodium_memzero(bytes_.data(), bytes_.size()); }
+
+bool Secret::operator==(const Secret& other) const {
+  return sodium_memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0;
+}
+
+void make_secret_file(const std::string& path) {
+  const Secret secret = Secret::random();
+  WipedText text;
+  sodium_bin2hex(text.bytes.data(), kDigits + 1, secret.bytes().data(), secret.bytes().size());
+  text.bytes[kDigits] = '\n';
+
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file && errno == EEXIST) {
+    cannot("make", path, "there is one already; use it, or choose another path, or delete it if no job needs it");
+  }
+  if (!file) cannot("make", path, std::strerror(errno));
+  // fchmod: whatever the umask. fsync: some file systems refuse a write only then.
+  const bool written = ::fchmod(file.get(), 0600) == 0 &&
+                       ::write(file.get(), text.bytes.data(), kDigits + 1) == static_cast<ssize_t>(kDigits + 1) &&
+                       ::fsync(file.get()) == 0;
+  if (!written) {
+    const std::string why = std::strerror(errno);
+    ::unlink(path.c_str());
+    cannot("write", path, why);
+  }
+}
+
+SecretFile read_secret_file(const std::string& path) {
+  const std::string make_one = "ddprun --make-secret makes one";
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    cannot("read", path, std::strerror(errno) + (errno == ENOENT ? "; " + make_one : std::string()));
+  }
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) cannot("read", path, std::strerror(errno));
+
+  WipedText text;
+  std::size_t size = read_all(file, text, path);
+  while (size > 0 && std::string_view(" \t\r\n").find(text.bytes[size - 1]) != std::string_view::npos) --size;
+  Secret::Bytes bytes;
+  std::size_t decoded = 0;
+  const bool is_hex =
+      sodium_hex2bin(bytes.data(), bytes.size(), text.bytes.data(), size, nullptr, &decoded, nullptr) == 0;
+  if (!is_hex || size != kDigits || decoded != bytes.size()) {
+    sodium_memzero(bytes.data(), bytes.size());
+    cannot("use", path, "it is not 64 hexadecimal digits and a newline; " + make_one);
+  }
+  SecretFile found{Secret(bytes), ""};
+  sodium_memzero(bytes.data(), bytes.size());
+  if ((status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    found.warning = "the secret file " + path + " can be read by others than its owner: chmod 600 " + path;
+  }
+  return found;
+}
+
+Nonce random_nonce() {
+  initialise();
+  Nonce nonce;
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+Proof prove(const Secret& secret, LinkRole role, const Nonce& of_agent, const Nonce& of_coordinator) {
+  std::string text(kPurpose);  // each part but the role's is of fixed size, and no role begins with the other's name
+  text += role == LinkRole::Agent ? " agent " : " coordinator ";
+  for (const Nonce* nonce : {&of_agent, &of_coordinator}) text.append(nonce->begin(), nonce->end());
+  Proof proof;
+  crypto_auth_hmacsha256(proof.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                         secret.bytes().data());
+  return proof;
+}
+
+bool is_same(const Proof& proof, std::string_view bytes) {
+  return bytes.size() == proof.size() && sodium_memcmp(proof.data(), bytes.data(), proof.size()) == 0;
+}
+
+}  // namespace ddp::rendezvous

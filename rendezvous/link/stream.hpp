@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One end of an agent link: frames over a connected byte stream. Owned through shared_ptr by its pending operations;
+// all calls and callbacks happen on the thread that runs the executor, and no callback is called from within a call. It
+// is told to stop, or stops when the stream breaks, talks nonsense or is not read by the other side; then on_closed is
+// called once with the reason and nothing after.
+//
+// What is kept for a peer that does not read: kMaxQueuedBytes, one heartbeat among them, and one message.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/link/codec.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::rendezvous {
+
+using LinkSocket = asio::generic::stream_protocol::socket;
+
+// Two messages of the largest size; of usual ones thousands. Who leaves so much unread is cut off, and told everything
+// afresh if he comes back.
+inline constexpr std::size_t kMaxQueuedBytes = 2 * kMaxFrameBytes;
+
+// Message: the type that this end receives (AgentState at the coordinator, Directive at an agent).
+template <typename Message>
+class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
+ public:
+  using Socket = LinkSocket;
+  struct Callbacks {
+    std::function<void(Message)> on_message;
+    std::function<void()> on_heartbeat;
+    std::function<void(const std::string& why)> on_closed;
+  };
+
+  LinkStream(Socket socket, Callbacks callbacks) : socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
+
+  // first_bytes: of the link, received already.
+  void start(const std::string& first_bytes = {}) {
+    decoder_.feed(first_bytes);
+    asio::post(socket_.get_executor(), [self = this->shared_from_this()] {
+      if (self->socket_.is_open() && self->deliver()) self->read();
+    });
+  }
+
+  template <typename Outgoing>
+  void send(const Outgoing& message) {
+    queue({encode(message), false});
+  }
+  // Left out while another one waits: thousands may come due while a peer does not read.
+  void send(const Heartbeat& heartbeat) {
+    if (!has_heartbeat_) queue({encode(heartbeat), true});
+  }
+
+  // Silent: on_closed is not called. What was sent before still goes out, unless the other side had stopped reading.
+  void stop() {
+    callbacks_ = {};
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  struct Frame {
+    std::string bytes;
+    bool is_heartbeat = false;
+  };
+
+  void read() {
+    socket_.async_read_some(asio::buffer(buffer_), [self = this->shared_from_this()](auto error, std::size_t size) {
+      if (error) return self->fail(error);
+      self->decoder_.feed({self->buffer_.data(), size});
+      if (self->deliver()) self->read();
+    });
+  }
+
+  // False once the stream is over.
+  bool deliver() {
+    while (true) {
+      auto next = decoder_.next();
+      if (std::holds_alternative<NeedMoreBytes>(next)) return true;
+      if (auto* message = std::get_if<Message>(&next)) {
+        // A copy: the callback may stop() this stream, which drops the original.
+        if (const auto on_message = callbacks_.on_message) on_message(std::move(*message));
+        if (!socket_.is_open()) return false;
+        continue;
+      }
+      if (std::holds_alternative<Heartbeat>(next)) {
+        if (const auto on_heartbeat = callbacks_.on_heartbeat) on_heartbeat();
+        if (!socket_.is_open()) return false;
+        continue;
+      }
+      auto* malformed = std::get_if<MalformedFrame>(&next);
+      fail("the other side does not speak the agent link's language: " +
+           (malformed ? malformed->why : std::string("a message meant for the other direction")));
+      return false;
+    }
+  }
+
+  void queue(Frame frame) {
+    if (!socket_.is_open() || failing_) return;
+    if (queued_bytes_ > kMaxQueuedBytes) return fail_soon("the other side does not read what it is sent");
+    has_heartbeat_ |= frame.is_heartbeat;
+    queued_bytes_ += frame.bytes.size();
+    outgoing_.push_back(std::move(frame));
+    if (outgoing_.size() == 1) write();
+  }
+
+  // Sent at once, as far as the kernel takes it: who says its last word may stop() right after it.
+  void write() {
+    while (!outgoing_.empty()) {
+      const std::string& bytes = outgoing_.front().bytes;
+      const auto sent = ::send(socket_.native_handle(), bytes.data() + sent_bytes_, bytes.size() - sent_bytes_,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_to_write();
+      if (sent < 0) return fail_soon(std::generic_category().message(errno));
+      sent_bytes_ += static_cast<std::size_t>(sent);
+      if (sent_bytes_ == bytes.size()) written();
+    }
+  }
+
+  void wait_to_write() {
+    socket_.async_wait(Socket::wait_write, [self = this->shared_from_this()](auto error) {
+      if (error) return self->fail(error);
+      self->write();
+    });
+  }
+
+  void written() {
+    if (outgoing_.front().is_heartbeat) has_heartbeat_ = false;
+    queued_bytes_ -= outgoing_.front().bytes.size();
+    sent_bytes_ = 0;
+    outgoing_.pop_front();
+  }
+
+  // The caller of send() is in the middle of something; it hears of it when it is done.
+  void fail_soon(const std::string& why) {
+    failing_ = true;
+    asio::post(socket_.get_executor(), [self = this->shared_from_this(), why] { self->fail(why); });
+  }
+
+  void fail(const boost::system::error_code& error) {
+    fail(error == asio::error::eof ? "the other side closed the connection" : error.message());
+  }
+
+  void fail(const std::string& why) {
+    const auto on_closed = std::move(callbacks_.on_closed);
+    stop();
+    if (on_closed) on_closed(why);
+  }
+
+  Socket socket_;
+  Callbacks callbacks_;
+  FrameDecoder decoder_;
+  std::array<char, 16384> buffer_;
+  std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full
+  std::size_t sent_bytes_ = 0;  // of the first one
+  std::size_t queued_bytes_ = 0;
+  bool has_heartbeat_ = false;  // in outgoing_
+  bool failing_ = false;
+};
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loop owns everything and runs on its own thread; a Session is one connection. One turn: wait for readiness, then for
+// each ready connection read once, apply all requests that came whole, and send their answers with one call.
+//
+// Plain epoll and not Asio, since this is the loop that ten thousand workers start through: a connection costs a
+// Session of some 80 bytes and a request nothing beside its system calls (see scripts/bench_store).
+#include "rendezvous/store/server.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "rendezvous/base/check.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kReadBytes = 64 * 1024;        // at most, from one connection in one turn
+constexpr std::size_t kWriteBytes = 1024 * 1024;     // likewise
+constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the answer under way, if one was larger once
+constexpr int kEventsPerTurn = 256;
+constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
+constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
+constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
+constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
+constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
+constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
+constexpr std::chrono::seconds kBetweenLines{1};
+
+// Epoll events name a connection by its id, and what is none by numbers that are no connection's.
+constexpr ConnectionId kNobody = 0;  // who asks when set() is called
+constexpr std::uint64_t kCommands = 0;
+constexpr std::uint32_t kListener = 1;  // in the place of a serial
+constexpr std::uint32_t kFirstSerial = 2;
+
+// A serial number and the descriptor, so that a late event or timer never meets the descriptor's next owner.
+constexpr ConnectionId make_id(std::uint32_t serial, int fd) {
+  return std::uint64_t{serial} << 32 | static_cast<std::uint32_t>(fd);
+}
+constexpr int fd_of(ConnectionId id) { return static_cast<int>(id & 0xffffffffU); }
+
+// The process's signals belong to its main thread. A thread inherits the mask of the one that starts it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(ErrorCode::System, std::string("store server: cannot ") + what + ": " + std::strerror(errno));
+}
+
+std::uint64_t random_seed() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
+// What a connection has that does not flow: answers its client does not take, and requests left until it does.
+struct Backlog {
+  std::string out;  // answers; those before `sent` have left
+  std::size_t sent = 0;
+  std::string unparsed;
+
+  std::size_t unsent() const { return out.size() - sent; }
+};
+
+struct Session {
+  ConnectionId id = kNobody;  // once closed
+  Decoder decoder;
+  std::unique_ptr<Backlog> backlog;  // null while everything flows
+  std::size_t held = 0;              // its share of Loop::held_
+  std::uint32_t events = EPOLLIN;    // what epoll looks for
+  bool heard = false;                // its first bytes have come, and it may go on
+  bool timed = false;                // they have a deadline
+
+  bool is_open() const { return id != kNobody; }
+  std::size_t unsent() const { return backlog ? backlog->unsent() : 0; }
+  bool has_unparsed() const { return backlog && !backlog->unparsed.empty(); }
+  Backlog& make_backlog() {
+    if (!backlog) backlog = std::make_unique<Backlog>();
+    return *backlog;
+  }
+};
+
+}  // namespace
+
+class StoreServer::Loop {
+ public:
+  Loop(std::vector<int> listeners, Options options);  // the sockets are its own from now on
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // From any thread: runs f on the loop's, in the order of the calls; ask() waits for what it returns.
+  void post(std::function<void(Loop&)> f);
+  template <typename Question>
+  auto ask(Question question);
+
+  // On the loop's thread.
+  void set(const std::string& key, const std::string& value);
+  void close_everything();
+  void admit_only(const std::vector<std::string>& numeric_addresses);
+  StoreStatistics statistics();
+
+ private:
+  void run();
+  void carry_out_commands();
+  [[nodiscard]] bool watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
+  Session* find(ConnectionId id) const;
+
+  void accept(int listener);
+  void watch_listeners(std::uint32_t events) const;
+  void pause_accepting();
+  bool has_few_descriptors();
+  bool welcome(int fd);
+  bool hear(Session& session, std::string_view first_bytes);
+  bool begins_as_agent_link(int fd) const;
+  bool may_come_in(int fd) const;
+  void hand_over(Session& session, std::string_view first_bytes);
+
+  void read(Session& session);
+  void feed(Session& session, std::string_view input);
+  std::string apply_all(Session& session, std::string_view& input);
+  void set_deadlines(Session& session);
+  void on_deadline(Session& session);
+  int run_timers();
+
+  void deliver_to_others();
+  void send(Session& session, std::string& bytes);
+  void write_more(Session& session);
+  std::size_t send_some(Session& session, std::string_view bytes);
+  void settle(Session& session);
+  void drop(Session& session, const std::string& reason);
+  void close(Session& session);
+  void forget(Session& session);
+
+  Options options_;
+  std::vector<int> listeners_;
+  int epoll_ = -1;
+  std::array<int, 2> commands_ = {-1, -1};  // a pipe
+  int first_reserved_ = 0;                  // this descriptor and those above are for the rest of the process
+  int highest_accepted_ = 0;
+
+  std::optional<std::set<std::string>> admitted_;   // numeric addresses; nullopt: all
+  std::vector<std::unique_ptr<Session>> sessions_;  // by descriptor
+  std::vector<std::unique_ptr<Session>> closed_;    // in this turn: somebody may still hold a reference
+  std::uint32_t last_serial_ = 0;
+  StoreCore core_;
+  Replies replies_;
+  std::multimap<Clock::time_point, ConnectionId> deadlines_;
+  std::optional<Clock::time_point> accept_again_;  // when there may be file descriptors
+  std::size_t held_ = 0;                           // bytes of half requests and backlogs
+  StoreStatistics statistics_;
+  Clock::time_point next_line_;
+  std::uint64_t unsaid_ = 0;  // ends since the last line
+  std::array<char, kReadBytes> input_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
+    : options_(std::move(options)), listeners_(std::move(listeners)), core_(options_.max_bytes, random_seed()) {
+  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) fail("make an epoll");
+  if (::pipe2(commands_.data(), O_CLOEXEC) != 0) fail("make a pipe");
+  rlimit files = {};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  first_reserved_ = static_cast<int>(
+      std::min<rlim_t>(files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles), std::numeric_limits<int>::max()));
+
+  if (!watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands)) fail("watch a pipe");
+  for (const int listener : listeners_) {
+    const int on = 1;  // the connections it accepts inherit it
+    ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!watch(EPOLL_CTL_ADD, listener, EPOLLIN, make_id(kListener, listener))) fail("watch a socket");
+  }
+  const SignalsBlocked signals_blocked;
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "ddprun-store");
+    run();
+  });
+}
+
+StoreServer::Loop::~Loop() {
+  post([](Loop& loop) { loop.stopping_ = true; });
+  thread_.join();
+  for (const auto& session : sessions_) {
+    if (session) ::close(fd_of(session->id));
+  }
+  for (const int fd : listeners_) ::close(fd);
+  for (const int fd : {epoll_, commands_[0], commands_[1]}) ::close(fd);
+}
+
+void StoreServer::Loop::run() {
+  std::array<epoll_event, kEventsPerTurn> events;
+  while (!stopping_) {
+    const int count = ::epoll_wait(epoll_, events.data(), kEventsPerTurn, run_timers());
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const ConnectionId id = event.data.u64;
+      if (id == kCommands) {
+        carry_out_commands();
+      } else if (id >> 32 == kListener) {
+        accept(fd_of(id));
+      } else if (Session* session = find(id)) {
+        if ((event.events & EPOLLOUT) != 0) {
+          write_more(*session);
+        } else {
+          read(*session);
+        }
+      }
+    }
+    closed_.clear();
+  }
+}
+
+// False: the kernel has no memory, or no more watches for this user. Only for what is new.
+bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = who;
+  const bool done = ::epoll_ctl(epoll_, operation, fd, &event) == 0;
+  DDP_CHECK(done || operation == EPOLL_CTL_ADD, operation, fd, errno);
+  return done;
+}
+
+Session* StoreServer::Loop::find(ConnectionId id) const {
+  const auto place = static_cast<std::size_t>(fd_of(id));
+  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id != id) return nullptr;
+  return sessions_[place].get();
+}
+
+// ---- From other threads ----
+
+// Pointers through a pipe: no lock, and they keep their order.
+void StoreServer::Loop::post(std::function<void(Loop&)> f) {
+  auto* command = new std::function<void(Loop&)>(std::move(f));
+  while (::write(commands_[1], &command, kCommandBytes) < 0) DDP_CHECK(errno == EINTR, errno);
+}
+
+void StoreServer::Loop::carry_out_commands() {
+  std::array<std::function<void(Loop&)>*, 64> commands = {};
+  const auto size = ::read(commands_[0], commands.data(), commands.size() * kCommandBytes);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(size, ssize_t{0})) / kCommandBytes; ++i) {
+    const std::unique_ptr<std::function<void(Loop&)>> command(commands[i]);
+    (*command)(*this);
+  }
+}
+
+template <typename Question>
+auto StoreServer::Loop::ask(Question question) {
+  const auto task =
+      std::make_shared<std::packaged_task<std::invoke_result_t<Question, Loop&>(Loop&)>>(std::move(question));
+  auto answer = task->get_future();
+  post([task](Loop& loop) { (*task)(loop); });
+  if (answer.wait_for(kAnswerLimit) != std::future_status::ready) {
+    throw Error(ErrorCode::System, "store server: its thread did not answer in 10 s; is this machine out of memory?");
+  }
+  return answer.get();
+}
+
+void StoreServer::Loop::set(const std::string& key, const std::string& value) {
+  std::string fields;
+  append_bytes(fields, key);
+  append_bytes(fields, value);
+  replies_.from = kNobody;
+  core_.apply({Op::Set, Generation::Modern, fields}, replies_);
+  replies_.close.clear();  // full: then its own words are lost too
+  deliver_to_others();
+}
+
+StoreStatistics StoreServer::Loop::statistics() {
+  StoreStatistics now = statistics_;
+  now.held_bytes = held_;
+  now.size = core_.size();
+  return now;
+}
+
+// ---- Accepting ----
+
+void StoreServer::Loop::accept(int listener) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    if (has_few_descriptors()) return pause_accepting();
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 ? welcome(fd) : errno == EINTR || errno == ECONNABORTED) continue;
+    if (fd < 0 && errno == EAGAIN) return;
+    return pause_accepting();  // EMFILE, ENFILE, ENOMEM: it will pass
+  }
+}
+
+// The lowest free descriptor is given out first, so one above the mark means that all below are taken: by connections,
+// by agents' links, or by whatever else this process has open.
+bool StoreServer::Loop::has_few_descriptors() {
+  if (highest_accepted_ < first_reserved_) return false;
+  const int lowest_free = ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0);
+  if (lowest_free >= 0) ::close(lowest_free);
+  return lowest_free < 0 || lowest_free >= first_reserved_;
+}
+
+void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
+  for (const int listener : listeners_) {
+    std::ignore = watch(EPOLL_CTL_MOD, listener, events, make_id(kListener, listener));
+  }
+}
+
+void StoreServer::Loop::pause_accepting() {
+  accept_again_ = Clock::now() + kAcceptBackOff;
+  watch_listeners(0);
+}
+
+bool StoreServer::Loop::welcome(int fd) {
+  last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
+  const ConnectionId id = make_id(last_serial_, fd);
+  if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, id)) {
+    ::close(fd);
+    return false;
+  }
+  const auto place = static_cast<std::size_t>(fd);
+  if (place >= sessions_.size()) sessions_.resize(place + 1);
+  sessions_[place] = std::make_unique<Session>();
+  sessions_[place]->id = id;
+  ++statistics_.accepted;
+  ++statistics_.open;
+  highest_accepted_ = std::max(highest_accepted_, fd);
+  return true;
+}
+
+// Who is it? False: nobody for this store any more.
+bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
+  if (options_.on_agent_link && first_bytes.front() == kAgentLinkByte) {
+    hand_over(session, first_bytes);
+    return false;
+  }
+  if (!may_come_in(fd_of(session.id))) {
+    const std::string address = peer_address(fd_of(session.id));
+    drop(session, (address.empty() ? "it" : address) + " is not an address of this round's nodes");
+    return false;
+  }
+  session.heard = true;
+  return true;
+}
+
+bool StoreServer::Loop::may_come_in(int fd) const {
+  if (!admitted_) return true;
+  const std::string address = peer_address(fd);
+  if (admitted_->contains(address)) return true;
+  return !address.empty() && admitted_->contains("127.0.0.1") && address == local_address(fd);
+}
+
+void StoreServer::Loop::hand_over(Session& session, std::string_view first_bytes) {
+  const int fd = fd_of(session.id);
+  std::ignore = ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  ++statistics_.agent_links;
+  forget(session);
+  options_.on_agent_link(fd, std::string(first_bytes));
+}
+
+void StoreServer::Loop::admit_only(const std::vector<std::string>& numeric_addresses) {
+  admitted_.emplace();
+  for (const std::string& text : numeric_addresses) {
+    if (std::string address = numeric_address(text); !address.empty()) admitted_->insert(std::move(address));
+  }
+}
+
+// ---- Input ----
+
+void StoreServer::Loop::read(Session& session) {
+  const auto size = ::recv(fd_of(session.id), input_.data(), input_.size(), 0);
+  if (size > 0) {
+    statistics_.bytes_in += static_cast<std::uint64_t>(size);
+    const std::string_view input(input_.data(), static_cast<std::size_t>(size));
+    if (session.heard || hear(session, input)) feed(session, input);
+  } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
+    close(session);
+  }
+}
+
+// Applies what came, as far as the client takes its answers; what is left waits for its next turn to write.
+void StoreServer::Loop::feed(Session& session, std::string_view input) {
+  replies_.from = session.id;
+  const std::string why_not = apply_all(session, input);
+  send(session, replies_.answer);
+  deliver_to_others();
+  if (!session.is_open()) return;
+  if (!why_not.empty()) return drop(session, why_not);
+  if (!input.empty()) session.make_backlog().unparsed = input;
+  set_deadlines(session);
+  settle(session);
+}
+
+// Why this client must go; empty: it may stay.
+std::string StoreServer::Loop::apply_all(Session& session, std::string_view& input) {
+  while (session.unsent() + replies_.answer.size() <= kUnsentLimit) {
+    const Decoded decoded = session.decoder.decode(input);
+    if (std::holds_alternative<NeedMore>(decoded)) break;
+    if (const auto* malformed = std::get_if<Malformed>(&decoded)) return malformed->reason;
+    const auto& request = std::get<RequestView>(decoded);
+    ++statistics_.requests[request.op == Op::WatchKey ? 0 : static_cast<std::size_t>(request.op)];
+    core_.apply(request, replies_);
+    if (!replies_.close.empty()) return std::exchange(replies_.close, {});
+  }
+  return {};
+}
+
+void StoreServer::Loop::set_deadlines(Session& session) {
+  if (session.decoder.undecided()) {
+    deadlines_.emplace(Clock::now() + kUndecidedGrace, session.id);
+  } else if (!session.timed && session.decoder.generation() == Generation::Unknown) {
+    session.timed = true;
+    deadlines_.emplace(Clock::now() + options_.preface_limit, session.id);
+  }
+}
+
+void StoreServer::Loop::on_deadline(Session& session) {
+  if (session.decoder.undecided()) {
+    replies_.from = session.id;
+    core_.apply(session.decoder.settle(), replies_);
+    send(session, replies_.answer);
+    deliver_to_others();
+  } else if (session.decoder.generation() == Generation::Unknown) {
+    drop(session, "only the beginning of a first request");
+  }
+}
+
+// How long epoll may sleep, in milliseconds; -1: until something happens.
+int StoreServer::Loop::run_timers() {
+  if (deadlines_.empty() && !accept_again_) return -1;
+  const Clock::time_point now = Clock::now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const ConnectionId id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    if (Session* session = find(id)) on_deadline(*session);
+  }
+  if (accept_again_ && *accept_again_ <= now) {
+    accept_again_.reset();
+    watch_listeners(EPOLLIN);
+  }
+  Clock::time_point next = accept_again_.value_or(Clock::time_point::max());
+  if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+  if (next == Clock::time_point::max()) return -1;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+}
+
+// ---- Output ----
+
+void StoreServer::Loop::deliver_to_others() {
+  for (Replies::Send& other : replies_.others) {
+    Session* session = find(other.to);
+    if (session == nullptr) continue;  // closed a moment ago, in this very turn
+    send(*session, other.bytes);
+    if (session->is_open()) settle(*session);
+  }
+  replies_.others.clear();
+}
+
+// All of bytes, now or when the client takes it; leaves it empty.
+void StoreServer::Loop::send(Session& session, std::string& bytes) {
+  if (bytes.empty()) return;
+  if (session.unsent() + bytes.size() > kUnsentHardLimit) {
+    drop(session, "does not read what it is sent");
+  } else if (session.unsent() > 0) {
+    session.backlog->out += bytes;
+  } else if (const std::size_t sent = send_some(session, bytes); sent < bytes.size() && session.is_open()) {
+    Backlog& backlog = session.make_backlog();
+    backlog.out = std::move(bytes);
+    backlog.sent = sent;
+  }
+  bytes.clear();
+  if (bytes.capacity() > kKeepBytes) bytes.shrink_to_fit();
+}
+
+// The socket takes output, or an answer was left behind: this connection goes on where it stopped.
+void StoreServer::Loop::write_more(Session& session) {
+  if (session.unsent() > 0) {
+    Backlog& backlog = *session.backlog;
+    backlog.sent += send_some(session, std::string_view(backlog.out).substr(backlog.sent));
+    if (!session.is_open()) return;
+    if (backlog.sent > backlog.out.size() / 2) backlog.out.erase(0, std::exchange(backlog.sent, 0));
+  }
+  if (session.has_unparsed() && session.unsent() <= kUnsentLimit) {
+    const std::string unparsed = std::exchange(session.backlog->unparsed, {});
+    return feed(session, unparsed);
+  }
+  settle(session);
+}
+
+// How many bytes the socket took. An error closes the connection.
+std::size_t StoreServer::Loop::send_some(Session& session, std::string_view bytes) {
+  const auto sent = ::send(fd_of(session.id), bytes.data(), std::min(bytes.size(), kWriteBytes), MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) close(session);
+  const std::size_t taken = sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  statistics_.bytes_out += taken;
+  return taken;
+}
+
+// After every change: what the connection holds, and what it waits for.
+void StoreServer::Loop::settle(Session& session) {
+  const bool has_output = session.unsent() > 0 || session.has_unparsed();
+  if (!has_output) session.backlog.reset();
+  const std::size_t held =
+      session.decoder.held() + (session.backlog ? session.backlog->out.size() + session.backlog->unparsed.size() : 0);
+  held_ = held_ + held - std::exchange(session.held, held);
+  if (held_ > options_.max_bytes && held > 0)
+    return drop(session, "no room for more unfinished requests and unread answers");
+
+  const bool may_read = !session.has_unparsed() && session.unsent() <= kUnsentLimit;
+  const std::uint32_t events = (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
+  if (std::exchange(session.events, events) != events) {
+    std::ignore = watch(EPOLL_CTL_MOD, fd_of(session.id), events, session.id);
+  }
+}
+
+// ---- Ends ----
+
+void StoreServer::Loop::drop(Session& session, const std::string& reason) {
+  ++statistics_.dropped;
+  ++unsaid_;
+  if (const Clock::time_point now = Clock::now(); options_.say && now >= next_line_) {
+    std::string line = "store: closed " + peer_of(fd_of(session.id)) + ": " + reason;
+    if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+    options_.say(line);
+    next_line_ = now + kBetweenLines;
+    unsaid_ = 0;
+  }
+  close(session);
+}
+
+void StoreServer::Loop::close(Session& session) {
+  const int fd = fd_of(session.id);
+  forget(session);
+  ::close(fd);
+}
+
+void StoreServer::Loop::forget(Session& session) {
+  core_.disconnected(session.id);
+  held_ -= session.held;
+  --statistics_.open;
+  auto& place = sessions_[static_cast<std::size_t>(fd_of(std::exchange(session.id, kNobody)))];
+  closed_.push_back(std::move(place));
+}
+
+void StoreServer::Loop::close_everything() {
+  core_.reset();
+  for (const auto& session : sessions_) {
+    if (!session) continue;
+    if (!session->heard && begins_as_agent_link(fd_of(session->id))) {
+      hand_over(*session, "");
+    } else {
+      close(*session);
+    }
+  }
+  deadlines_.clear();
+  for (const int listener : listeners_) {  // who is not accepted yet belongs to the old round as well
+    int fd = 0;
+    for (int i = 0; i < kBacklogAtMost && fd >= 0; ++i) {
+      fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd < 0) continue;
+      if (begins_as_agent_link(fd)) {
+        ++statistics_.accepted;
+        ++statistics_.agent_links;
+        options_.on_agent_link(fd, "");
+      } else {
+        ::close(fd);
+      }
+    }
+  }
+}
+
+// By the byte that is there to be read, if there is one.
+bool StoreServer::Loop::begins_as_agent_link(int fd) const {
+  char first = 0;
+  return options_.on_agent_link && ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == kAgentLinkByte;
+}
+
+// ---- The face ----
+
+StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options) {
+  Listeners listeners = listen_on(numeric_addresses, port);
+  port_ = listeners.port;
+  loop_ = std::make_unique<Loop>(std::move(listeners.sockets), std::move(options));
+}
+
+StoreServer::~StoreServer() = default;
+
+void StoreServer::reset() {
+  loop_->ask([](Loop& loop) { loop.close_everything(); });
+}
+void StoreServer::admit_only(const std::vector<std::string>& numeric_addresses) {
+  loop_->ask([numeric_addresses](Loop& loop) { loop.admit_only(numeric_addresses); });
+}
+void StoreServer::set(const std::string& key, const std::string& value) {
+  loop_->post([key, value](Loop& loop) { loop.set(key, value); });
+}
+StoreStatistics StoreServer::statistics() const {
+  return loop_->ask([](Loop& loop) { return loop.statistics(); });
+}
+
+}  // namespace ddp::rendezvous

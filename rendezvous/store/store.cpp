@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/store/store.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+namespace ddp::rendezvous {
+
+// As torch's Store::barrier, to the key, so that both can meet in one barrier.
+void Store::barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) {
+  const std::string last_member = std::string(key) + "/last_member";
+  if (add(std::string(key) + "/num_members", 1) == world_size) set(last_member, "1");
+  wait({last_member}, timeout);
+}
+
+std::string in_words(Store::Milliseconds time) {
+  if (time.count() < 1000 || time.count() % 1000 != 0) return std::to_string(time.count()) + " ms";
+  return std::to_string(time.count() / 1000) + " s";
+}
+
+std::string quoted(const std::vector<std::string>& keys) {
+  std::string text = keys.size() == 1 ? "key" : "keys";
+  const std::size_t shown = std::min<std::size_t>(keys.size(), 4);
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? " \"" : ", \"") + keys[i] + "\"";
+  if (keys.size() > shown) text += " and " + std::to_string(keys.size() - shown) + " more";
+  return text;
+}
+
+Error not_set(const std::string& store, const std::vector<std::string>& keys, Store::Milliseconds timeout) {
+  return {ErrorCode::Timeout, store + ": " + quoted(keys) + " not set within " + in_words(timeout) +
+                                  " (is the worker that sets it running?)"};
+}
+
+Error still_empty(const std::string& store, std::string_view queue, Store::Milliseconds timeout) {
+  return {ErrorCode::Timeout, store + ": queue \"" + std::string(queue) + "\" still empty after " + in_words(timeout) +
+                                  " (is the worker that pushes to it running?)"};
+}
+
+void require_pairs(const std::string& store, const std::vector<std::string>& keys,
+                   const std::vector<std::string>& values) {
+  if (keys.size() == values.size()) return;
+  throw Error(ErrorCode::InvalidArgument, store + ": " + std::to_string(keys.size()) + " keys but " +
+                                              std::to_string(values.size()) + " values to set");
+}
+
+std::int64_t sum(const std::string& store, std::string_view key, const std::string* text, std::int64_t delta) {
+  if (text == nullptr || text->empty()) return delta;
+  char* end = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(text->c_str(), &end, 10);
+  if (end == text->c_str() || errno == ERANGE) {
+    throw Error(ErrorCode::InvalidArgument, store + ": adding to " + quoted({std::string(key)}) + ": its value \"" +
+                                                text->substr(0, 40) + "\" is not a number of 64 bits");
+  }
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + static_cast<std::uint64_t>(delta));
+}
+
+Comparison compare(const std::string* current, std::string_view expected, std::string_view desired) {
+  const bool equal = current != nullptr ? *current == expected : expected.empty();
+  if (equal) return {true, std::string(desired)};
+  return {false, current != nullptr ? *current : std::string(expected)};
+}
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libddp's exported functions on models.
+#include <memory>
+#include <string>
+
+#include "ddp/ddp.h"
+#include "runtime/api/c_guard.hpp"
+#include "runtime/api/c_handles.hpp"
+#include "runtime/training/ddp/distributed_data_parallel.hpp"
+#include "runtime/training/hooks/builtin_comm_hooks.hpp"
+#include "runtime/training/hooks/powersgd.hpp"
+
+namespace {
+
+using ddp::rendezvous::Error;
+using ddp::rendezvous::ErrorCode;
+using ddp::runtime::CommHook;
+using ddp::runtime::guard;
+using ddp::runtime::Model;
+using ddp::runtime::not_null;
+
+Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
+const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
+
+// The hooks of this library's own reckon on the host.
+Model& on_cpu(Model& model) {
+  if (!model.is_on_gpu()) return model;
+  throw Error(ErrorCode::InvalidArgument,
+              "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
+}
+
+// A user's own, behind function pointers.
+class UsersHook final : public CommHook {
+ public:
+  explicit UsersHook(const ddp_comm_hook& hook) : hook_(hook) {
+    if (hook_.start != nullptr && hook_.advance != nullptr) return;
+    throw Error(ErrorCode::InvalidArgument, "a communication hook has both start and advance");
+  }
+
+  void start(const ddp_grad_bucket& bucket) override { check(hook_.start(hook_.context, &bucket), bucket); }
+  bool advance(const ddp_grad_bucket& bucket) override {
+    std::int32_t more = 0;
+    check(hook_.advance(hook_.context, &bucket, &more), bucket);
+    return more != 0;
+  }
+
+ private:
+  void check(ddp_status status, const ddp_grad_bucket& bucket) const {
+    if (status == DDP_OK) return;
+    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_last_error();
+    throw Error(ddp::runtime::code_of(status), "bucket " + std::to_string(bucket.index) + ": " + why);
+  }
+
+  ddp_comm_hook hook_;
+};
+
+}  // namespace
+
+ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                            const ddp_model_options* options, ddp_model** out) {
+  return guard([&] {
+    not_null(out, "the model to fill in");
+    *out = nullptr;
+    auto model = std::make_unique<Model>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
+                                         options != nullptr ? *options : ddp_model_options{});
+    *out = reinterpret_cast<ddp_model*>(model.release());
+  });
+}
+
+void ddp_model_destroy(ddp_model* model) {
+  guard([&] { delete of(model); });
+}
+
+void* ddp_model_gradient(ddp_model* model, size_t i) {
+  void* gradient = nullptr;
+  guard([&] { gradient = not_null(of(model), "the model").gradient(i); });
+  return gradient;
+}
+
+ddp_status ddp_model_before_forward(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").before_forward(); });
+}
+
+ddp_status ddp_model_mark_ready(ddp_model* model, size_t i) {
+  return guard([&] { not_null(of(model), "the model").mark_ready(i); });
+}
+
+ddp_status ddp_model_mark_unused(ddp_model* model, size_t i) {
+  return guard([&] { not_null(of(model), "the model").mark_unused(i); });
+}
+
+ddp_status ddp_model_synchronize(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").synchronize(); });
+}
+
+int32_t ddp_model_was_used(const ddp_model* model, size_t i) { return of(model)->was_used(i) ? 1 : 0; }
+
+ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
+  return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
+}
+
+size_t ddp_model_bucket_count(const ddp_model* model) { return of(model)->bucket_count(); }
+
+ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook) {
+  return guard([&] {
+    not_null(of(model), "the model")
+        .register_comm_hook(std::make_unique<UsersHook>(not_null(hook, "the communication hook")));
+  });
+}
+
+ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook) {
+  return guard([&] {
+    Model& registers = on_cpu(not_null(of(model), "the model"));
+    registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
+  });
+}
+
+ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options) {
+  return guard([&] {
+    Model& registers = on_cpu(not_null(of(model), "the model"));
+    const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
+    ddp::runtime::PowerSgdOptions chosen;
+    if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
+    if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
+    if (given.min_compression_rate != 0) chosen.min_compression_rate = given.min_compression_rate;
+    chosen.error_feedback = given.no_error_feedback == 0;
+    chosen.warm_start = given.no_warm_start == 0;
+    chosen.seed = given.random_seed;
+    registers.register_comm_hook(std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
+  });
+}
+
+ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* options) {
+  return guard([&] {
+    const ddp_join_options chosen = options != nullptr ? *options : ddp_join_options{};
+    not_null(of(model), "the model")
+        .join_begin({chosen.divide_by_active_ranks == 0, chosen.throw_on_early_termination != 0});
+  });
+}
+
+ddp_status ddp_model_join_end(ddp_model* model) {
+  return guard([&] { not_null(of(model), "the model").join_end(); });
+}
+
+void ddp_model_join_cancel(ddp_model* model) {
+  guard([&] { not_null(of(model), "the model").join_cancel(); });
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/base/error_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+
+std::string error_file_text(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
+  const nlohmann::json file = {
+      {"message",
+       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+  // A message may quote bytes of any kind, and dump() throws on invalid UTF-8 unless told to replace it.
+  return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// torchrun prints py_callstack and falls back to message; here both are the one line we have.
+bool record_error(const std::string& message) noexcept { return record_error(message, message); }
+
+bool record_error(const std::string& message, const std::string& trace) noexcept {
+  try {
+    const char* path = std::getenv(rendezvous::contract::kErrorFile);
+    if (path == nullptr || *path == '\0') return false;
+    struct stat there = {};
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;  // a device is not replaced
+    // Renamed into place, so that the launcher never reads half of it.
+    const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    out << error_file_text(message, trace, static_cast<std::int64_t>(std::time(nullptr)));
+    out.close();
+    if (out && std::rename(temporary.c_str(), path) == 0) return true;
+    std::remove(temporary.c_str());
+  } catch (...) {
+    // The launcher still has the exit code and the last lines of stderr.
+  }
+  return false;
+}
+
+}  // namespace ddp::runtime

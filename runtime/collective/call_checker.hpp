@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// With DDP_DEBUG=detail: before each collective every rank tells all others what it is about to do, so that ranks that
+// disagree all get an error that says who called what. Without it a size that differs ends the process inside Gloo, and
+// other differences hang until the deadline. Costs one small all_gather an operation.
+//
+// Used by one operation at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "runtime/collective/operation.hpp"
+
+namespace ddp::runtime {
+
+class CallChecker {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  CallChecker(const ddp_backend_table& backend, ddp_backend_group* group, GroupPlace place)
+      : backend_(backend), group_(group), place_(place) {}
+
+  // Blocks. tag: equal on all ranks, no other's that is in flight. *disagreement: empty if all ranks do the same.
+  ddp_backend_status compare(const Operation& operation, std::uint32_t tag, Deadline deadline,
+                             std::string* disagreement, ddp_backend_error* error);
+
+ private:
+  ddp_backend_status compare_counts(const Operation& operation, std::uint32_t tag, Deadline deadline,
+                                    std::string* disagreement, ddp_backend_error* error);
+  ddp_backend_status gather_words(const void* mine, void* all, std::size_t count, std::uint32_t tag, Deadline deadline,
+                                  ddp_backend_error* error);
+
+  const ddp_backend_table& backend_;
+  ddp_backend_group* group_;
+  GroupPlace place_;
+  std::vector<Fingerprint> fingerprints_;
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Operations on host memory over a backend, and what backends have not, made from what they have: averages and weighted
+// sums are sums of what was scaled before, and 16-bit floating point is reduced in 32 bits and rounded once, at the
+// end.
+//
+// One operation at a time. Memory of its own grows to what the largest piece needs and stays.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "runtime/collective/operation.hpp"
+
+namespace ddp::runtime {
+
+class HostCollectives {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  // group: of `place.size` ranks, more than one.
+  HostCollectives(const ddp_backend_table& backend, ddp_backend_group* group, GroupPlace place)
+      : backend_(backend), group_(group), place_(place) {}
+
+  // Blocks. tag: equal on all ranks, no other's that is in flight.
+  ddp_backend_status perform(const Operation& operation, std::uint32_t tag, Deadline deadline,
+                             ddp_backend_error* error);
+  // In a group of one.
+  static void perform_alone(const Operation& operation);
+
+ private:
+  struct Call;
+  ddp_backend_status reduce(const Operation& operation, const Call& call);
+  ddp_backend_status reduce_16_bit(const Operation& operation, double factor, const Call& call);
+  ddp_backend_status reduce_scatter_16_bit(const Operation& operation, double factor, const Call& call);
+  ddp_backend_status call_reduction(const Operation& operation, const Call& call);
+
+  const ddp_backend_table& backend_;
+  ddp_backend_group* group_;
+  GroupPlace place_;
+  std::vector<float> wide_;
+  std::vector<unsigned char> scaled_;
+  std::vector<std::size_t> even_counts_;
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/diagnosis/failure_handlers.hpp"
+
+#include <cxxabi.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+
+#include "rendezvous/base/check.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/base/error_file.hpp"
+#include "runtime/base/signal_safe_text.hpp"
+#include "runtime/diagnosis/flight_recorder.hpp"
+
+namespace ddp::runtime {
+
+namespace {
+
+namespace contract = rendezvous::contract;
+
+constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
+constexpr int kMaxFrames = 64;
+constexpr std::size_t kTraceBytes = 16 << 10;
+constexpr std::size_t kAlternateStackBytes = 64 << 10;
+constexpr int kWaitForOther = 500;  // times 10 ms, for another thread's record
+// What Gloo throws on a thread of its own when it is sent more than it expects.
+constexpr char kGlooAssertion[] = "gloo::EnforceNotMet";
+constexpr char kGlooAssertionHint[] =
+    " (most often ranks that disagree about an operation or its size: DDP_DEBUG=detail names them)";
+
+// Of this process, made by the first call of install_failure_handlers; a signal handler has no other way to it.
+struct Prepared {
+  pid_t pid = 0;
+  char path[PATH_MAX] = {};
+  char temporary[PATH_MAX + 32] = {};
+  std::terminate_handler earlier_terminate = nullptr;
+};
+Prepared prepared;
+std::atomic<pid_t> recording_thread = 0;
+volatile std::sig_atomic_t recorded_signal = 0;
+
+pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+// ---- What a signal handler may use: no allocation, no locks, only system calls and memory that is there ----
+
+void put_in_place(std::string_view record) {
+  const int fd = open(prepared.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  write_all(fd, record);
+  close(fd);
+  rename(prepared.temporary, prepared.path);
+}
+
+// "module(function+0x1f)[0x55...]" a line, from the frame at `first` on, or all if it is none of them.
+void add_backtrace(FixedText& out, const void* first) {
+  void* frames[kMaxFrames];
+  const int count = backtrace(frames, kMaxFrames);
+  void** const end = frames + count;
+  void** begin = std::find(frames, end, first);
+  if (begin == end) begin = frames;
+  const int fd = static_cast<int>(syscall(SYS_memfd_create, "backtrace", 1U /* MFD_CLOEXEC */));
+  if (fd < 0) return;
+  backtrace_symbols_fd(begin, static_cast<int>(end - begin), fd);
+  static char lines[kTraceBytes];
+  const ssize_t size = pread(fd, lines, sizeof lines, 0);
+  close(fd);
+  out.add("\nbacktrace:\n").add({lines, static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
+}
+
+void put_record(std::string_view message, std::string_view trace) {
+  static char memory[2 * kTraceBytes + 1024];
+  constexpr std::size_t kEnd = 64;  // however long the trace is, the end fits
+  FixedText record(memory, sizeof memory - kEnd);
+  record.add(R"({"message": {"message": ")").add_escaped(message);
+  record.add(R"(", "extraInfo": {"py_callstack": ")").add_escaped(trace);
+  record.make_room(kEnd);
+  record.add(R"(", "timestamp": ")").add_number(static_cast<std::uint64_t>(time(nullptr))).add("\"}}}");
+  put_in_place(record.text());
+}
+
+bool is_ours_to_record() { return getpid() == prepared.pid && access(prepared.path, F_OK) != 0; }
+
+// Of the code that was interrupted.
+struct Registers {
+  std::uintptr_t program_counter = 0;
+  std::uintptr_t stack_pointer = 0;
+};
+
+Registers registers_in(const void* context) {
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return {static_cast<std::uintptr_t>(machine.gregs[REG_RIP]), static_cast<std::uintptr_t>(machine.gregs[REG_RSP])};
+#elif defined(__aarch64__)
+  return {machine.pc, machine.sp};
+#else
+  static_cast<void>(machine);
+  return {};  // no frame has this address: all of them are shown
+#endif
+}
+
+// A push, or the first use of a new frame.
+bool is_stack_overflow(std::uintptr_t address, std::uintptr_t stack_pointer) {
+  constexpr std::uintptr_t kFrame = 64 << 10, kLowest = 1 << 20;  // below that a pointer is broken, not deep
+  return address >= kLowest && address + kFrame > stack_pointer && address < stack_pointer + kFrame;
+}
+
+void record_signal(int number, const siginfo_t* info, const void* context) {
+  static char memory[kTraceBytes + 512];
+  FixedText text(memory, sizeof memory);
+  const char* name = sigabbrev_np(number);
+  text.add("SIG").add(name ? name : "?");
+  const bool by_kernel = info->si_code > 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  const Registers registers = registers_in(context);
+  if (by_kernel && (number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE)) {
+    text.add(" at address 0x").add_number(address, 16);
+    if (number == SIGSEGV && is_stack_overflow(address, registers.stack_pointer)) text.add(" (stack overflow)");
+  } else if (info->si_code == SI_USER && info->si_pid != prepared.pid) {
+    text.add(" from process ").add_number(static_cast<std::uint64_t>(info->si_pid));
+  }
+  const pid_t thread = this_thread();
+  if (thread != prepared.pid) text.add(", in thread ").add_number(static_cast<std::uint64_t>(thread));
+  const std::string_view message = text.text();
+  put_record(message, message);  // in case that the stack is too broken to be walked
+  write_flight_recorder(message);
+  add_backtrace(text, reinterpret_cast<const void*>(registers.program_counter));
+  put_record(message, text.text());
+}
+
+// As if nobody had handled it. Sent again and not just returned to: a signal that came by kill(), and a trap, would not
+// come again.
+void die_of(int number, siginfo_t* info) {
+  signal(number, SIG_DFL);
+  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), this_thread(), number, info) != 0) {
+    syscall(SYS_tgkill, getpid(), this_thread(), number);
+  }
+}
+
+void die_now_of(int number) {
+  signal(number, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  syscall(SYS_tgkill, getpid(), this_thread(), number);
+}
+
+void on_fatal_signal(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const pid_t thread = this_thread();
+  pid_t nobody = 0;
+  if (recording_thread.compare_exchange_strong(nobody, thread)) {
+    recorded_signal = number;
+    if (is_ours_to_record()) record_signal(number, info, context);
+    recording_thread = -1;
+  } else if (nobody == thread) {
+    die_now_of(recorded_signal);  // a crash in here, most likely of a stack that cannot be walked: no more words
+  } else {
+    // Two threads crash at once: the first one's record is finished, then either may end the process.
+    for (int i = 0; i < kWaitForOther && recording_thread != -1; ++i) {
+      const timespec pause = {0, 10'000'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  die_of(number, info);
+  errno = saved_errno;
+}
+
+// ---- Ordinary code ----
+
+std::string demangled(const char* name) {
+  int status = 0;
+  char* const plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string text = status == 0 && plain ? plain : name;
+  std::free(plain);
+  return text;
+}
+
+std::string words_of_exception() {
+  const std::type_info* const type = abi::__cxa_current_exception_type();
+  if (!type) return "std::terminate was called, with no exception";
+  const std::string name = demangled(type->name());
+  std::string text = "uncaught exception " + name;
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& e) {
+    text += std::string(": ") + e.what();
+  } catch (const char* words) {
+    text += std::string(": ") + words;
+  } catch (const std::string& words) {
+    text += ": " + words;
+  } catch (...) {
+    // Its type has to do.
+  }
+  if (name == kGlooAssertion) text += kGlooAssertionHint;
+  return text;
+}
+
+// first: the frame at which the backtrace begins. After it the process aborts: that handler finds the file there and
+// adds nothing.
+void record_with_backtrace(const std::string& message, const void* first) noexcept {
+  if (!is_ours_to_record()) return;
+  write_flight_recorder(message);
+  try {
+    std::string memory(kTraceBytes, '\0');
+    FixedText trace(memory.data(), memory.size());
+    add_backtrace(trace, first);
+    record_error(message, message + std::string(trace.text()));
+  } catch (...) {
+    // Then SIGABRT's handler does, which needs no memory.
+  }
+}
+
+[[noreturn]] void on_terminate() {
+  try {
+    record_with_backtrace(words_of_exception(), __builtin_return_address(0));
+  } catch (...) {
+    // Likewise.
+  }
+  if (prepared.earlier_terminate) prepared.earlier_terminate();
+  std::abort();
+}
+
+void on_failed_check(const char* text) noexcept {
+  try {
+    record_with_backtrace(text, __builtin_return_address(0));
+  } catch (...) {
+    // Likewise.
+  }
+}
+
+// A handler of a stack overflow needs another stack.
+struct AlternateStack {
+  void* memory = MAP_FAILED;
+  std::size_t size = 0;
+
+  AlternateStack() {
+    stack_t current = {};
+    if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) == 0) return;  // somebody's
+    size = kAlternateStackBytes + static_cast<std::size_t>(std::max<long>(0, sysconf(_SC_SIGSTKSZ)));
+    memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (memory == MAP_FAILED) return;
+    const stack_t ours = {.ss_sp = memory, .ss_flags = 0, .ss_size = size};
+    sigaltstack(&ours, nullptr);
+  }
+  ~AlternateStack() {
+    if (memory == MAP_FAILED) return;
+    stack_t current = {};
+    if (sigaltstack(nullptr, &current) != 0 || current.ss_sp != memory) return;  // somebody replaced it
+    const stack_t none = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+    sigaltstack(&none, nullptr);
+    munmap(memory, size);
+  }
+  AlternateStack(const AlternateStack&) = delete;
+  AlternateStack& operator=(const AlternateStack&) = delete;
+};
+
+void handle_signals() {
+  for (const int number : kFatalSignals) {
+    struct sigaction there = {};
+    if (sigaction(number, nullptr, &there) != 0 || there.sa_handler != SIG_DFL) continue;
+    struct sigaction ours = {};
+    ours.sa_sigaction = on_fatal_signal;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&ours.sa_mask);
+    sigaction(number, &ours, nullptr);
+  }
+}
+
+bool prepare() {
+  const char* wanted = std::getenv(contract::kFailureHandlers);
+  const char* path = std::getenv(contract::kErrorFile);
+  if ((wanted && std::string_view(wanted) == "0") || !path || *path == '\0') return false;
+  prepared.pid = getpid();
+  if (strlen(path) >= sizeof prepared.path) return false;
+  strcpy(prepared.path, path);
+  snprintf(prepared.temporary, sizeof prepared.temporary, "%s.tmp.%d", path, prepared.pid);
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // loads what it needs, which a signal handler could not
+  prepared.earlier_terminate = std::set_terminate(on_terminate);
+  rendezvous::check_failed_hook = on_failed_check;
+  handle_signals();
+  return true;
+}
+
+}  // namespace
+
+bool install_failure_handlers() noexcept {
+  static std::once_flag once;
+  static bool installed = false;
+  try {
+    std::call_once(once, [] { installed = prepare(); });
+  } catch (...) {
+    return false;
+  }
+  if (installed) thread_local const AlternateStack stack;
+  return installed;
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/diagnosis/failure_watch.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "rendezvous/store/store.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/base/service_thread.hpp"
+#include "runtime/diagnosis/life_sign.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+// Of one wait for news; then the next begins.
+constexpr std::chrono::hours kPatience{1};
+
+// "3,4,5"; what follows anything else is not read.
+std::vector<int> read_ranks(const std::string& text) {
+  std::vector<int> ranks;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end; ++at) {
+    int rank = 0;
+    const auto [stop, failure] = std::from_chars(at, end, rank);
+    if (failure != std::errc() || (stop != end && *stop != ',')) break;
+    ranks.push_back(rank);
+    at = stop;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+bool FailureNews::concern(const std::vector<int>& members) const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return std::find(members.begin(), members.end(), rank) != members.end(); });
+}
+
+FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
+                           std::string life_sign)
+    : store_(std::move(store)), heard_(std::move(heard)), life_sign_(std::move(life_sign)) {
+  thread_ = start_service_thread("ddp-failures", [this] { run(); });
+}
+
+FailureWatch::~FailureWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  store_->interrupt();
+  thread_.join();
+}
+
+std::optional<FailureNews> FailureWatch::news(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return ending_ || news_.has_value(); });
+  return news_;
+}
+
+void FailureWatch::run() {
+  const LifeSign life_sign(life_sign_);
+  std::optional<FailureNews> news = hear();
+  {
+    const std::lock_guard lock(mutex_);
+    news_ = news;
+    if (!news) ending_ = true;
+  }
+  changed_.notify_all();  // first those who know that something is wrong and ask what
+  if (news) heard_(*news);
+}
+
+// None: the store is gone, or this is the end. Then there is nobody left to tell us anything.
+std::optional<FailureNews> FailureWatch::hear() {
+  for (;;) {
+    try {
+      FailureNews news;
+      news.text = store_->get(contract::kFailureKey, kPatience);
+      if (store_->check({contract::kFailedRanksKey})) news.ranks = read_ranks(store_->get(contract::kFailedRanksKey));
+      return news;
+    } catch (const Error& e) {
+      const std::lock_guard lock(mutex_);
+      if (ending_ || e.code() != ErrorCode::Timeout) return std::nullopt;
+    }
+  }
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/diagnosis/life_sign.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+
+// In another pid namespace than the agent's the path may be some other process's file.
+bool is_of_an_agent(const std::string& path) {
+  const std::string expected = std::string("/memfd:") + contract::kLifeSignsName;
+  char target[128];
+  const ssize_t size = readlink(path.c_str(), target, sizeof target);
+  return size > 0 && std::string_view(target, static_cast<std::size_t>(size)).starts_with(expected);
+}
+
+}  // namespace
+
+LifeSign::LifeSign(const std::string& place) {
+  const auto colon = place.rfind(':');
+  if (colon == std::string::npos) return;
+  int index = -1;
+  std::from_chars(place.data() + colon + 1, place.data() + place.size(), index);
+  const std::string path = place.substr(0, colon);
+  if (index < 0 || !open(path, static_cast<std::size_t>(index))) return;
+  is_held_ = hold();
+  if (is_held_) ring(path, index);
+}
+
+LifeSign::~LifeSign() {
+  if (is_held_) {
+    auto own = static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS;
+    word_->compare_exchange_strong(own, 0);  // unless the agent has closed it
+    syscall(SYS_set_robust_list, list_before_, sizeof list_);
+  }
+  if (words_ != nullptr) munmap(words_, size_);
+}
+
+bool LifeSign::open(const std::string& path, std::size_t index) {
+  if (!is_of_an_agent(path)) return false;
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat file = {};
+  if (fstat(fd, &file) == 0) size_ = static_cast<std::size_t>(file.st_size);
+  const std::size_t word = contract::kFirstLifeSign + index;
+  void* memory = MAP_FAILED;
+  if (size_ >= (word + 1) * sizeof(Word)) memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return false;
+  words_ = static_cast<Word*>(memory);
+  word_ = words_ + word;
+  return true;
+}
+
+// The word holds the thread's id, which the kernel compares, and says that somebody waits.
+bool LifeSign::hold() {
+  std::size_t size = 0;
+  if (syscall(SYS_get_robust_list, 0, &list_before_, &size) != 0 || size != sizeof list_) return false;
+  std::uint32_t seen = *word_;
+  if ((seen & FUTEX_TID_MASK) != 0) return false;
+  entry_.next = &list_.list;
+  list_.list.next = &entry_;
+  list_.futex_offset = reinterpret_cast<char*>(word_) - reinterpret_cast<char*>(&entry_);
+  if (syscall(SYS_set_robust_list, &list_, sizeof list_) != 0) return false;
+  while ((seen & FUTEX_TID_MASK) == 0) {  // the agent takes note of the last holder's death meanwhile
+    if (word_->compare_exchange_weak(seen, static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS)) return true;
+  }
+  syscall(SYS_set_robust_list, list_before_, sizeof list_);
+  return false;
+}
+
+// An agent that watches this place already, since a worker of a past round was here, is woken by the kernel all the
+// same.
+void LifeSign::ring(const std::string& path, int index) const {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  const std::string bell = folder + std::to_string(words_[contract::kBellOfLifeSigns].load());
+  const int fd = ::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  [[maybe_unused]] const ssize_t written = write(fd, &index, sizeof index);
+  close(fd);
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A group's operations on the memory of a GPU.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/backend_error.hpp"
+#include "runtime/device/current_stream.hpp"
+#include "runtime/group/process_group.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using collectives::BackendError;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+// How often operations are looked at while somebody waits for them, after some looks at once.
+constexpr std::chrono::microseconds kBetweenLooks{50};
+constexpr int kLooksAtOnce = 200;
+
+}  // namespace
+
+// ---- Operations on the memory of a GPU ----
+
+// Returns once it is on the side stream, or the group has failed.
+std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock) {
+  enter(operation, timeout, lock);
+  config_.on_device->check(operation);
+  collect_from_device();
+  OnDevice& issued = on_device_.add();
+  fill(issued, kOnDevice | next_++, operation, timeout);
+  issued.start = Start::Underway;
+  const std::uint64_t sequence = issued.sequence;
+  watch_.expect(std::min(issued.deadline, Clock::now() + kBetweenChecks));
+  lock.unlock();
+  BackendError error;
+  const ddp_backend_status status = config_.on_device->start(
+      issued.operation, current_stream(config_.on_device->device()), issued.deadline, issued.done, &error);
+  lock.lock();
+  issued.start = status == DDP_BACKEND_OK ? Start::OnStream : Start::Failed;
+  recorder_.started(issued.record, Clock::now());
+  if (state_ == State::Alive) {
+    if (std::optional<Failure> failure = to_failure(status, error, issued)) fail(lock, sequence, std::move(*failure));
+  }
+  changed_.notify_all();
+  return sequence;
+}
+
+// This thread's current stream waits; of a barrier, the host.
+void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
+  changed_.wait(lock, [&] {
+    return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == Start::OnStream);
+  });
+  OnDevice* issued = on_device_.find(sequence);
+  if (issued != nullptr && state_ == State::Alive) {
+    if (issued->operation.kind == OperationKind::Barrier) {
+      await_on_device(sequence, Clock::time_point::max(), lock);
+      return;
+    }
+    BackendError error;
+    const ddp_backend_status status =
+        config_.on_device->follow(current_stream(config_.on_device->device()), issued->done, &error);
+    if (std::optional<Failure> failure = to_failure(status, error, *issued)) fail(lock, sequence, std::move(*failure));
+  }
+  if (state_ == State::Dead) throw_if_failed(sequence);
+}
+
+// A GPU tells nobody that it is done: it is asked.
+bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+  for (int looks = 0;; ++looks) {
+    if (state_ == State::Alive) collect_from_device();
+    if (ended(sequence)) break;
+    if (Clock::now() >= until) return false;
+    lock.unlock();
+    if (looks < kLooksAtOnce) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    lock.lock();
+  }
+  throw_if_failed(sequence);
+  return true;
+}
+
+// Forgets what has ended. Only while Alive: afterwards an operation ends because it was aborted.
+void ProcessGroup::collect_from_device() {
+  bool any = false;
+  while (!on_device_.empty() && on_device_.front().start == Start::OnStream &&
+         config_.on_device->has_ended(on_device_.front().done)) {
+    recorder_.ended(on_device_.front().record, Clock::now());
+    on_device_.retire_front();
+    any = true;
+  }
+  if (any) changed_.notify_all();
+}
+
+// Has NCCL failed meanwhile?
+void ProcessGroup::look_at_device(Lock& lock) {
+  BackendError error;
+  const Issued& oldest = on_device_.front();
+  const ddp_backend_status status = config_.on_device->look(&error);
+  if (std::optional<Failure> failure = to_failure(status, error, oldest)) {
+    fail(lock, oldest.sequence, std::move(*failure));
+  }
+}
+
+std::unique_ptr<DeviceCollectives> ProcessGroup::split_device(int color, GroupPlace place,
+                                                              DeadlineWatch::Time deadline) {
+  try {
+    return config_.on_device->split(color, place, deadline);
+  } catch (const Error& e) {
+    throw Error(e.code(), config_.name + ": splitting its NCCL communicator: " + e.what());
+  }
+}
+
+collectives::NcclCommunicator* ProcessGroup::nccl_communicator() {
+  if (config_.on_device == nullptr) {
+    throw Error(ErrorCode::InvalidArgument, config_.name + ": the group has no NCCL communicator; give it \"nccl\"");
+  }
+  if (collectives::NcclCommunicator* communicator = config_.on_device->nccl().communicator()) return communicator;
+  throw Error(ErrorCode::Aborted, config_.name + ": the group's NCCL communicator was aborted by an earlier error");
+}
+
+}  // namespace ddp::runtime

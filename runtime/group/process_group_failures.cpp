@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a group fails: what is to blame, and what the others are told.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/backend_error.hpp"
+#include "runtime/group/process_group.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using rendezvous::ErrorCode;
+
+// ddprun learns of a death when the kernel has taken the process apart, which is later than its peers do.
+constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
+// After a timeout either the cause has long been known or nobody died.
+constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
+
+}  // namespace
+
+std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status status, const ddp_backend_error& error,
+                                                              const Issued& issued) {
+  switch (status) {
+    case DDP_BACKEND_OK:
+      return std::nullopt;
+    case DDP_BACKEND_TIMEOUT:
+      return passed_deadline(issued);
+    case DDP_BACKEND_PEER_LOST:
+      return Failure{ErrorCode::PeerLost,
+                     std::string("another rank died or left (") + error.text + "); its own output says why"};
+    case DDP_BACKEND_ABORTED:
+      return Failure{ErrorCode::Aborted, error.text};
+    case DDP_BACKEND_UNSUPPORTED:
+      return Failure{ErrorCode::InvalidArgument, error.text};
+    case DDP_BACKEND_ERROR:
+      break;
+  }
+  return Failure{ErrorCode::System, error.text};
+}
+
+ProcessGroup::Failure ProcessGroup::passed_deadline(const Issued& issued) const {
+  return {ErrorCode::Timeout,
+          "not done in " + human_seconds(issued.timeout) + ": another rank is stopped, slow, or calls something else"};
+}
+
+DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
+  Lock lock(mutex_);
+  if (state_ != State::Alive) return DeadlineWatch::Time::max();
+  DeadlineWatch::Time next = DeadlineWatch::Time::max();
+  const Issued* passed = nullptr;
+  const auto look = [&](const Issued& issued) {
+    if (issued.sequence == in_barrier_) return;  // it keeps its deadline itself, and knows who is missing
+    next = std::min(next, issued.deadline);
+    if (issued.deadline <= now && passed == nullptr) passed = &issued;
+  };
+  for (const Issued& issued : queue_) look(issued);
+  for (const Message& message : messages_) {
+    if (!message.ended) look(message);
+  }
+  collect_from_device();
+  for (const OnDevice& issued : on_device_) look(issued);
+  if (passed != nullptr) {
+    fail(lock, passed->sequence, passed_deadline(*passed));
+    return DeadlineWatch::Time::max();
+  }
+  if (on_device_.empty()) return next;
+  look_at_device(lock);
+  return state_ == State::Alive ? std::min(next, now + kBetweenChecks) : DeadlineWatch::Time::max();
+}
+
+void ProcessGroup::abort(const std::string& reason) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return state_ != State::Failing; });
+  if (state_ == State::Alive) fail(lock, 0, {ErrorCode::Aborted, reason});
+}
+
+void ProcessGroup::lose_peer(const std::string& cause) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return state_ != State::Failing; });
+  if (state_ != State::Alive) return;
+  const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
+  std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
+  if (!queue_.empty()) oldest = queue_.front().sequence;
+  if (!on_device_.empty() && (queue_.empty() || (on_device_.front().sequence & ~kOnDevice) < oldest)) {
+    oldest = on_device_.front().sequence;
+  }
+  if (oldest == 0) unheard_ = cause;
+  fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
+}
+
+// Called in Alive; leaves in Dead. Gives the lock away in between.
+void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
+  collect_from_device();
+  state_ = State::Failing;
+  blamed_ = sequence;
+  Blamed blamed = {sequence, {}, config_.name + ": " + (sequence > 0 ? describe_here(sequence) + ": " : "")};
+  if (const Issued* issued = find(sequence)) {
+    blamed.operation = issued->operation;
+    recorder_.failed(issued->record, Clock::now());
+  }
+  changed_.notify_all();
+  lock.unlock();
+  // Those who are told first hear of it from here: so whatever is known of the others goes with it.
+  if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
+    failure.why += config_.call_log ? what_others_do(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
+  }
+  const std::string cause = end_connections(failure, blamed);
+  failure.why = blamed.words + (cause.empty() ? failure.why : cause);
+  if (config_.on_device != nullptr && config_.on_device->left_behind()) {
+    failure.why += " (NCCL does not come back from an abort: end this process)";
+  }
+  give_up_barrier(failure.why);
+  write_flight_recorder(failure.why);
+  lock.lock();
+  failure_ = failure;
+  state_ = State::Dead;
+  changed_.notify_all();
+}
+
+// Returns the cause, if somebody knows it better than this rank does.
+std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
+  // After a mismatch of a collective every rank fails by itself; closing connections might cut off one that is still
+  // comparing. Of a message only the receiver knows.
+  const bool all_know = failure.code == ErrorCode::Mismatch && !blamed.operation.is_message();
+  if (!is_connected() || all_know) return "";
+  const bool is_loss = failure.code == ErrorCode::PeerLost;
+  // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
+  // that gave up for it.
+  std::string told;
+  if (!failure.is_cause && config_.tell_cause)
+    told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
+  if (config_.connection != nullptr) config_.backend->group_abort(config_.connection);
+  if (config_.on_device != nullptr) config_.on_device->abort();
+  if (!config_.ask_for_cause || failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
+  const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
+  if (!known.empty()) return known;
+  return is_loss ? told + what_others_do(blamed) : told;
+}
+
+// For the end of an error's text: what the log of calls knows of the ranks that were waited for.
+std::string ProcessGroup::what_others_do(const Blamed& blamed) {
+  const Operation& o = blamed.operation;
+  if (!config_.call_log || blamed.sequence == 0 || is_on_device(blamed.sequence)) return "";
+  std::string others;
+  if (!o.is_message()) {
+    others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
+  } else if (o.root != kAnyRank) {
+    others = config_.call_log->last_call_of(o.root);
+  }
+  return others.empty() ? "" : "; " + others;
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages between two ranks: each starts at once, and is waited for by whoever comes first.
+#include <utility>
+
+#include "collectives/backend_error.hpp"
+#include "runtime/base/service_thread.hpp"
+#include "runtime/group/process_group.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using collectives::BackendError;
+using rendezvous::ErrorCode;
+
+}  // namespace
+
+std::uint64_t ProcessGroup::start_message(const Operation& operation, Milliseconds timeout, Lock& lock) {
+  enter(operation, timeout, lock);
+  Message& message = messages_.add();
+  fill(message, kMessage | next_message_++, operation, timeout);
+  message.awaited = message.ended = false;
+  BackendError error;
+  const ddp_backend_status status = message.transfer.start(channel_, message.operation, message.sequence, &error);
+  watch_.expect(message.deadline);
+  recorder_.started(message.record, Clock::now());
+  const std::uint64_t sequence = message.sequence;
+  if (std::optional<Failure> failure = to_failure(status, error, message)) fail(lock, sequence, std::move(*failure));
+  return sequence;
+}
+
+int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
+  while (!ended(sequence)) {
+    Message* message = messages_.find(sequence);
+    if (state_ == State::Alive && !message->awaited) {
+      message->awaited = true;
+      await_message(*message, lock);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  throw_if_failed(sequence);
+  return collect(sequence, lock);
+}
+
+// Gloo cannot be asked whether a message has ended, only be waited for: by a thread of the message's own.
+bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+  Message* message = messages_.find(sequence);
+  if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
+    message->awaited = true;
+    message->waiter = start_service_thread("ddp-message", [this, message] {
+      Lock waiters_lock(mutex_);
+      await_message(*message, waiters_lock);
+    });
+  }
+  if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
+  throw_if_failed(sequence);
+  return true;
+}
+
+// The caller has set message.awaited.
+void ProcessGroup::await_message(Message& message, Lock& lock) {
+  lock.unlock();
+  if (config_.call_log) config_.call_log->message_began(describe_message(message.operation));
+  BackendError error;
+  std::int32_t peer = -1;
+  std::string disagreement;
+  const ddp_backend_status status =
+      message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
+  lock.lock();
+  message.awaited = false;
+  if (state_ == State::Alive) {
+    std::optional<Failure> failure = to_failure(status, error, message);
+    if (!disagreement.empty()) failure = {ErrorCode::Mismatch, disagreement};
+    if (failure) {
+      fail(lock, message.sequence, std::move(*failure));
+    } else {
+      message.ended = true;
+      recorder_.ended(message.record, Clock::now());
+      message.peer = peer;
+      message.transfer.free(channel_);
+    }
+  }
+  changed_.notify_all();
+}
+
+// Forgets a message that ended; returns the other rank.
+int ProcessGroup::collect(std::uint64_t sequence, Lock& lock) {
+  InFlight<Message>::Taken taken = messages_.take(sequence);
+  if (taken.empty()) return -1;  // another thread did
+  Message& message = taken.front();
+  if (message.waiter.joinable()) {
+    lock.unlock();
+    message.waiter.join();
+    lock.lock();
+  }
+  const int peer = message.peer;
+  messages_.retire(std::move(taken));
+  return peer;
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/session/reachable_address.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/session/interface_address.hpp"
+#include "runtime/session/job_store.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+
+constexpr char kWhereabouts[] = "where";
+constexpr std::size_t kMostAddresses = 16;
+
+// Equal for two processes exactly if they share loopback: a container has one of its own, and names may be shared.
+std::string this_host() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  char network[64];
+  const auto size = readlink("/proc/self/ns/net", network, sizeof network);
+  return boot + "/" + std::string(network, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+}
+
+// What others may reach this host by, the likeliest first: what the default route begins with, then whatever there is.
+std::vector<std::string> likely_addresses() {
+  std::vector<std::string> likely;
+  const auto add = [&](const std::string& address) {
+    if (!address.empty() && std::find(likely.begin(), likely.end(), address) == likely.end()) likely.push_back(address);
+  };
+  // Addresses kept for documentation: nobody's, so the default route leads there. Nothing is sent.
+  for (const char* far : {"198.51.100.1", "2001:db8::1"}) add(rendezvous::address_towards(far));
+  for (const std::string& own : rendezvous::own_addresses()) add(own);
+  if (likely.size() > kMostAddresses) likely.resize(kMostAddresses);
+  return likely;
+}
+
+std::string chosen_interface(const Environment& environment) {
+  for (const char* name : {contract::kSocketIfname, contract::kGlooSocketIfname}) {
+    if (const auto interface = environment(name); interface && !interface->empty()) return *interface;
+  }
+  return "";
+}
+
+// What a rank tells the others: its host, then its addresses.
+std::string in_one_line(const std::string& host, const std::vector<std::string>& addresses) {
+  std::string line = host;
+  for (const std::string& address : addresses) line += " " + address;
+  return line;
+}
+
+// Of the first rank that is on another host; nothing if all are on this one.
+std::optional<std::vector<std::string>> addresses_elsewhere(const std::vector<std::string>& lines,
+                                                            const std::string& here) {
+  for (const std::string& line : lines) {
+    std::istringstream words(line);
+    std::string host;
+    words >> host;
+    if (host != here) return std::vector<std::string>(std::istream_iterator<std::string>(words), {});
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string reachable_address(JobStore& store, const Environment& environment) {
+  const std::string& own_end = store.local_address();
+  const bool is_reachable = !own_end.empty() && !rendezvous::is_loopback(own_end);
+  const std::string here = this_host();
+  const std::vector<std::string> likely = is_reachable ? std::vector<std::string>{own_end} : likely_addresses();
+  store.tell(kWhereabouts, in_one_line(here, likely));
+  if (const std::string interface = chosen_interface(environment); !interface.empty()) {
+    return interface_address(interface, own_end);
+  }
+  if (is_reachable) return own_end;
+  const auto elsewhere = addresses_elsewhere(store.hear_all(kWhereabouts), here);
+  if (!elsewhere) return own_end.empty() ? "127.0.0.1" : own_end;
+  for (const std::string& theirs : *elsewhere) {
+    const std::string towards = rendezvous::address_towards(theirs);
+    if (!towards.empty()) return towards;
+  }
+  if (!likely.empty()) return likely.front();
+  throw rendezvous::Error(
+      rendezvous::ErrorCode::System,
+      "this host has no address but loopback, and there are ranks on other hosts: set "
+      "DDP_SOCKET_IFNAME to a network interface that they reach (`ip address` lists what there is)");
+}
+
+}  // namespace ddp::runtime

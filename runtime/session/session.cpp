@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/session/session.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "collectives/backend_loader.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/store/store.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/collective/operation.hpp"
+#include "runtime/device/cuda_backend.hpp"
+#include "runtime/diagnosis/flight_recorder.hpp"
+#include "runtime/session/reachable_address.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using collectives::BackendNames;
+using collectives::parse_backend_names;
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+using std::chrono::milliseconds;
+
+constexpr char kWorld[] = "world";
+constexpr std::size_t kLongestList = 1000;  // of members, in a key of the store
+
+// A peer that dies while we write to it must be an error, not the end of this process; Gloo leaves that to us.
+void ignore_sigpipe() {
+  struct sigaction now = {};
+  if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, nullptr);
+}
+
+// The members as a part of a key. Two long lists that look alike are told apart when their members meet.
+std::string key_of(const Members& members) {
+  const std::string list = exact(members);
+  if (list.size() <= kLongestList) return list;
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : list) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return list.substr(0, 100) + "..." + std::to_string(hash);
+}
+
+[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
+
+}  // namespace
+
+// A group that is being formed, as long as this lives: news of a failure reaches it.
+class Session::Underway {
+ public:
+  Underway(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
+    {
+      const std::lock_guard lock(session_.mutex_);
+      session_.formings_.push_back(&forming_);
+    }
+    // What was heard before.
+    const auto news = session_.failures_ != nullptr ? session_.failures_->news(milliseconds(0)) : std::nullopt;
+    if (news && news->concern(forming_.plan().members)) forming_.end(news->text);
+  }
+  ~Underway() {
+    const std::lock_guard lock(session_.mutex_);
+    std::erase(session_.formings_, &forming_);
+  }
+  Underway(const Underway&) = delete;
+  Underway& operator=(const Underway&) = delete;
+
+ private:
+  Session& session_;
+  GroupForming& forming_;
+};
+
+Session::Session(const SessionOptions& options, const Environment& environment)
+    : info_(read_worker_info(options.arguments, environment)),
+      options_(options),
+      debug_(read_debug_level(environment)),
+      flight_recorder_size_(flight_recorder_size(environment)) {
+  // What is not there is told before anybody waits for us.
+  if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
+  device_for(options.backends);
+  if (info_.world_size > 1) ignore_sigpipe();
+  store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
+  if (info_.world_size > 1 && info_.place.launcher_hosts) {
+    failures_ = std::make_unique<FailureWatch>(
+        store_->connect_again(), [this](const FailureNews& news) { on_failure(news); },
+        environment(contract::kLifeSign).value_or(""));
+  }
+  if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
+    call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
+  }
+  const std::string error_file = environment(contract::kErrorFile).value_or("");
+  place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
+                        info_.world_size);
+  names_.insert(kWorld);
+  form_world(environment);
+}
+
+Session::~Session() {
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
+  const bool in_good_order = world().alive();
+  failures_.reset();
+  while (!groups_.empty()) groups_.pop_back();  // closes connections: who still waits for us fails now
+  store_->leave(in_good_order);
+}
+
+// ---- Groups come and go ----
+
+// Of its keys in the store.
+std::string Session::key_prefix(const Group& group) const {
+  return store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
+}
+
+GroupPlan Session::plan(const Group& group) {
+  GroupPlan plan;
+  plan.name = group.name;
+  plan.key_prefix = key_prefix(group);
+  plan.members = group.members;
+  plan.rank = rank_in(group.members, info_.rank);
+  plan.init_timeout = options_.init_timeout;
+  plan.hint = group.id == kWorld ? kWasItStarted : "does every member make this group?";
+  plan.ask_for_cause = [this](milliseconds timeout) { return ask_for_cause(timeout); };
+  if (group.members.size() > 1 && !group.backends.cpu.empty()) {
+    plan.backend = &collectives::load_backend(group.backends.cpu);
+  }
+  plan.device = device_for(group.backends);
+  return plan;
+}
+
+void Session::form_world(const Environment& environment) {
+  auto group = std::make_unique<Group>();
+  group->id = kWorld;
+  group->name = kWorld;
+  group->members = all_members(info_.world_size);
+  group->backends = options_.backends;
+  group->timeout = options_.timeout;
+  world_ = group.get();
+  if (info_.world_size == 1) {
+    const GroupPlan planned = plan(*group);
+    add(std::move(group), planned, connect_alone(planned));
+    return;
+  }
+  GroupForming forming(plan(*group), store_->connection());
+  const Underway underway(*this, forming);
+  try {
+    address_ = reachable_address(*store_, environment);
+  } catch (const Error&) {
+    forming.throw_if_ended();
+    throw;
+  }
+  add(std::move(group), forming.plan(), forming.connect(address_));
+}
+
+ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollectives> device) {
+  GroupPlan planned = plan(*group);
+  if (device != nullptr) planned.device = nullptr;
+  GroupConnections connections;
+  if (group->members.size() == 1) {
+    connections = connect_alone(planned);
+    if (device != nullptr) connections.device = std::move(device);
+    return add(std::move(group), planned, std::move(connections)).operations.get();
+  }
+  const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
+  GroupForming forming(std::move(planned), *store);
+  const Underway underway(*this, forming);
+  forming.meet();
+  connections = forming.connect(address_);
+  if (device != nullptr) connections.device = std::move(device);
+  return add(std::move(group), forming.plan(), std::move(connections)).operations.get();
+}
+
+void Session::say_formed(const Group& group) const {
+  const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
+  const std::string line = "libddp: the group " + group.name + " is formed: " + in_words(group.members) + over + "\n";
+  std::fputs(line.c_str(), stderr);
+}
+
+// In a group of one there is nothing to connect, but a GPU's memory is NCCL's to work on.
+GroupConnections Session::connect_alone(const GroupPlan& plan) const {
+  if (plan.device == nullptr) return {};
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + plan.init_timeout;
+    return {nullptr, join_nccl(plan.device, {0, 1}, {nullptr, deadline, nullptr})};
+  } catch (const Error& e) {
+    throw Error(e.code(), plan.name + ": joining on cuda:" + std::to_string(plan.device->index()) + ": " + e.what());
+  }
+}
+
+// Opened for the first group that needs it.
+std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames& backends) {
+  if (backends.cuda.empty()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (device_ == nullptr) device_ = open_device(backends.cuda, options_.device, info_.local_rank);
+  return device_;
+}
+
+Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupConnections connections) {
+  ProcessGroup::Config config;
+  config.name = plan.name;
+  config.rank = plan.rank;
+  config.size = static_cast<int>(plan.members.size());
+  config.timeout = group->timeout;
+  config.backend = plan.backend;
+  config.connection = connections.host;
+  config.on_device = std::move(connections.device);
+  config.flight_recorder_size = flight_recorder_size_;
+  if (call_log_ != nullptr && connections.host != nullptr) {
+    config.call_log.emplace(*call_log_, group->id, group->members);
+  }
+  if (config.size > 1) {
+    config.open_store = [this] { return store_->connect_again(); };
+    config.key_prefix = plan.key_prefix;
+    config.ask_for_cause = plan.ask_for_cause;
+    config.tell_cause = [this, prefix = plan.key_prefix](const std::string& why) {
+      return store_->tell_cause(prefix, why);
+    };
+  }
+  group->backend = to_text(group->backends);
+  group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
+  if (debug_ != DebugLevel::Off && plan.rank == 0) say_formed(*group);
+  Group& added = *group;
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(std::move(group));
+  }
+  // What was heard after the last look of those who formed it.
+  const auto news = failures_ != nullptr ? failures_->news(milliseconds(0)) : std::nullopt;
+  if (news && news->concern(added.members)) added.operations->lose_peer(news->text);
+  return added;
+}
+
+ProcessGroup* Session::new_group(const Members& members, const GroupOptions& options) {
+  if (rank_in(members, info_.rank) < 0) return nullptr;
+  auto group = std::make_unique<Group>();
+  group->members = members;
+  group->backends = options.backend.empty() ? world_->backends : parse_backend_names(options.backend);
+  group->timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  name_new(*group, options.name);
+  return form(std::move(group));
+}
+
+// Every member counts its groups of these members alike, also those that failed to form.
+void Session::name_new(Group& group, const std::string& given) {
+  const std::lock_guard lock(mutex_);
+  if (given.empty()) {
+    const std::string list = key_of(group.members);
+    const int before = made_of_[list]++;
+    group.id = "of/" + list + "/" + std::to_string(before);
+    group.name = in_words(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
+    return;
+  }
+  if (given.find('/') != std::string::npos) invalid("new_group: a group's name, \"" + given + "\", has no slash in it");
+  if (!names_.insert(given).second) {
+    invalid("new_group: the name \"" + given +
+            "\" has been given to a group already (a name is for one; without one "
+            "libddp makes it from the members)");
+  }
+  group.id = "named/" + given;
+  group.name = given;
+}
+
+// What every member of the parent has chosen. Over NCCL it would go by the GPU: then it goes by the store.
+std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& mine, int split) {
+  const std::size_t members = parent.members.size();
+  std::vector<SplitChoice> choices(members, mine);
+  if (members == 1) return choices;
+  if (!parent.backends.cpu.empty()) {
+    SplitChoice copy = mine;
+    constexpr std::size_t kWords = sizeof(SplitChoice) / sizeof(std::int64_t);
+    const ddp_buffer input = {&copy, kWords, DDP_INT64, {DDP_CPU, 0}};
+    const ddp_buffer output = {choices.data(), kWords * members, DDP_INT64, {DDP_CPU, 0}};
+    parent.operations->run(make_all_gather(input, output, parent.operations->place()));
+    return choices;
+  }
+  const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
+  const std::string prefix = key_prefix(parent) + "choices/" + std::to_string(split) + "/";
+  const auto own_rank = static_cast<std::size_t>(parent.operations->rank());
+  store->set(prefix + std::to_string(own_rank), std::to_string(mine.color) + " " + std::to_string(mine.key));
+  for (std::size_t rank = 0; rank < members; ++rank) {
+    std::istringstream choice(store->get(prefix + std::to_string(rank), options_.init_timeout));
+    choice >> choices[rank].color >> choices[rank].key;
+  }
+  return choices;
+}
+
+ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options) {
+  Group& from = find(parent);
+  const int split = from.splits++;
+  const std::vector<SplitChoice> choices = exchange(from, SplitChoice{color, key}, split);
+  std::unique_ptr<DeviceCollectives> device;
+  if (!from.backends.cuda.empty() && options.backend.empty()) {
+    const Members members = members_of_color(choices, color, from.members);
+    const GroupPlace place = {rank_in(members, info_.rank), static_cast<int>(members.size())};
+    const auto deadline = std::chrono::steady_clock::now() + options_.init_timeout;
+    device = parent.split_device(static_cast<int>(color), place, deadline);  // those without a color take part
+  }
+  if (color < 0) return nullptr;
+  const std::string part = std::to_string(split) + "/" + std::to_string(color);
+  auto group = std::make_unique<Group>();
+  group->id = from.id + "/split/" + part;
+  group->name = options.name.empty() ? from.name + " split " + part : options.name;
+  group->members = members_of_color(choices, color, from.members);
+  group->backends = options.backend.empty() ? from.backends : parse_backend_names(options.backend);
+  group->timeout = options.timeout.count() > 0 ? options.timeout : from.timeout;
+  return form(std::move(group), std::move(device));
+}
+
+void Session::destroy(ProcessGroup& group) {
+  if (&group == &world()) invalid("the world is no group to destroy: it ends with its session");
+  find(group).operations->drain();
+  GroupPointer leaving;  // what its end waits for may need the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::find_if(groups_.begin(), groups_.end(),
+                                 [&](const GroupPointer& each) { return each->operations.get() == &group; });
+    leaving = std::move(*at);
+    groups_.erase(at);
+  }
+}
+
+bool Session::owns(const ProcessGroup& group) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [&](const GroupPointer& each) { return each->operations.get() == &group; });
+}
+
+Session::Group& Session::find(const ProcessGroup& group) {
+  const std::lock_guard lock(mutex_);
+  for (const GroupPointer& each : groups_) {
+    if (each->operations.get() == &group) return *each;
+  }
+  invalid("this group is none of the session's (was it destroyed?)");
+}
+
+const Members& Session::members_of(const ProcessGroup& group) { return find(group).members; }
+const std::string& Session::backend_of(const ProcessGroup& group) { return find(group).backend; }
+
+// ---- Failures ----
+
+void Session::on_failure(const FailureNews& news) {
+  const std::lock_guard lock(mutex_);
+  for (GroupForming* forming : formings_) {
+    if (news.concern(forming->plan().members)) forming->end(news.text);
+  }
+  for (const GroupPointer& group : groups_) {
+    if (news.concern(group->members)) group->operations->lose_peer(news.text);
+  }
+}
+
+// As the launcher knows it: without one, what the members tell each other is all there is.
+std::string Session::ask_for_cause(milliseconds timeout) {
+  const auto news = failures_ != nullptr ? failures_->news(timeout) : std::nullopt;
+  return news ? news->text : "";
+}
+
+}  // namespace ddp::runtime

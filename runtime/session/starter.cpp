@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/session/starter.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <system_error>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/slurm_lists.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr int kMany = std::numeric_limits<int>::max();
+// The batch script, salloc's shell and the like have numbers from here on: one process each, whatever SLURM_NTASKS
+// says.
+constexpr unsigned long kFirstSpecialStep = 0xfffffff0;
+
+// ---- Who it is ----
+
+std::optional<Starter> find_open_mpi(const Environment& environment) {
+  const auto rank = setting(environment, "OMPI_COMM_WORLD_RANK");
+  const auto world_size = setting(environment, "OMPI_COMM_WORLD_SIZE");
+  if (!rank || !world_size) return std::nullopt;
+  return Starter{Starter::Kind::OpenMpi,
+                 *rank,
+                 *world_size,
+                 setting(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
+                 setting(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+                 std::nullopt};
+}
+
+std::optional<Starter> find_pmi(const Environment& environment) {
+  const auto rank = setting(environment, "PMI_RANK");
+  const auto world_size = setting(environment, "PMI_SIZE");
+  if (!rank || !world_size) return std::nullopt;
+  return Starter{Starter::Kind::Pmi,
+                 *rank,
+                 *world_size,
+                 setting(environment, "MPI_LOCALRANKID"),
+                 setting(environment, "MPI_LOCALNRANKS"),
+                 std::nullopt};
+}
+
+std::optional<Setting> tasks_on_this_node(const Environment& environment) {
+  const auto counts = first_setting(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  const auto node = setting(environment, "SLURM_NODEID");
+  if (!counts || !node) return std::nullopt;
+  const std::optional<int> count = rendezvous::count_on_node(counts->text, number(*node, 0, kMany));
+  if (!count) return std::nullopt;
+  return Setting{counts->name, std::to_string(*count)};
+}
+
+std::optional<Starter> find_slurm(const Environment& environment) {
+  const auto rank = setting(environment, "SLURM_PROCID");
+  const auto step = setting(environment, "SLURM_STEP_ID");
+  const auto world_size = first_setting(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+  if (!rank || !step || !world_size) return std::nullopt;
+  if (std::strtoul(step->text.c_str(), nullptr, 10) >= kFirstSpecialStep) return std::nullopt;
+  return Starter{Starter::Kind::Slurm,
+                 *rank,
+                 *world_size,
+                 setting(environment, "SLURM_LOCALID"),
+                 tasks_on_this_node(environment),
+                 setting(environment, "SLURM_RESTART_COUNT")};
+}
+
+// ---- Where its ranks meet ----
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, why); }
+
+// Slurm's steps are numbered from 0 in each job: neighbours on a node get ports of their own, as long as no job has too
+// many steps. Below the ports that the kernel gives out, which begin at 32768.
+std::uint16_t guessed_port(unsigned long job, unsigned long step) {
+  constexpr unsigned long kFirst = 20000, kCount = 12000, kStepsApart = 16;
+  return static_cast<std::uint16_t>(kFirst + (job * kStepsApart + step) % kCount);
+}
+
+void meet_at_first_node(MeetingPlace& place, const Environment& environment) {
+  const auto nodes = first_setting(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+  if (nodes) place.host = rendezvous::first_host(nodes->text);
+  if (place.host.empty()) {
+    refuse("SLURM_STEP_NODELIST not set, though SLURM_PROCID is: set MASTER_ADDR to the node of rank 0");
+  }
+  if (environment("SLURM_PROCID") == "0" && environment("SLURM_NODEID").value_or("0") != "0") {
+    refuse("rank 0 is not on the step's first node " + place.host +
+           " (srun --distribution=arbitrary?): set MASTER_ADDR to the node that it is on");
+  }
+}
+
+void meet_in_step(MeetingPlace& place, const Environment& environment) {
+  const auto job = setting(environment, "SLURM_JOB_ID");
+  const auto step = setting(environment, "SLURM_STEP_ID");
+  if (place.host.empty()) meet_at_first_node(place, environment);
+  if (!job || !step) {
+    if (place.port == 0) refuse("SLURM_JOB_ID or SLURM_STEP_ID not set, though SLURM_PROCID is: set MASTER_PORT");
+    return;
+  }
+  place.job = "slurm-" + job->text + "." + step->text;
+  if (place.port != 0) return;
+  place.port =
+      guessed_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
+  place.port_is_a_guess = true;
+}
+
+// A folder that only this user can write to; what is in it is believed.
+std::string own_folder(const Environment& environment) {
+  const std::string path = environment("TMPDIR").value_or("/tmp") + "/libddp-" + std::to_string(geteuid());
+  struct stat status = {};
+  if ((mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || lstat(path.c_str(), &status) != 0) {
+    throw Error(ErrorCode::System, path + ": making this folder, in which ranks find each other: " +
+                                       std::generic_category().message(errno) + " (set TMPDIR to another place)");
+  }
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    throw Error(ErrorCode::System, path + " is not a folder that only this user can use: remove it, or set TMPDIR");
+  }
+  return path;
+}
+
+// All processes that one mpiexec starts on a node have a socket whose other end it made; so it is known who that is,
+// through any shell in between. "PID-START", empty if there is no such socket.
+std::string maker_of_socket(int socket) {
+  ucred maker = {};
+  socklen_t size = sizeof maker;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &maker, &size) != 0 || maker.pid <= 0) return "";
+  std::ifstream file("/proc/" + std::to_string(maker.pid) + "/stat");
+  std::string stat;
+  if (!std::getline(file, stat)) return "";
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string field;
+  constexpr int kStartTime = 22, kBehindName = 3;
+  for (int i = kBehindName; i <= kStartTime; ++i) fields >> field;
+  return std::to_string(maker.pid) + "-" + field;
+}
+
+// A file that the ranks of this job on this node have in common, and nobody else; empty if there is no saying.
+std::string file_of_job(const Starter& starter, const Environment& environment) {
+  if (starter.kind == Starter::Kind::OpenMpi) {
+    const auto folder = environment("PMIX_SERVER_TMPDIR");
+    const auto name = environment("PMIX_NAMESPACE");
+    return folder && name ? *folder + "/libddp." + *name : "";
+  }
+  const auto socket = setting(environment, "PMI_FD");
+  const std::string maker = socket ? maker_of_socket(number(*socket, 0, kMany)) : "";
+  return maker.empty() ? "" : own_folder(environment) + "/" + maker;
+}
+
+void meet_on_this_host(MeetingPlace& place, const Starter& starter, const Environment& environment) {
+  const bool open_mpi = starter.kind == Starter::Kind::OpenMpi;
+  const std::string what = starter.world_size.name + " is " + starter.world_size.text + ", but " +
+                           contract::kMasterAddr + " and " + contract::kMasterPort + " are not set";
+  const std::string example = open_mpi ? "mpirun -x MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 PROGRAM"
+                                       : "mpiexec -genv MASTER_ADDR $(hostname) -genv MASTER_PORT 29500 PROGRAM";
+  const std::string advice = ": set them to the node of rank 0 and a port that is free there, for example: " + example;
+  if (!starter.local_world_size || starter.local_world_size->text != starter.world_size.text) {
+    refuse(what + ", and not all ranks are on one node" + advice);
+  }
+  place.kind = MeetingPlace::Kind::PortInFile;
+  place.file = file_of_job(starter, environment);
+  if (place.file.empty()) {
+    refuse(what + ", and " +
+           (open_mpi ? "PMIX_SERVER_TMPDIR, where ranks could meet," : "PMI_FD, which names the job,") +
+           " is not there either" + advice);
+  }
+}
+
+}  // namespace
+
+std::optional<Starter> find_starter(const Environment& environment) {
+  if (auto open_mpi = find_open_mpi(environment)) return open_mpi;
+  auto pmi = find_pmi(environment);
+  auto slurm = find_slurm(environment);
+  // srun --mpi=pmi2 sets PMI's variables too, and then both say the same.
+  const bool same =
+      pmi && slurm && pmi->rank.text == slurm->rank.text && pmi->world_size.text == slurm->world_size.text;
+  return pmi && !same ? pmi : slurm;
+}
+
+MeetingPlace meeting_place(const Starter& starter, const Environment& environment) {
+  MeetingPlace place;
+  place.kind = MeetingPlace::Kind::Address;
+  place.host = environment(contract::kMasterAddr).value_or("");
+  if (const auto port = setting(environment, contract::kMasterPort)) {
+    place.port = static_cast<std::uint16_t>(number(*port, 1, 65535));
+  }
+  if (starter.kind == Starter::Kind::Slurm) {
+    meet_in_step(place, environment);
+  } else if (place.host.empty() && place.port == 0) {
+    meet_on_this_host(place, starter, environment);
+  } else if (place.host.empty() || place.port == 0) {
+    refuse(std::string(place.host.empty() ? contract::kMasterAddr : contract::kMasterPort) + " not set, though " +
+           (place.host.empty() ? contract::kMasterPort : contract::kMasterAddr) + " is: set both, or neither");
+  }
+  return place;
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/session/worker_info.hpp"
+
+#include <limits>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/session/init_method.hpp"
+#include "runtime/session/starter.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr int kMany = std::numeric_limits<int>::max();
+constexpr char kHowToStart[] = "start this program with ddprun, for example: ddprun --nproc_per_node 2 PROGRAM";
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, why); }
+
+std::optional<Setting> argument(const char* name, const std::optional<int>& value) {
+  return value ? std::optional<Setting>({std::string("the argument ") + name, std::to_string(*value)}) : std::nullopt;
+}
+
+std::optional<Setting> in_url(const char* name, const std::optional<std::string>& text, const InitMethod& method) {
+  return text ? std::optional<Setting>({std::string(name) + " in init_method \"" + method.url + "\"", *text})
+              : std::nullopt;
+}
+
+// What is said of this process, by whoever's word counts most.
+struct Said {
+  std::optional<Setting> rank;
+  std::optional<Setting> world_size;
+  std::optional<Setting> local_rank;
+  std::optional<Setting> local_world_size;
+  std::optional<Setting> restart_count;
+
+  bool world_of_one() const { return world_size && world_size->text == "1"; }
+};
+
+void add(std::optional<Setting>& said, std::optional<Setting> more) {
+  if (!said) said = std::move(more);
+}
+
+Said everything_said(const InitArguments& arguments, const InitMethod& method, const Environment& environment,
+                     const std::optional<Starter>& starter) {
+  Said said = {argument("rank", arguments.rank), argument("world_size", arguments.world_size),
+               argument("local_rank", arguments.local_rank), argument("local_world_size", arguments.local_world_size),
+               setting(environment, contract::kRestartCount)};
+  add(said.rank, in_url("rank", method.rank, method));
+  add(said.world_size, in_url("world_size", method.world_size, method));
+  add(said.rank, setting(environment, contract::kRank));
+  add(said.world_size, setting(environment, contract::kWorldSize));
+  add(said.local_rank, setting(environment, contract::kLocalRank));
+  add(said.local_world_size, setting(environment, contract::kLocalWorldSize));
+  if (starter) {
+    add(said.rank, starter->rank);
+    add(said.world_size, starter->world_size);
+    add(said.local_rank, starter->local_rank);
+    add(said.local_world_size, starter->local_world_size);
+    add(said.restart_count, starter->restart_count);
+  }
+  return said;
+}
+
+void require_all(const InitMethod& method, const Said& said) {
+  if (said.rank && said.world_size) return;
+  const char* missing = said.rank ? "world_size" : said.world_size ? "rank" : "rank and world_size";
+  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing says this one's " + missing +
+         ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
+}
+
+// Of what no launcher says, all or nothing. False: nothing describes a job.
+bool require_all_or_none(const Said& said, const Environment& environment) {
+  std::string present;
+  std::string missing;
+  const auto look = [&](const char* name, const std::optional<Setting>& found) {
+    std::string& list = found ? present : missing;
+    list += (list.empty() ? "" : ", ") + (found ? found->name : name);
+  };
+  look(contract::kRank, said.rank);
+  look(contract::kWorldSize, said.world_size);
+  if (!said.world_of_one()) {
+    look(contract::kMasterAddr, setting(environment, contract::kMasterAddr));
+    look(contract::kMasterPort, setting(environment, contract::kMasterPort));
+  }
+  if (present.empty()) return false;
+  if (missing.empty()) return true;
+  refuse(missing + " not set, though " + present + " would describe a job: " + kHowToStart);
+}
+
+MeetingPlace place_in_environment(const Environment& environment) {
+  MeetingPlace place;
+  place.kind = MeetingPlace::Kind::Address;
+  place.host = *environment(contract::kMasterAddr);
+  if (place.host.empty()) refuse(std::string(contract::kMasterAddr) + " is empty: " + kHowToStart);
+  place.port = static_cast<std::uint16_t>(number(*setting(environment, contract::kMasterPort), 1, 65535));
+  return place;
+}
+
+MeetingPlace place_in_url(const InitMethod& method) {
+  MeetingPlace place;
+  const bool tcp = method.kind == InitMethod::Kind::Tcp;
+  place.kind = tcp ? MeetingPlace::Kind::Address : MeetingPlace::Kind::File;
+  place.host = method.host;
+  place.port = method.port;
+  place.file = method.path;
+  return place;
+}
+
+// The launcher's word is about its own address only.
+bool launcher_hosts(const MeetingPlace& place, const Environment& environment) {
+  return environment(contract::kUseAgentStore) == "True" && environment(contract::kMasterAddr) == place.host &&
+         environment(contract::kMasterPort) == std::to_string(place.port);
+}
+
+}  // namespace
+
+WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& environment) {
+  const InitMethod method = parse_init_method(arguments.init_method);
+  std::optional<Starter> starter;
+  if (!environment(contract::kRank) && !environment(contract::kWorldSize)) starter = find_starter(environment);
+  const Said said = everything_said(arguments, method, environment, starter);
+
+  const bool in_environment = method.kind == InitMethod::Kind::Env;
+  if (!in_environment) {
+    require_all(method, said);
+  } else if (!starter && !require_all_or_none(said, environment)) {
+    return {};
+  }
+  WorkerInfo info;
+  info.world_size = number(*said.world_size, 1, kMany);
+  info.rank = number(*said.rank, 0, info.world_size - 1);
+  if (said.local_world_size) info.local_world_size = number(*said.local_world_size, 1, kMany);
+  if (said.local_rank) info.local_rank = number(*said.local_rank, 0, kMany);
+  if (said.restart_count) info.restart_count = number(*said.restart_count, 0, kMany);
+  if (said.world_of_one()) return info;  // it meets nobody
+  info.place = !in_environment ? place_in_url(method)
+               : starter       ? meeting_place(*starter, environment)
+                               : place_in_environment(environment);
+  info.place.launcher_hosts = launcher_hosts(info.place, environment);
+  return info;
+}
+
+int rank_or_zero(const Environment& environment) noexcept {
+  try {
+    return read_worker_info({}, environment).rank;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+}  // namespace ddp::runtime

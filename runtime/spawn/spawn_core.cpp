@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/spawn/spawn_core.hpp"
+
+#include <csignal>
+#include <cstring>
+
+namespace ddp::runtime {
+namespace {
+
+std::string in_words(int signal) {
+  const char* name = sigabbrev_np(signal);
+  const char* meaning = sigdescr_np(signal);
+  if (name == nullptr || meaning == nullptr) return "signal " + std::to_string(signal);
+  return "SIG" + std::string(name) + " (" + meaning + ")";
+}
+
+bool explains_nothing(const SpawnFailure& failure) {
+  return failure.status == DDP_PEER_LOST || failure.status == DDP_ABORTED;
+}
+
+}  // namespace
+
+std::optional<SpawnFailure> SpawnCore::failure_of(const Ending& ending) const {
+  const std::string who = "rank " + std::to_string(ending.rank) + " of " + std::to_string(is_left_.size());
+  SpawnFailure failure = {ending.rank, ending.exit_code, ending.signal, DDP_SYSTEM, ""};
+  if (ending.signal != 0) {
+    failure.text = who + " was killed by " + in_words(ending.signal);
+  } else if (ending.report && ending.report->status != DDP_OK) {
+    failure.status = ending.report->status;
+    failure.text = who + " failed: " + ending.report->text;
+  } else if (ending.exit_code > 0) {
+    failure.text = who + " exited with code " + std::to_string(ending.exit_code);
+  } else if (ending.report || ending.exit_code == 0) {
+    return std::nullopt;
+  } else {
+    failure.text = who + " ended, and nobody knows how: something else in this process waited for it";
+  }
+  return failure;
+}
+
+SpawnCore::Actions SpawnCore::ended(const Ending& ending, Time now) {
+  if (!is_left(ending.rank)) return {};
+  is_left_[static_cast<std::size_t>(ending.rank)] = false;
+  --left_;
+  if (state_ == State::Running || state_ == State::Wondering) {
+    const std::optional<SpawnFailure> failure = failure_of(ending);
+    if (failure && (!failure_ || (explains_nothing(*failure_) && !explains_nothing(*failure)))) failure_ = failure;
+    if (failure_ && (!explains_nothing(*failure_) || over())) return decide(now);
+    if (failure_ && state_ == State::Running) {
+      state_ = State::Wondering;
+      deadline_ = now + kCauseWindow;
+    }
+  }  // else it was stopped: what it came to is no news
+  return {};
+}
+
+SpawnCore::Actions SpawnCore::stop(Time now) {
+  if (over() || state_ == State::Stopping || state_ == State::Killed) return {};
+  return decide(now);
+}
+
+SpawnCore::Actions SpawnCore::wake(Time now) {
+  if (over() || now < deadline_) return {};
+  if (state_ == State::Wondering) return decide(now);
+  state_ = State::Killed;
+  deadline_ = Time::max();
+  return {SIGKILL, std::nullopt};
+}
+
+SpawnCore::Time SpawnCore::wake_at() const { return over() ? Time::max() : deadline_; }
+
+SpawnCore::Actions SpawnCore::decide(Time now) {
+  state_ = State::Stopping;
+  deadline_ = now + grace_;
+  if (over()) return {};
+  return {SIGTERM, failure_};
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/checkpoint/folder.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/service_thread.hpp"
+#include "runtime/collective/operation.hpp"
+#include "runtime/training/tensor_file/durable_file.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr std::chrono::minutes kTimeout{30};  // as a group's
+constexpr std::uint64_t kAlignment = 64;      // of each tensor's copy
+constexpr char kNotSaved[] = "not saved (those before it are untouched)";
+
+// The names that Hugging Face's libraries look for.
+std::string shard_name(std::size_t number, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number, count);
+  return name;
+}
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+// What ranks tell each other before they begin.
+struct Intent {
+  std::int64_t step = 0;
+  bool writes = false;
+  std::string folder = {};  // rank 0's
+};
+
+std::string intent_text(const Intent& intent) {
+  return std::to_string(intent.step) + (intent.writes ? " writes " : " idles ") + intent.folder;
+}
+
+Intent parse_intent(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  const std::size_t second = text.find(' ', space + 1);
+  return {std::stoll(text.substr(0, space)), text.substr(space + 1, second - space - 1) == "writes",
+          text.substr(second + 1)};
+}
+
+// A folder that is being written; gone unless it has got its name.
+struct Room {
+  std::string folder;
+  ~Room() {
+    if (!folder.empty()) remove_folder(folder);
+  }
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  NewFile file(path);
+  file.write(text.data(), text.size());
+  file.finish();
+}
+
+// Rank 0 sees what the others have written.
+void check_visible(const std::string& folder, const CheckpointRecord::File& file) {
+  struct stat facts = {};
+  const std::string path = folder + "/" + file.name;
+  if (stat(path.c_str(), &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) == file.bytes) return;
+  throw Error(ErrorCode::System, path +
+                                     " was written by another rank, but is not there for rank 0: the folder must be "
+                                     "on a file system that all ranks share");
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(const std::string& path, const Options& options, ProcessGroup* group)
+    : folders_(path), options_(options), ranks_(group) {
+  const auto prepare = [&]() -> std::string {
+    if (path.empty()) throw Error(ErrorCode::InvalidArgument, "its path is empty");
+    if (options_.keep_last < 0 || options_.keep_every < 0 || options_.timeout.count() < 0) {
+      throw Error(ErrorCode::InvalidArgument, "an option is negative");
+    }
+    if (options_.read_only) return "";
+    make_folders(path);
+    if (access(path.c_str(), W_OK | X_OK) != 0) system_error(path, "cannot be written to", errno);
+    return "";
+  };
+  // The folder is made by one; what the others think of their options counts too.
+  const Report mine = ranks_.is_first() ? report_of(prepare) : Report();
+  throw_failure(in_words(), first_failure(ranks_.tell_all(mine)));
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  {
+    const Lock lock(mutex_);
+    leaving_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointFolder::save(std::int64_t step, std::span<const ddp_tensor_slice> slices,
+                            std::span<const ddp_metadata_entry> metadata) {
+  Lock lock(mutex_);
+  const std::uint64_t save = begin(lock);
+  lock.unlock();
+  end(save, perform(take(step, slices, metadata, false)));
+  wait(save, {});
+}
+
+std::uint64_t CheckpointFolder::save_async(std::int64_t step, std::span<const ddp_tensor_slice> slices,
+                                           std::span<const ddp_metadata_entry> metadata) {
+  Lock lock(mutex_);
+  const std::uint64_t save = begin(lock);
+  job_ = take(step, slices, metadata, true);
+  changed_.notify_all();
+  if (!thread_.joinable()) thread_ = start_service_thread("ddp-checkpoint", [this] { run(); });
+  return save;
+}
+
+void CheckpointFolder::wait(std::uint64_t save, Milliseconds timeout) {
+  Lock lock(mutex_);
+  await(save, timeout, lock);
+  if (save != ended_) return;  // what became of an earlier one, the next has told
+  told_ = true;
+  throw_failure(in_words(), outcome_);
+}
+
+bool CheckpointFolder::has_ended(std::uint64_t save) {
+  const Lock lock(mutex_);
+  return ended_ >= save;
+}
+
+// One at a time; what the last one failed with is said before the next begins.
+std::uint64_t CheckpointFolder::begin(Lock& lock) {
+  await(begun_, {}, lock);
+  if (!std::exchange(told_, true)) throw_failure(in_words(), outcome_);
+  written_ = 0;
+  return ++begun_;
+}
+
+void CheckpointFolder::end(std::uint64_t save, Report outcome) {
+  const Lock lock(mutex_);
+  ended_ = save;
+  outcome_ = std::move(outcome);
+  told_ = !outcome_.failure;
+  changed_.notify_all();
+}
+
+void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& lock) {
+  if (timeout.count() == 0) timeout = options_.timeout;
+  if (timeout.count() == 0) timeout = kTimeout;
+  if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
+  throw Error(ErrorCode::Timeout, in_words() + ": the save in flight has not ended in " +
+                                      std::to_string(timeout.count()) + " ms (" + human_bytes(written_) +
+                                      " written by this rank): a slow disk here, or another rank that does not come");
+}
+
+void CheckpointFolder::run() {
+  Lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return job_ || leaving_; });
+    if (!job_) return;
+    const Job job = *std::exchange(job_, std::nullopt);
+    const std::uint64_t save = begun_;
+    lock.unlock();
+    Report outcome = perform(job);
+    end(save, std::move(outcome));
+    lock.lock();
+  }
+}
+
+CheckpointFolder::Job CheckpointFolder::take(std::int64_t step, std::span<const ddp_tensor_slice> slices,
+                                             std::span<const ddp_metadata_entry> metadata, bool copy) {
+  Job job{step};
+  job.taken = report_of([&]() -> std::string {
+    if (options_.read_only) throw Error(ErrorCode::InvalidArgument, "this folder was opened for reading only");
+    if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step is not negative");
+    job.slices = take_slices(slices);
+    job.metadata = take_metadata(metadata);
+    if (!copy) return "";
+    const auto room = [](const TensorSlice& slice) { return (slice.bytes + kAlignment - 1) / kAlignment * kAlignment; };
+    std::uint64_t bytes = 0;
+    for (const TensorSlice& slice : job.slices) bytes += room(slice);
+    char* at = staging_.reserve(bytes);
+    for (TensorSlice& slice : job.slices) {
+      if (slice.bytes > 0) std::memcpy(at, slice.data, slice.bytes);
+      slice.data = at;
+      at += room(slice);
+    }
+    return "";
+  });
+  return job;
+}
+
+Report CheckpointFolder::perform(const Job& job) const {
+  Report outcome = report_of([&]() -> std::string {
+    save_together(job);
+    return "";
+  });
+  if (outcome.failure) outcome.text = "step " + std::to_string(job.step) + ": " + outcome.text;
+  return outcome;
+}
+
+void CheckpointFolder::save_together(const Job& job) const {
+  Report verdict;
+  try {
+    const Start start = agree_to_start(job, verdict);
+    if (verdict.failure) throw_failure(kNotSaved, verdict);
+    const Room room{ranks_.is_first() ? start.folder : ""};
+    const std::vector<Report> reports = ranks_.tell_first(report_of([&] { return write(job, start); }));
+    if (ranks_.is_first()) {
+      verdict = first_failure(reports);
+      if (!verdict.failure) verdict = report_of([&] { return commit(job.step, start, reports); });
+    }
+    verdict = ranks_.hear_first(verdict);
+  } catch (const Error& e) {
+    if (verdict.failure) throw;
+    // A rank is lost, or too late: rank 0 may have been done before, or not.
+    throw Error(e.code(), std::string("not known to be saved: ") + e.what());
+  }
+  throw_failure(kNotSaved, verdict);
+  if (ranks_.is_first()) remove_old(job.step);
+}
+
+// What is wrong on some rank is the verdict.
+CheckpointFolder::Start CheckpointFolder::agree_to_start(const Job& job, Report& verdict) const {
+  Intent mine{job.step, !job.slices.empty()};
+  Report report = job.taken;
+  if (!report.failure && ranks_.is_first()) {
+    report = report_of([&] {
+      folders_.tidy_up();
+      return folders_.make_room(job.step);
+    });
+    mine.folder = report.text;
+  }
+  if (!report.failure) report.text = intent_text(mine);
+  const std::vector<Report> reports = ranks_.tell_all(report);
+  verdict = first_failure(reports);
+  Start start;
+  std::size_t writers = 0;
+  std::size_t number = 0;
+  for (std::size_t rank = 0; rank < reports.size() && !verdict.failure; ++rank) {
+    const Intent intent = parse_intent(reports[rank].text);
+    if (rank == 0) start.folder = intent.folder;
+    if (intent.writes) ++writers;
+    if (rank == static_cast<std::size_t>(ranks_.rank())) number = writers;
+    if (intent.step == parse_intent(reports[0].text).step) continue;
+    verdict = {"rank " + std::to_string(rank) + " saves step " + std::to_string(intent.step) +
+                   ", rank 0 another: step " + std::to_string(parse_intent(reports[0].text).step),
+               ErrorCode::Mismatch};
+  }
+  if (verdict.failure && !mine.folder.empty()) remove_folder(mine.folder);
+  if (mine.writes) start.shard = shard_name(number, writers);
+  return start;
+}
+
+std::string CheckpointFolder::write(const Job& job, const Start& start) const {
+  CheckpointRecord record;
+  if (!start.shard.empty()) record = write_shard(start.folder, start.shard, job.slices, job.metadata, written_);
+  record.step = job.step;
+  record.metadata = {job.metadata.begin(), job.metadata.end()};
+  return to_text(record);
+}
+
+std::string CheckpointFolder::commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const {
+  std::vector<CheckpointRecord> ranks;
+  for (const Report& each : reports) ranks.push_back(parse_record(start.folder, each.text));
+  const CheckpointRecord whole = join(ranks);
+  for (const CheckpointRecord::File& file : whole.files) check_visible(start.folder, file);
+  if (has_index(whole)) write_file(start.folder + "/" + kIndexFile, index_text(whole));
+  write_file(start.folder + "/" + kRecordFile, to_text(whole));
+  folders_.publish(start.folder, step);
+  return "";
+}
+
+// What cannot be removed is no failure of the save; the next one tries again.
+void CheckpointFolder::remove_old(std::int64_t saved) const {
+  (void)report_of([&]() -> std::string {
+    for (const std::int64_t step : steps_to_remove(steps(), saved, options_.keep_last, options_.keep_every)) {
+      folders_.remove(step);
+    }
+    return "";
+  });
+}
+
+std::unique_ptr<Checkpoint> CheckpointFolder::open(std::int64_t step) const {
+  return std::make_unique<Checkpoint>(folders_.place_of(step));
+}
+
+std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& skip) {
+  Lock lock(mutex_);
+  await(begun_, {}, lock);
+  std::int64_t before = INT64_MAX;
+  std::string why_none;
+  for (;;) {
+    const Report chosen = ranks_.hear_first(report_of([&] { return newest_before(before); }));
+    throw_failure(in_words(), chosen);
+    if (chosen.text.empty()) break;
+    before = std::stoll(chosen.text);
+    std::unique_ptr<Checkpoint> found;
+    const std::vector<Report> reports = ranks_.tell_all(report_of([&]() -> std::string {
+      found = open(before);
+      if (verified) found->verify(static_cast<std::size_t>(ranks_.rank()), static_cast<std::size_t>(ranks_.size()));
+      return "";
+    }));
+    const Report wrong = first_failure(reports);
+    if (!wrong.failure) return found;
+    if (!verified || wrong.failure != ErrorCode::Corrupt) throw_failure(in_words(), wrong);
+    skip(wrong.text);
+    why_none = wrong.text;
+  }
+  if (why_none.empty()) return nullptr;
+  throw Error(ErrorCode::Corrupt, in_words() + ": none of them is as it was written; the oldest: " + why_none);
+}
+
+// "" if there is none.
+std::string CheckpointFolder::newest_before(std::int64_t before) const {
+  const std::vector<std::int64_t> all = steps();
+  const auto at = std::lower_bound(all.begin(), all.end(), before);
+  return at == all.begin() ? "" : std::to_string(*(at - 1));
+}
+
+}  // namespace ddp::runtime

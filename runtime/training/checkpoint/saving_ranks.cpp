@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/checkpoint/saving_ranks.hpp"
+
+#include <cstddef>
+#include <exception>
+#include <new>
+
+#include "runtime/collective/object_collectives.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr char kWell = '+';
+
+std::string encode(const Report& report) {
+  return (report.failure ? static_cast<char>('0' + static_cast<int>(*report.failure)) : kWell) + report.text;
+}
+
+Report decode(const ddp_bytes& bytes) {
+  const std::string text(static_cast<const char*>(bytes.data), bytes.size);
+  Report report{text.substr(1)};
+  if (text[0] != kWell) report.failure = static_cast<ErrorCode>(text[0] - '0');
+  return report;
+}
+
+template <typename Make>
+std::vector<Report> exchange(ProcessGroup& group, const Report& mine, Make make) {
+  const std::string text = encode(mine);
+  ObjectExchange objects;
+  group.run(make(objects, ddp_bytes{text.data(), text.size()}));
+  std::vector<Report> reports;
+  for (const ddp_bytes& each : objects.received()) reports.push_back(decode(each));
+  return reports;
+}
+
+}  // namespace
+
+Report report_of(const std::function<std::string()>& body) {
+  try {
+    return {body()};
+  } catch (const Error& e) {
+    return {e.what(), e.code()};
+  } catch (const std::bad_alloc&) {
+    return {"out of memory", ErrorCode::System};
+  } catch (const std::exception& e) {
+    return {e.what(), ErrorCode::System};
+  }
+}
+
+std::vector<Report> SavingRanks::tell_all(const Report& mine) const {
+  if (group_ == nullptr) return {mine};
+  return exchange(*group_, mine, [](ObjectExchange& objects, const ddp_bytes& bytes) {
+    return make_all_gather_object(objects, bytes);
+  });
+}
+
+std::vector<Report> SavingRanks::tell_first(const Report& mine) const {
+  if (group_ == nullptr) return {mine};
+  return exchange(*group_, mine, [this](ObjectExchange& objects, const ddp_bytes& bytes) {
+    return make_gather_object(objects, bytes, 0, group_->place());
+  });
+}
+
+Report SavingRanks::hear_first(const Report& if_first) const {
+  if (group_ == nullptr) return if_first;
+  return exchange(*group_, if_first,
+                  [this](ObjectExchange& objects, const ddp_bytes& bytes) {
+                    return make_broadcast_object(objects, bytes, 0, group_->place());
+                  })
+      .at(0);
+}
+
+Report first_failure(const std::vector<Report>& reports) {
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const Report& each = reports[rank];
+    if (!each.failure) continue;
+    return {reports.size() > 1 ? "rank " + std::to_string(rank) + ": " + each.text : each.text, each.failure};
+  }
+  return {};
+}
+
+void throw_failure(const std::string& where, const Report& report) {
+  if (report.failure) throw Error(*report.failure, where + ": " + report.text);
+}
+
+}  // namespace ddp::runtime

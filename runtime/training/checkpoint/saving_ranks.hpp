@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The ranks that save together, and what they tell each other of it: whether each has done its part, and the words for
+// the others. So all of them know the same in the end, and a failure of one is the same error on all.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.hpp"
+#include "runtime/group/process_group.hpp"
+
+namespace ddp::runtime {
+
+struct Report {
+  std::string text = {};                              // for the others; of a failure: why
+  std::optional<rendezvous::ErrorCode> failure = {};  // none: it went well
+};
+// What body returns, or its failure.
+Report report_of(const std::function<std::string()>& body);
+
+class SavingRanks {
+ public:
+  // group: of its own, so that what is told here waits for nothing else. Null: this process alone.
+  explicit SavingRanks(ProcessGroup* group) : group_(group) {}
+
+  int rank() const { return group_ != nullptr ? group_->rank() : 0; }
+  int size() const { return group_ != nullptr ? group_->size() : 1; }
+  bool is_first() const { return rank() == 0; }
+
+  // Collective; throw rendezvous::Error when a rank is lost or too late.
+  std::vector<Report> tell_all(const Report& mine) const;
+  std::vector<Report> tell_first(const Report& mine) const;  // empty on the others
+  Report hear_first(const Report& if_first) const;
+
+ private:
+  ProcessGroup* group_;
+};
+
+// The first failure, with its rank's number; none.
+Report first_failure(const std::vector<Report>& reports);
+// Throws the failure, if it is one: "WHERE: text".
+void throw_failure(const std::string& where, const Report& report);
+
+}  // namespace ddp::runtime

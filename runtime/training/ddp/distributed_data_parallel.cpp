@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/ddp/distributed_data_parallel.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/element_types.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using collectives::is_16_bit_float;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+constexpr char kSameModel[] = "every rank must build the same model";
+constexpr char kSameOptions[] = "every rank must set the same options";
+
+}  // namespace
+
+Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
+    : Model(checked({group, HostWords(group), with_defaults(options)}, parameters, count)) {}
+
+Model::Model(Checked from)
+    : group_(from.group),
+      host_words_(std::move(from.words)),
+      options_(from.options),
+      parameters_(std::move(from.parameters)),
+      place_(std::move(from.place)),
+      buffers_(std::move(from.buffers)),
+      gradients_(std::move(from.gradients)),
+      plan_(plan(backward_order(parameters_.size()))),
+      core_(names(parameters_), plan_, shape_of(options_)),
+      used_(parameters_.size()),
+      words_(static_cast<std::size_t>(group_.size())) {
+  compare_across_ranks();
+  will_rebuild_ = holds_on_all_ranks(host_words_, can_rebuild());
+  buckets_ = make_buckets(plan_);
+  place_gradients(plan_);
+  broadcast_.run(group_, parameters_, 0);
+  broadcast_.run(group_, buffers_, 0);
+}
+
+Model::~Model() {
+  if (launched_ == 0) return;
+  group_.abort("DistributedDataParallel was destroyed in the middle of a step");
+  group_.drain();
+}
+
+ddp_model_options Model::with_defaults(ddp_model_options options) {
+  if (options.first_bucket_bytes == 0) options.first_bucket_bytes = kMebibyte;
+  if (options.bucket_bytes == 0) options.bucket_bytes = 25 * kMebibyte;
+  for (std::int32_t* flag : {&options.find_unused_parameters, &options.static_graph, &options.gradient_as_bucket_view,
+                             &options.no_broadcast_buffers}) {
+    *flag = *flag != 0 ? 1 : 0;
+  }
+  return options;
+}
+
+// Everything that a rank can find wrong alone, before the others wait for it.
+Model::Checked Model::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
+  check_on_all_ranks(from.words, [&] {
+    from.parameters = replicated(from.group, "parameter", parameters, count);
+    from.place = common_place(from.parameters);
+    from.gradients = gradients(parameters, from.parameters, from.options);
+    from.buffers = replicated(from.group, "buffer", from.options.buffers, from.options.buffer_count);
+  });
+  return from;
+}
+
+std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
+                                              const ddp_model_options& options) {
+  std::vector<Gradient> result;
+  for (std::size_t i = 0; i < checked.size(); ++i) {
+    if (!collectives::is_floating_point(checked[i].dtype)) {
+      throw Error(ErrorCode::InvalidArgument,
+                  checked[i].name + " is " + dtype_name(checked[i].dtype) +
+                      ": only floating-point parameters have gradients; hand in others as buffers");
+    }
+    if (options.gradient_as_bucket_view != 0 && parameters[i].grad != nullptr) {
+      throw Error(ErrorCode::InvalidArgument,
+                  checked[i].name +
+                      " has a gradient of its own, but gradient_as_bucket_view puts it into a bucket: "
+                      "leave grad null and ask ddp_model_gradient()");
+    }
+    result.push_back({parameters[i].grad, 0, 0, {}});
+  }
+  return result;
+}
+
+TensorPlace Model::common_place(const ReplicatedTensors& parameters) {
+  for (const ReplicatedTensor& p : parameters) {
+    if (p.place.is_gpu() == parameters.front().place.is_gpu()) continue;
+    const auto where = [](const ReplicatedTensor& t) { return t.place.is_gpu() ? " is on a GPU" : " is on the CPU"; };
+    throw Error(ErrorCode::InvalidArgument, p.name + where(p) + " but " + parameters.front().name +
+                                                where(parameters.front()) + ": a model's parameters are in one place");
+  }
+  return parameters.empty() ? TensorPlace() : parameters.front().place;
+}
+
+StepShape Model::shape_of(const ddp_model_options& options) {
+  if (options.static_graph != 0) return StepShape::AsFirst;
+  return options.find_unused_parameters != 0 ? StepShape::Any : StepShape::All;
+}
+
+std::vector<std::string> Model::names(const ReplicatedTensors& parameters) {
+  std::vector<std::string> result;
+  for (const ReplicatedTensor& p : parameters) result.push_back(p.name);
+  return result;
+}
+
+std::vector<PlannedBucket> Model::plan(const std::vector<std::size_t>& order) const {
+  std::vector<PlannedParameter> planned;
+  for (const ReplicatedTensor& p : parameters_) planned.push_back({p.bytes(), p.dtype});
+  return plan_buckets(planned, order, {options_.first_bucket_bytes, options_.bucket_bytes});
+}
+
+// What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
+void Model::compare_across_ranks() {
+  const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
+  compare_numbers(host_words_, {{"the model has ", count(parameters_), " parameters", kSameModel},
+                                {"the model has ", count(buffers_), " buffers", kSameModel},
+                                {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
+                                {"static_graph is ", options_.static_graph, "", kSameOptions},
+                                {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
+  compare_shapes(host_words_, parameters_);
+  compare_shapes(host_words_, buffers_);
+  compare_numbers(host_words_,
+                  {{"first_bucket_bytes is ", static_cast<std::int64_t>(options_.first_bucket_bytes), "", kSameOptions},
+                   {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
+}
+
+// Not where backward produces another set of gradients each time, nor where callers hold pointers into buckets for
+// good.
+bool Model::can_rebuild() const {
+  const bool may_move = options_.gradient_as_bucket_view != 0;
+  return shape_of(options_) != StepShape::Any &&
+         std::all_of(gradients_.begin(), gradients_.end(), [&](const Gradient& g) { return may_move || g.own; });
+}
+
+std::vector<Bucket> Model::make_buckets(const std::vector<PlannedBucket>& plan) const {
+  std::vector<Bucket> buckets;
+  for (const PlannedBucket& members : plan) {
+    std::vector<ddp_grad_slice> slices;
+    for (const std::size_t i : members) {
+      const ReplicatedTensor& p = parameters_[i];
+      slices.push_back({i, 0, p.count, p.shape.data(), p.shape.size(), p.data});
+    }
+    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices));
+  }
+  return buckets;
+}
+
+void Model::place_gradients(const std::vector<PlannedBucket>& plan) {
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    for (std::size_t s = 0; s < plan[b].size(); ++s) {
+      gradients_[plan[b][s]].bucket = b;
+      gradients_[plan[b][s]].slice = s;
+    }
+  }
+  in_flight_.assign(plan.size(), 0);
+  done_.assign(plan.size(), false);
+}
+
+void* Model::gradient(std::size_t i) {
+  if (i >= gradients_.size()) {
+    throw Error(ErrorCode::InvalidArgument,
+                "there is no parameter " + std::to_string(i) + ": the model has " + std::to_string(gradients_.size()));
+  }
+  const Gradient& g = gradients_[i];
+  return g.own != nullptr ? g.own : buckets_[g.bucket].at(g.slice);
+}
+
+void Model::register_comm_hook(std::unique_ptr<CommHook> hook) {
+  core_.throw_if_failed();
+  if (hook_ != nullptr) {
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: there is a communication hook already");
+  }
+  if (core_.has_begun()) {
+    throw Error(ErrorCode::InvalidArgument,
+                "DistributedDataParallel: a communication hook is registered before the first backward, not after it");
+  }
+  hook_ = std::move(hook);
+}
+
+// An error in here leaves ranks at different places: it is final.
+template <typename Body>
+void Model::communicate(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    core_.give_up(error);
+    throw;
+  }
+}
+
+// The other ranks would wait for what the hook had in mind.
+template <typename Body>
+auto Model::ask_hook(Body&& body) {
+  const auto failed = [&](const std::exception& error) {
+    group_.abort(std::string("DistributedDataParallel: the communication hook failed: ") + error.what());
+  };
+  try {
+    return body();
+  } catch (const Error& error) {
+    failed(error);
+    throw;
+  } catch (const std::exception& error) {
+    failed(error);
+    throw Error(ErrorCode::System, error.what());
+  }
+}
+
+void Model::before_forward() {
+  const bool buffers_due = core_.before_forward();
+  int root = 0;
+  if (join_) root = tell_join({1, core_.no_sync() ? 0 : 1}).authority;
+  if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(root);
+}
+
+void Model::broadcast_buffers(int root) {
+  communicate([&] { broadcast_.run(group_, buffers_, root); });
+}
+
+void Model::mark_ready(std::size_t i) {
+  actions_.clear();
+  core_.mark_ready(i, actions_);
+  carry_out(Who::ThisRank);
+}
+
+void Model::mark_unused(std::size_t i) {
+  actions_.clear();
+  core_.mark_unused(i, actions_);
+  carry_out(Who::ThisRank);
+}
+
+void Model::synchronize() {
+  actions_.clear();
+  if (!core_.synchronize(actions_)) return;
+  carry_out(Who::ThisRank);
+  finish(Who::ThisRank);
+}
+
+void Model::carry_out(Who whose) {
+  for (const std::size_t i : actions_.fill) fill(i);
+  for (const std::size_t i : actions_.zero) zero(i, whose);
+  if (actions_.launch.empty()) return;
+  communicate([&] {
+    for (const std::size_t bucket : actions_.launch) launch(bucket);
+  });
+}
+
+// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form,
+// and on a GPU only NCCL has kernels.
+void Model::fill(std::size_t i) {
+  const Gradient& g = gradients_[i];
+  const std::int32_t dtype = parameters_[i].dtype;
+  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype) || place_.is_gpu();
+  buckets_[g.bucket].put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
+}
+
+void Model::zero(std::size_t i, Who whose) {
+  Gradient& g = gradients_[i];
+  Bucket& bucket = buckets_[g.bucket];
+  if (whose == Who::ThisRank && g.own == nullptr) {
+    if (g.kept.size() == 0) g.kept = TensorMemory(place_, parameters_[i].bytes());
+    bucket.take(g.slice, g.kept.data());
+  }
+  bucket.put_zeros(g.slice);
+}
+
+double Model::share(std::int32_t dtype) const {
+  return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
+}
+
+// Of what is in a bucket.
+ddp_reduction Model::reduction(std::int32_t dtype) const {
+  if (place_.is_gpu() && !join_) return {DDP_AVG, 1};
+  const double factor = place_.is_gpu() || is_16_bit_float(dtype) ? share(dtype) : 1;
+  return {factor != 1 ? DDP_PREMUL_SUM : DDP_SUM, factor};
+}
+
+void Model::launch(std::size_t b) {
+  ++launched_;
+  buckets_[b].follow();
+  if (hook_ != nullptr) return ask_hook([&] { hook_->start(view(b)); });
+  const ddp_buffer buffer = buckets_[b].buffer();
+  in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)));
+}
+
+// Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
+void Model::finish(Who whose) {
+  std::vector<std::size_t> order;
+  communicate([&] {
+    wait_for_buckets();
+    if (core_.asks_who_used()) {
+      used_ = core_.used_here();
+      if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+      host_words_.all_reduce(used_.data(), used_.size(), DDP_MAX);
+      core_.hear_used(used_);
+    }
+    if (will_rebuild_) order = agree_on_order();
+  });
+  launched_ = 0;
+  if (whose == Who::ThisRank) take_out();
+  core_.end_step();
+  if (std::exchange(will_rebuild_, false)) rebuild(order);
+}
+
+void Model::wait_for_buckets() {
+  if (hook_ != nullptr) return advance_hook();
+  for (const std::uint64_t sequence : in_flight_) group_.wait(sequence);
+}
+
+void Model::advance_hook() {
+  std::fill(done_.begin(), done_.end(), false);
+  for (std::size_t left = buckets_.size(); left > 0;) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (done_[b] || ask_hook([&] { return hook_->advance(view(b)); })) continue;
+      done_[b] = true;
+      --left;
+    }
+  }
+}
+
+void Model::take_out() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const Gradient& g = gradients_[i];
+    Bucket& bucket = buckets_[g.bucket];
+    if (!core_.used_anywhere(i)) {  // it stays what it was
+      if (g.own == nullptr) bucket.put(g.slice, g.kept.data(), 1);
+    } else if (g.own != nullptr) {
+      bucket.take(g.slice, g.own);
+    }
+  }
+}
+
+// Rank 0's.
+std::vector<std::size_t> Model::agree_on_order() {
+  std::vector<std::size_t> order = core_.ready_order();
+  host_words_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
+  return order;
+}
+
+void Model::rebuild(const std::vector<std::size_t>& order) {
+  std::vector<PlannedBucket> better = plan(order);
+  if (better == plan_) return;
+  std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
+  std::vector<void*> before;
+  for (const Gradient& g : gradients_) before.push_back(g.own == nullptr ? old[g.bucket].at(g.slice) : nullptr);
+  plan_ = std::move(better);
+  place_gradients(plan_);
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const Gradient& g = gradients_[i];
+    if (g.own == nullptr) buckets_[g.bucket].put(g.slice, before[i], 1);
+  }
+  core_.replan(plan_);
+}
+
+void Model::join_begin(JoinCore::Options options) {
+  if (join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join is under way already");
+  core_.set_joining(true);
+  join_.emplace(options, group_.size());
+}
+
+void Model::join_end() {
+  if (!join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join ends that has not begun");
+  core_.set_joining(false);
+  JoinVerdict verdict = tell_join({0, 0});
+  for (; verdict.active > 0; verdict = tell_join({0, 0})) shadow(verdict);
+  communicate([&] { broadcast_.run(group_, parameters_, verdict.authority); });
+  if (options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
+  join_.reset();
+}
+
+void Model::join_cancel() {
+  join_.reset();
+  core_.cancel_joining();
+}
+
+// Throws if all shall stop.
+JoinVerdict Model::tell_join(JoinWord mine) {
+  communicate([&] { host_words_.all_gather(&mine, sizeof(mine), words_.data()); });
+  const JoinVerdict verdict = join_->hear(words_);
+  if (!verdict.early) return verdict;
+  join_cancel();  // all are at the same place: the model remains usable
+  throw Error(ErrorCode::Mismatch, "DistributedDataParallel: " + *verdict.early);
+}
+
+// Takes part in a step of those that have input.
+void Model::shadow(const JoinVerdict& verdict) {
+  const bool buffers_due = core_.shadow_forward(verdict.synchronizes);
+  if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
+  if (!verdict.synchronizes) return;
+  actions_.clear();
+  core_.shadow_step(actions_);
+  carry_out(Who::Others);
+  finish(Who::Others);
+}
+
+}  // namespace ddp::runtime

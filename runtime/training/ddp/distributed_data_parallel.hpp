@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DistributedDataParallel's driver: moves gradients into buckets and out of them, issues the reductions that
+// reducer_core decides on, and goes along with the other ranks when this one has no input left (join_core).
+//
+// Parameters' values change in the constructor and at the end of a join only, buffers' before a forward too; gradients
+// of the caller's change in synchronize(), after everything that the step sends has arrived.
+// One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/ddp.h"
+#include "runtime/group/process_group.hpp"
+#include "runtime/training/ddp/bucket.hpp"
+#include "runtime/training/ddp/host_words.hpp"
+#include "runtime/training/ddp/join_core.hpp"
+#include "runtime/training/ddp/reducer_core.hpp"
+#include "runtime/training/ddp/replicated_tensors.hpp"
+#include "runtime/training/ddp/tensor_place.hpp"
+#include "runtime/training/hooks/comm_hook.hpp"
+
+namespace ddp::runtime {
+
+class Model {
+ public:
+  // Collective. Throws rendezvous::Error: InvalidArgument, Mismatch, or a failed collective's.
+  Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options);
+  ~Model();  // in the middle of a step it aborts the group: buckets in flight use memory that is about to go
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  ProcessGroup& group() { return group_; }
+  bool is_on_gpu() const { return place_.is_gpu(); }
+  void* gradient(std::size_t i);
+  void before_forward();
+  void mark_ready(std::size_t i);
+  void mark_unused(std::size_t i);
+  void synchronize();
+  bool was_used(std::size_t i) const { return i < gradients_.size() && core_.used_anywhere(i); }
+  void set_no_sync(bool enabled) { core_.set_no_sync(enabled); }
+  std::size_t bucket_count() const { return buckets_.size(); }
+
+  // Once, before the first backward.
+  void register_comm_hook(std::unique_ptr<CommHook> hook);
+
+  void join_begin(JoinCore::Options options);
+  void join_end();     // collective
+  void join_cancel();  // this rank goes on without the others
+
+ private:
+  struct Gradient {
+    void* own;               // the caller's memory, or null: in its bucket
+    std::size_t bucket = 0;  // where it lies ...
+    std::size_t slice = 0;   // ... and as which of its gradients
+    TensorMemory kept{};     // of one in its bucket: what it was, while the bucket has zeros there
+  };
+  // What the constructor begins with.
+  struct Checked {
+    ProcessGroup& group;
+    HostWords words;
+    ddp_model_options options;
+    ReplicatedTensors parameters{};
+    TensorPlace place{};
+    ReplicatedTensors buffers{};
+    std::vector<Gradient> gradients{};
+  };
+  enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
+
+  explicit Model(Checked from);
+  static ddp_model_options with_defaults(ddp_model_options options);
+  static Checked checked(Checked from, const ddp_parameter* parameters, std::size_t count);
+  static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
+                                         const ddp_model_options& options);
+  static TensorPlace common_place(const ReplicatedTensors& parameters);
+  static StepShape shape_of(const ddp_model_options& options);
+  static std::vector<std::string> names(const ReplicatedTensors& parameters);
+  std::vector<PlannedBucket> plan(const std::vector<std::size_t>& order) const;
+  void compare_across_ranks();
+  bool can_rebuild() const;
+  std::vector<Bucket> make_buckets(const std::vector<PlannedBucket>& plan) const;
+  void place_gradients(const std::vector<PlannedBucket>& plan);
+
+  void carry_out(Who whose);
+  void fill(std::size_t i);
+  void zero(std::size_t i, Who whose);
+  void launch(std::size_t bucket);
+  void finish(Who whose);
+  void wait_for_buckets();
+  void advance_hook();
+  void take_out();
+  std::vector<std::size_t> agree_on_order();
+  void rebuild(const std::vector<std::size_t>& order);
+  double share(std::int32_t dtype) const;
+  ddp_reduction reduction(std::int32_t dtype) const;
+  ddp_grad_bucket view(std::size_t bucket) { return buckets_[bucket].view(bucket, bucket + 1 == buckets_.size()); }
+
+  JoinVerdict tell_join(JoinWord mine);
+  void broadcast_buffers(int root);
+  void shadow(const JoinVerdict& verdict);
+  template <typename Body>
+  void communicate(Body&& body);
+  template <typename Body>
+  auto ask_hook(Body&& body);
+
+  ProcessGroup& group_;
+  HostWords host_words_;
+  ddp_model_options options_;
+  ReplicatedTensors parameters_;
+  TensorPlace place_;  // of all of them, and of their gradients
+  ReplicatedTensors buffers_;
+  std::vector<Gradient> gradients_;
+  std::vector<PlannedBucket> plan_;
+  ReducerCore core_;
+  std::vector<Bucket> buckets_;
+  bool will_rebuild_ = false;
+  std::unique_ptr<CommHook> hook_;  // null: the plain average
+  std::optional<JoinCore> join_;
+  TensorBroadcast broadcast_;
+
+  // A step's own; they keep their memory.
+  ReducerActions actions_;
+  std::size_t launched_ = 0;              // buckets
+  std::vector<std::uint64_t> in_flight_;  // per bucket: its reduction's sequence number
+  std::vector<bool> done_;                // per bucket: its hook says so
+  std::vector<std::uint8_t> used_;        // per parameter: by this rank, then by any
+  std::vector<JoinWord> words_;           // per rank
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tensors of which every rank has a copy, parameters and buffers: are they the same everywhere, and how one rank's
+// values get to all others. Collective functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/ddp.h"
+#include "runtime/group/process_group.hpp"
+#include "runtime/training/ddp/host_words.hpp"
+#include "runtime/training/ddp/tensor_place.hpp"
+
+namespace ddp::runtime {
+
+struct ReplicatedTensor {
+  std::string name;  // "parameter 3 (fc1.weight)"
+  TensorPlace place;
+  void* data = nullptr;
+  std::size_t count = 0;
+  std::int32_t dtype = DDP_FLOAT32;
+  std::vector<std::int64_t> shape;  // {count} if the caller gave none
+
+  std::size_t bytes() const { return count * dtype_size(dtype); }
+};
+using ReplicatedTensors = std::vector<ReplicatedTensor>;
+
+// kind: "parameter" or "buffer". Throws rendezvous::Error{InvalidArgument}, also for memory that the group does not
+// reach.
+ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const ddp_parameter* tensors,
+                             std::size_t count);
+
+// A number on which all ranks must agree.
+struct Agreed {
+  const char* before;  // "the model has "
+  std::int64_t value;
+  const char* after;   // " parameters"
+  const char* advice;  // "every rank must build the same model"
+};
+// The first of them on which a rank differs from rank 0 is an error, Mismatch, on every rank.
+void compare_numbers(HostWords& words, const std::vector<Agreed>& numbers);
+// As many of them on every rank. The first that differs in type or shape is an error, Mismatch, on every rank.
+void compare_shapes(HostWords& words, const ReplicatedTensors& tensors);
+bool holds_on_all_ranks(HostWords& words, bool here);
+// Runs check, which looks at this rank alone. What it throws, InvalidArgument, comes out of this on every rank, so that
+// none goes on to wait for one that has stopped.
+void check_on_all_ranks(HostWords& words, const std::function<void()>& check);
+
+// Small tensors travel together, in memory that stays for the next time.
+class TensorBroadcast {
+ public:
+  void run(ProcessGroup& group, const ReplicatedTensors& tensors, int root);
+
+ private:
+  struct Packed {
+    TensorMemory memory;
+    std::optional<StreamOrder> order;
+  };
+  void send_packed(ProcessGroup& group, const ReplicatedTensor* first, const ReplicatedTensor* last, int root);
+
+  std::array<Packed, 2> packed_;  // of the CPU, of the GPU
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/ddp/tensor_place.hpp"
+
+#include <cstring>
+
+#include "runtime/device/current_stream.hpp"
+
+namespace ddp::runtime {
+
+ddp_device TensorPlace::device() const {
+  return is_gpu() ? ddp_device{DDP_CUDA, gpu_->index()} : ddp_device{DDP_CPU, 0};
+}
+
+collectives::CudaStream* TensorPlace::stream() const { return current_stream(gpu_->index()); }
+
+void TensorPlace::copy(void* to, const void* from, std::size_t size) const {
+  if (to == from || size == 0) return;
+  if (is_gpu()) return gpu_->copy(to, from, size, stream());
+  std::memcpy(to, from, size);
+}
+
+void TensorPlace::clear(void* at, std::size_t size) const {
+  if (size == 0) return;
+  if (is_gpu()) return gpu_->clear(at, size, stream());
+  std::memset(at, 0, size);
+}
+
+TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size) : size_(size) {
+  if (size == 0) return;  // which the driver would refuse
+  if (place.is_gpu()) {
+    on_gpu_ = std::make_unique<collectives::DeviceMemory>(place.gpu(), size);
+  } else {
+    on_cpu_.reset(static_cast<std::byte*>(::operator new(size)));
+  }
+  place.clear(data(), size);
+}
+
+StreamOrder::StreamOrder(const TensorPlace& place) : place_(place) {
+  if (place.is_gpu()) left_ = std::make_unique<collectives::DeviceEvent>(place.gpu());
+}
+
+void StreamOrder::enter() {
+  if (left_ != nullptr && last_ && *last_ != place_.stream()) left_->hold_back(place_.stream());
+}
+
+void StreamOrder::leave() {
+  if (left_ == nullptr) return;
+  last_ = place_.stream();
+  left_->record(*last_);
+}
+
+}  // namespace ddp::runtime

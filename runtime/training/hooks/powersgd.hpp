@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// PowerSGD as a communication hook: plain averages first, then low-rank ones (powersgd_bucket), in three messages a
+// bucket: P and what is not compressed at once, Q once P is back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/group/process_group.hpp"
+#include "runtime/training/hooks/comm_hook.hpp"
+#include "runtime/training/hooks/powersgd_bucket.hpp"
+
+namespace ddp::runtime {
+
+class PowerSgdHook final : public CommHook {
+ public:
+  // Throws rendezvous::Error: InvalidArgument.
+  PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options);
+  void start(const ddp_grad_bucket& bucket) override;
+  bool advance(const ddp_grad_bucket& bucket) override;
+
+ private:
+  enum class Stage { Plain, Projecting, Collecting };
+  struct Bucket {
+    Stage stage = Stage::Plain;
+    std::unique_ptr<PowerSgdBucket> compressed;  // from the first compressed step on: then layouts no longer change
+    std::uint64_t average = 0;                   // sequence numbers: of a plain average, P or Q
+    std::uint64_t rest = 0;                      // of what is not compressed
+  };
+
+  ProcessGroup& group_;
+  PowerSgdOptions options_;
+  std::uint64_t step_ = 0;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/hooks/powersgd_bucket.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/training/hooks/low_rank.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+// PyTorch's view(shape[0], -1): the first dimension against all others. A vector is a matrix of one column, which is
+// never worth compressing.
+MatrixShape matrix_shape(const ddp_grad_slice& slice) {
+  const std::size_t rows = slice.rank > 0 ? static_cast<std::size_t>(slice.shape[0]) : 1;
+  return {rows, rows > 0 ? slice.count / rows : 0};
+}
+
+template <typename T>
+class TypedBucket final : public PowerSgdBucket {
+ public:
+  TypedBucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options) : options_(options) {
+    std::size_t p_size = 0, q_size = 0, rest_size = 0, error_size = 0;
+    for (std::size_t i = 0; i < bucket.slice_count; ++i) {
+      const ddp_grad_slice& slice = bucket.slices[i];
+      const MatrixShape shape = matrix_shape(slice);
+      const std::size_t columns = columns_for(shape, options.columns);
+      if (columns == 0 || !is_worth_compressing(shape, columns, options.min_compression_rate)) {
+        rest_of_.push_back({slice.offset, slice.count});
+        rest_size += slice.count;
+        continue;
+      }
+      // The first Q depends on the parameter alone, not on the bucket it is in.
+      matrices_.push_back({shape, columns, slice.offset, p_size, q_size, error_size, options.seed + slice.parameter});
+      p_size += shape.rows * columns;
+      q_size += shape.cols * columns;
+      error_size += shape.count();
+    }
+    p_.resize(p_size);
+    q_.resize(q_size);
+    rest_.resize(rest_size);
+    if (options.error_feedback) error_.resize(error_size);
+  }
+
+  void compress(void* gradients) override {
+    T* const all = static_cast<T*>(gradients);
+    for (Matrix& matrix : matrices_) {
+      T* const m = all + matrix.offset;
+      T* const q = q_.data() + matrix.q;
+      if (options_.error_feedback) add(m, error_.data() + matrix.error, matrix.shape.count());
+      if (!options_.warm_start) std::fill_n(q, matrix.shape.cols * matrix.columns, T{0});
+      // Columns of zeros: those of the first time, and those that died for want of gradients, or since the matrix had
+      // fewer dimensions than Q has columns.
+      do {
+        fill_zero_columns(q, matrix.shape.cols, matrix.columns, matrix.random);
+      } while (orthogonalize(q, matrix.shape.cols, matrix.columns));
+      multiply(m, matrix.shape, q, matrix.columns, p_.data() + matrix.p);
+    }
+    T* to = rest_.data();
+    for (const Piece& piece : rest_of_) to = std::copy_n(all + piece.offset, piece.count, to);
+  }
+
+  void project(const void* gradients) override {
+    for (const Matrix& matrix : matrices_) {
+      T* const p = p_.data() + matrix.p;
+      orthogonalize(p, matrix.shape.rows, matrix.columns);
+      multiply_transposed(static_cast<const T*>(gradients) + matrix.offset, matrix.shape, p, matrix.columns,
+                          q_.data() + matrix.q);
+    }
+  }
+
+  void decompress(void* gradients) override {
+    T* const all = static_cast<T*>(gradients);
+    for (const Matrix& matrix : matrices_) {
+      T* const m = all + matrix.offset;
+      T* const q = q_.data() + matrix.q;
+      const std::size_t q_size = matrix.shape.cols * matrix.columns;
+      T* const error = options_.error_feedback ? error_.data() + matrix.error : nullptr;
+      if (error != nullptr) std::copy_n(m, matrix.shape.count(), error);
+      expand(p_.data() + matrix.p, q, matrix.columns, matrix.shape, m);
+      if (error != nullptr) subtract(error, m, matrix.shape.count());
+      if (std::all_of(q, q + q_size, [](T x) { return std::isfinite(x); })) continue;
+      // The step that overflowed is lost, as it is without compression; those after it must not be.
+      std::fill_n(q, q_size, T{0});
+      if (error != nullptr) std::fill_n(error, matrix.shape.count(), T{0});
+    }
+    const T* from = rest_.data();
+    for (const Piece& piece : rest_of_) {
+      std::copy_n(from, piece.count, all + piece.offset);
+      from += piece.count;
+    }
+  }
+
+  ddp_buffer p() override { return buffer_of(p_); }
+  ddp_buffer q() override { return buffer_of(q_); }
+  ddp_buffer rest() override { return buffer_of(rest_); }
+
+ private:
+  struct Matrix {
+    MatrixShape shape;
+    std::size_t columns;
+    std::size_t offset;       // in the bucket
+    std::size_t p, q, error;  // in those
+    std::uint64_t random;     // where the next numbers for Q come from
+  };
+  struct Piece {
+    std::size_t offset;
+    std::size_t count;
+  };
+
+  static ddp_buffer buffer_of(std::vector<T>& values) {
+    return {values.data(), values.size(), std::is_same_v<T, float> ? DDP_FLOAT32 : DDP_FLOAT64, {DDP_CPU, 0}};
+  }
+  static void add(T* to, const T* from, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+  }
+  static void subtract(T* from, const T* what, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) from[i] -= what[i];
+  }
+
+  PowerSgdOptions options_;
+  std::vector<Matrix> matrices_;
+  std::vector<Piece> rest_of_;
+  std::vector<T> p_, q_, rest_;
+  std::vector<T> error_;  // what the last step left out of each matrix
+};
+
+}  // namespace
+
+std::unique_ptr<PowerSgdBucket> make_powersgd_bucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options) {
+  if (bucket.buffer.dtype == DDP_FLOAT32) return std::make_unique<TypedBucket<float>>(bucket, options);
+  return std::make_unique<TypedBucket<double>>(bucket, options);
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/optim/gradient_math.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "collectives/element_types.hpp"
+#include "collectives/float_conversion.hpp"
+#include "rendezvous/base/error.hpp"
+#include "runtime/collective/operation.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using collectives::is_16_bit_float;
+using collectives::run_on;
+using collectives::VectorUnit;
+
+constexpr std::size_t kLanes = 16;    // sums side by side
+constexpr std::size_t kBlock = 4096;  // 16-bit numbers that are widened at a time: they stay in the first cache
+static_assert(kBlock % kLanes == 0);  // so that blocks do not change who is added to whom
+using Block = std::array<float, kBlock>;
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, message);
+}
+
+void check_floating_point(const std::string& what, const ddp_buffer& buffer) {
+  check_buffer(what.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
+  if (!collectives::is_floating_point(buffer.dtype)) {
+    invalid(what + ": works on floating point, not on " + dtype_name(buffer.dtype));
+  }
+}
+
+void check_pair(const std::string& what, const ddp_buffer& from, const ddp_buffer& to) {
+  check_floating_point(what, from);
+  check_floating_point(what, to);
+  if (from.count != to.count) {
+    invalid(what + ": from " + std::to_string(from.count) + " elements to " + std::to_string(to.count));
+  }
+  const bool known = from.dtype == to.dtype || from.dtype == DDP_FLOAT32 || to.dtype == DDP_FLOAT32;
+  if (!known) {
+    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) + ": go by float32");
+  }
+}
+
+void* element(const ddp_buffer& buffer, std::size_t i) {
+  return static_cast<std::byte*>(buffer.data) + i * dtype_size(buffer.dtype);
+}
+
+// Calls body(first, count) for one block after the other.
+template <typename Body>
+void for_each_block(std::size_t count, const Body& body) {
+  for (std::size_t first = 0; first < count; first += kBlock) body(first, std::min(kBlock, count - first));
+}
+
+// Multiplies in place. True: all results are finite.
+struct Multiply {
+  template <typename T>
+  [[gnu::always_inline]] static bool run(T* values, std::size_t count, T factor) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    constexpr Bits kExponent = sizeof(T) == 4 ? Bits{0x7f800000U} : Bits(0x7ff0000000000000U);
+    Bits found = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const T value = values[i] * factor;
+      found |= static_cast<Bits>((std::bit_cast<Bits>(value) & kExponent) == kExponent);
+      values[i] = value;
+    }
+    return found == 0;
+  }
+};
+
+// Numbers side by side: the compiler splits them as the unit needs, and adds lane by lane on each.
+template <typename T>
+using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
+using Lanes = std::array<double, kLanes>;
+
+enum class Norm { Sum, Squares, Largest, Power };
+
+[[gnu::always_inline]] inline void add_powers(const Vector<double>& value, Norm norm, double exponent,
+                                              Vector<double>& sum) {
+  const Vector<double> magnitude = value < 0 ? -value : value;
+  if (norm == Norm::Sum) {
+    sum += magnitude;
+  } else if (norm == Norm::Squares) {
+    sum += value * value;
+  } else if (norm == Norm::Largest) {
+    sum = magnitude <= sum ? sum : (sum != sum ? sum : magnitude);  // NaN is never below, and stays
+  } else {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sum[lane] += std::pow(magnitude[lane], exponent);
+  }
+}
+
+struct AddPowers {
+  template <typename T>
+  [[gnu::always_inline]] static void run(const T* values, std::size_t count, Norm norm, double exponent, Lanes* lanes) {
+    Vector<double> sum;
+    std::memcpy(&sum, lanes, sizeof sum);
+    Vector<T> some;
+    std::size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      std::memcpy(&some, values + i, sizeof some);
+      add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
+    }
+    if (i < count) {
+      some = Vector<T>{};
+      std::memcpy(&some, values + i, (count - i) * sizeof(T));
+      add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
+    }
+    std::memcpy(lanes, &sum, sizeof sum);
+  }
+};
+
+Norm norm_of(double norm_type) {
+  if (norm_type == 1) return Norm::Sum;
+  if (norm_type == 2) return Norm::Squares;
+  if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
+  if (norm_type > 0) return Norm::Power;
+  invalid("norm: there is none of type " + std::to_string(norm_type) + ": give 1, 2, infinity or another above 0");
+}
+
+// As one thread would: lane after lane.
+double total(const Lanes& lanes, Norm norm) {
+  double sum = 0;
+  for (const double lane : lanes) {
+    if (norm == Norm::Largest) {
+      sum = lane <= sum ? sum : (std::isnan(sum) ? sum : lane);
+    } else {
+      sum += lane;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+void convert(const ddp_buffer& from, const ddp_buffer& to) {
+  check_pair("convert", from, to);
+  if (from.dtype == to.dtype) {
+    if (from.count > 0) std::memmove(to.data, from.data, from.count * dtype_size(from.dtype));
+  } else if (is_16_bit_float(from.dtype)) {
+    collectives::widen(from.dtype, from.data, static_cast<float*>(to.data), from.count);
+  } else if (is_16_bit_float(to.dtype)) {
+    collectives::narrow(to.dtype, static_cast<const float*>(from.data), to.data, from.count);
+  } else if (from.dtype == DDP_FLOAT32) {
+    std::copy_n(static_cast<const float*>(from.data), from.count, static_cast<double*>(to.data));
+  } else {
+    const auto* in = static_cast<const double*>(from.data);
+    std::transform(in, in + from.count, static_cast<float*>(to.data), [](double x) { return static_cast<float>(x); });
+  }
+}
+
+bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, VectorUnit unit) {
+  check_pair("multiply", from, to);
+  bool finite = true;
+  Block block;
+  for_each_block(from.count, [&](std::size_t first, std::size_t count) {
+    const ddp_buffer in = {element(from, first), count, from.dtype, {DDP_CPU, 0}};
+    const ddp_buffer out = {element(to, first), count, to.dtype, {DDP_CPU, 0}};
+    if (to.dtype == DDP_FLOAT64) {
+      if (in.data != out.data) convert(in, out);
+      finite &= run_on<Multiply>(unit, static_cast<double*>(out.data), count, factor);
+    } else if (to.dtype == DDP_FLOAT32) {
+      if (in.data != out.data) convert(in, out);
+      finite &= run_on<Multiply>(unit, static_cast<float*>(out.data), count, static_cast<float>(factor));
+    } else {
+      const ddp_buffer wide = {block.data(), count, DDP_FLOAT32, {DDP_CPU, 0}};
+      convert(in, wide);
+      run_on<Multiply>(unit, block.data(), count, static_cast<float>(factor));
+      convert(wide, out);
+      convert(out, wide);  // rounding may make it infinite
+      finite &= run_on<Multiply>(unit, block.data(), count, 1.0F);
+    }
+  });
+  return finite;
+}
+
+bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor) {
+  return multiply(from, to, factor, collectives::vector_units().back());
+}
+
+double power_sum(const ddp_buffer& gradient, double norm_type, VectorUnit unit) {
+  check_floating_point("norm", gradient);
+  const Norm norm = norm_of(norm_type);
+  Lanes lanes = {};
+  if (gradient.dtype == DDP_FLOAT64) {
+    run_on<AddPowers>(unit, static_cast<const double*>(gradient.data), gradient.count, norm, norm_type, &lanes);
+  } else if (gradient.dtype == DDP_FLOAT32) {
+    run_on<AddPowers>(unit, static_cast<const float*>(gradient.data), gradient.count, norm, norm_type, &lanes);
+  } else {
+    Block block;
+    for_each_block(gradient.count, [&](std::size_t first, std::size_t count) {
+      collectives::widen(gradient.dtype, element(gradient, first), block.data(), count);
+      run_on<AddPowers>(unit, static_cast<const float*>(block.data()), count, norm, norm_type, &lanes);
+    });
+  }
+  return total(lanes, norm);
+}
+
+double power_sum(const ddp_buffer& gradient, double norm_type) {
+  return power_sum(gradient, norm_type, collectives::vector_units().back());
+}
+
+}  // namespace ddp::runtime

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/training/tensor_file/durable_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+// The disk begins with the first of them while the rest is being copied.
+constexpr std::uint64_t kHandOver = 32ULL << 20;
+
+}  // namespace
+
+void system_error(const std::string& path, const std::string& what, int number) {
+  throw Error(ErrorCode::System, "checkpoint " + path + ": " + what + ": " + std::strerror(number));
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+void fsync_folder(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) system_error(path, "cannot be opened for fsync", errno);
+  const int failed = fsync(folder) != 0 ? errno : 0;
+  close(folder);
+  // EINVAL: a file system that has no such thing.
+  if (failed != 0 && failed != EINVAL) system_error(path, "cannot be fsynced", failed);
+}
+
+void make_folders(const std::string& path) {
+  struct stat facts = {};
+  if (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return;
+  const std::string parent = folder_of(path);
+  if (parent != path) make_folders(parent);
+  if (mkdir(path.c_str(), 0777) == 0) return fsync_folder(parent);
+  if (errno != EEXIST) system_error(path, "cannot create this folder", errno);
+  if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    system_error(path, "cannot create this folder", ENOTDIR);
+  }
+}
+
+NewFile::NewFile(const std::string& path)
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (file_ < 0) system_error(path_, "cannot create", errno);
+}
+
+NewFile::~NewFile() {
+  if (file_ >= 0) close(file_);
+  if (!kept_) unlink(path_.c_str());
+}
+
+void NewFile::write(const void* data, std::uint64_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(file_, at, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) system_error(path_, "cannot write", errno);
+    at += written;
+    size -= static_cast<std::uint64_t>(written);
+    written_ += static_cast<std::uint64_t>(written);
+  }
+  if (written_ - handed_over_ < kHandOver) return;
+  sync_file_range(file_, static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
+                  SYNC_FILE_RANGE_WRITE);  // a hint: fsync decides
+  handed_over_ = written_;
+}
+
+void NewFile::finish() {
+  if (fsync(file_) != 0) system_error(path_, "cannot fsync", errno);
+  if (close(std::exchange(file_, -1)) != 0) system_error(path_, "cannot close", errno);
+  kept_ = true;
+}
+
+void NewFile::replace(const std::string& path) {
+  finish();
+  if (rename(path_.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    kept_ = false;
+    system_error(path, "cannot rename " + path_, why);
+  }
+  fsync_folder(folder_of(path));
+}
+
+OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (file_ < 0) system_error(path_, "cannot open", errno);
+  struct stat facts = {};
+  const int failed = fstat(file_, &facts) != 0 ? errno : 0;
+  if (failed == 0 && S_ISREG(facts.st_mode)) {
+    size_ = static_cast<std::uint64_t>(facts.st_size);
+    return;
+  }
+  close(file_);
+  if (failed != 0) system_error(path_, "cannot stat", failed);
+  throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": it is not a regular file");
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), size_(other.size_) {}
+
+OpenFile::~OpenFile() {
+  if (file_ >= 0) close(file_);
+}
+
+std::uint64_t OpenFile::read_at(void* to, std::uint64_t size, std::uint64_t offset) const {
+  std::uint64_t done = 0;
+  while (done < size) {
+    const ssize_t got = pread(file_, static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EIO) {  // its bytes are lost, as if they had been changed
+      throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": cannot read: " + std::strerror(EIO));
+    }
+    if (got < 0) system_error(path_, "cannot read", errno);
+    if (got == 0) break;
+    done += static_cast<std::uint64_t>(got);
+  }
+  return done;
+}
+
+}  // namespace ddp::runtime

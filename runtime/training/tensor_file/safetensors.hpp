@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One file of tensors in the safetensors format (github.com/huggingface/safetensors):
+//
+//     u64 little endian: length H of the header | H bytes of JSON, padded with spaces to 8 | tensor data, no gaps
+//
+//     {"__metadata__":{"step":"7"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
+//
+// What is read is not trusted: everything the header claims is checked against the file before anything else is done
+// with it. All of it throws rendezvous::Error.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ddp/ddp.h"
+#include "runtime/training/tensor_file/durable_file.hpp"
+#include "runtime/training/tensor_file/tensor_box.hpp"
+
+namespace ddp::runtime {
+
+// ---- Element types, as files name them ----
+
+std::string_view file_type(std::int32_t dtype);               // of a ddp_dtype
+std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype; none: only others use it
+std::uint64_t file_type_size(std::string_view type);          // 0: there is no such type
+// Bytes of so many elements; none if the shape is negative or too large.
+std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::uint64_t element_size);
+
+// ---- Files ----
+
+struct FileTensor {
+  std::string dtype;  // as in the file; may be one that only others read
+  Shape shape;
+  std::uint64_t begin = 0;  // in the file
+  std::uint64_t end = 0;
+};
+
+struct FileHeader {
+  std::uint64_t bytes = 0;  // before the data
+  std::map<std::string, FileTensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// All that comes before the data of these tensors, in this order. path: for messages. Error{InvalidArgument}.
+std::string make_header(const std::string& path, std::span<const ddp_tensor> tensors,
+                        std::span<const ddp_metadata_entry> metadata);
+// Bytes of a tensor that make_header() took.
+std::uint64_t data_bytes(const ddp_tensor& tensor);
+// Error{Corrupt} if the file is not what it should be.
+FileHeader read_header(const std::string& path, const OpenFile& file);
+[[noreturn]] void corrupt(const std::string& path, const std::string& what);
+
+// A whole file, to a temporary name, fsynced and renamed: a crash leaves the old file or the new one.
+void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
+                     std::span<const ddp_metadata_entry> metadata);
+
+}  // namespace ddp::runtime

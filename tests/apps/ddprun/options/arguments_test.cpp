@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/arguments.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "apps/ddprun/options/options.hpp"
+
+using ddp::apps::Arguments;
+using ddp::apps::Options;
+using ddp::apps::Origin;
+using ddp::apps::split_arguments;
+using ddp::apps::Takes;
+using ddp::apps::UsageError;
+using Words = std::vector<std::string>;
+
+namespace {
+
+const Options kKnown = {{.name = "nproc-per-node"},
+                        {.name = "nnodes"},
+                        {.name = "max-restarts"},
+                        {.name = "master-addr"},
+                        {.name = "master-port"},
+                        {.name = "module", .letter = 'm', .takes = Takes::Nothing},
+                        {.name = "tee", .letter = 't'},
+                        {.name = "standalone", .takes = Takes::Nothing},
+                        {.name = "stand", .origin = Origin::Ddprun},
+                        {.name = "event-handler"},
+                        {.name = "event-file", .origin = Origin::Ddprun},
+                        {.name = "gpus", .origin = Origin::Ddprun},
+                        {.name = "legacy", .takes = Takes::ValueIfAttached, .unsaid = "dash"}};
+
+}  // namespace
+
+TEST_CASE("arguments: dashes, underscores and both ways to give a value mean the same", "[apps][unit]") {
+  for (const Words& words :
+       {Words{"--nproc_per_node", "8"}, Words{"--nproc-per-node=8"}, Words{"--nproc_per-node=8"}}) {
+    CHECK(split_arguments(words, kKnown).options == Words{"--nproc-per-node=8"});
+  }
+}
+
+TEST_CASE("arguments: everything after the program is the program's", "[apps][unit]") {
+  const Arguments split = split_arguments({"--nnodes=1", "train.py", "--nnodes", "7", "--", "-m"}, kKnown);
+  CHECK(split.options == Words{"--nnodes=1"});
+  CHECK(split.program == "train.py");
+  CHECK(split.program_args == Words{"--nnodes", "7", "--", "-m"});
+}
+
+TEST_CASE("arguments: two dashes end the options", "[apps][unit]") {
+  const Arguments split = split_arguments({"-m", "--", "pkg.mod", "a"}, kKnown);
+  CHECK(split.options == Words{"--module"});
+  CHECK(split.program == "pkg.mod");
+  CHECK(split.program_args == Words{"a"});
+}
+
+TEST_CASE("arguments: prefixes that fit one option stand for it", "[apps][unit]") {
+  CHECK(split_arguments({"--nproc=2"}, kKnown).options == Words{"--nproc-per-node=2"});
+  CHECK(split_arguments({"--standa"}, kKnown).options == Words{"--standalone"});
+  CHECK_THROWS_WITH(split_arguments({"--master=x"}, kKnown), Catch::Contains("--master-addr --master-port"));
+}
+
+TEST_CASE("arguments: a prefix that fits one option of torchrun stands for it, whatever ddprun has added",
+          "[apps][unit]") {
+  CHECK(split_arguments({"--event-=x"}, kKnown).options == Words{"--event-handler=x"});
+  CHECK(split_arguments({"--event-f=x"}, kKnown).options == Words{"--event-file=x"});
+  CHECK(split_arguments({"--gp=1"}, kKnown).options == Words{"--gpus=1"});
+}
+
+TEST_CASE("arguments: a name that is whole is no prefix", "[apps][unit]") {
+  CHECK(split_arguments({"--stand=1"}, kKnown).options == Words{"--stand=1"});
+}
+
+TEST_CASE("arguments: a value that may be left out is never the next word", "[apps][unit]") {
+  const Arguments split = split_arguments({"--legacy", "train.py"}, kKnown);
+  CHECK(split.options == Words{"--legacy=dash"});
+  CHECK(split.program == "train.py");
+  CHECK(split_arguments({"--legacy=underscore"}, kKnown).options == Words{"--legacy=underscore"});
+}
+
+TEST_CASE("arguments: short options take their value attached or after", "[apps][unit]") {
+  CHECK(split_arguments({"-t3"}, kKnown).options == Words{"--tee=3"});
+  CHECK(split_arguments({"-t=3"}, kKnown).options == Words{"--tee=3"});
+  CHECK(split_arguments({"-t", "3"}, kKnown).options == Words{"--tee=3"});
+}
+
+TEST_CASE("arguments: a word that begins with a dash is never taken for the program", "[apps][unit]") {
+  CHECK_THROWS_AS(split_arguments({"-x", "train"}, kKnown), UsageError);
+  CHECK_THROWS_WITH(split_arguments({"--nproc-per-nodes=2"}, kKnown),
+                    Catch::Contains("did you mean --nproc-per-node?"));
+  CHECK_THROWS_WITH(split_arguments({"--nnodes"}, kKnown), Catch::Contains("needs a value"));
+  CHECK_THROWS_WITH(split_arguments({"--standalone=1"}, kKnown), Catch::Contains("takes no value"));
+  CHECK_FALSE(split_arguments({}, kKnown).program);
+}
+
+TEST_CASE("arguments: a value may begin with a dash", "[apps][unit]") {
+  CHECK(split_arguments({"--max-restarts", "-1"}, kKnown).options == Words{"--max-restarts=-1"});
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/given_options.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "apps/ddprun/manual/help.hpp"
+#include "apps/ddprun/manual/man_page.hpp"
+#include "apps/ddprun/options/options.hpp"
+
+using namespace ddp::apps;
+using Catch::Contains;
+
+namespace {
+
+// A variable that is set as long as this lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+GivenOptions parse(const std::vector<std::string>& words) {
+  GivenOptions given;
+  Declaration declaration;
+  declare(declaration, given);
+  declaration.parse(words);
+  return given;
+}
+
+Options declared() {
+  GivenOptions given;
+  Declaration declaration;
+  declare(declaration, given);
+  return declaration.options();
+}
+
+}  // namespace
+
+TEST_CASE("given options: a value may be empty, and is no other option's then", "[apps][unit]") {
+  const GivenOptions given = parse({"--role=", "--rdzv-id=", "--gpus=", "--log-dir=logs"});
+  CHECK(given.role.empty());
+  CHECK(given.nodes.rdzv_id.empty());
+  CHECK(given.gpus == "");
+  CHECK(given.logs.log_dir == "logs");
+  CHECK_FALSE(parse({}).gpus);
+  CHECK_THROWS_WITH(parse({"--max-restarts="}), Contains("--max-restarts"));
+}
+
+TEST_CASE("given options: a value may look like anything", "[apps][unit]") {
+  CHECK(parse({"--role=--tee"}).role == "--tee");
+  CHECK(parse({"--rdzv-conf=a=b,c=d"}).nodes.rdzv_conf == "a=b,c=d");
+  CHECK_THROWS_WITH(parse({"--max-restarts=-1"}), Contains("--max-restarts: '-1' is not a number, 0 or more"));
+  CHECK_THROWS_AS(parse({"--max-restarts=1x"}), UsageError);
+}
+
+TEST_CASE("given options: the last of several counts", "[apps][unit]") {
+  CHECK(parse({"--role=a", "--role=b"}).role == "b");
+}
+
+TEST_CASE("given options: a variable is the default, and one that is empty is none", "[apps][unit]") {
+  const Variable role("PET_ROLE", "trainer"), restarts("PET_MAX_RESTARTS", "");
+  CHECK(parse({}).role == "trainer");
+  CHECK(parse({"--role=ps"}).role == "ps");
+  CHECK(parse({}).max_restarts == 0);
+}
+
+TEST_CASE("given options: a variable that is wrong is named by its option", "[apps][unit]") {
+  const Variable interval("PET_MONITOR_INTERVAL", "often");
+  CHECK_THROWS_WITH(parse({}), Contains("--monitor-interval: 'often'"));
+}
+
+TEST_CASE("given options: a flag's variable is a number, or a word for yes or no", "[apps][unit]") {
+  for (const char* on : {"1", "2", "-1", "true", "Yes", "on"}) {
+    const Variable module("PET_MODULE", on);
+    CAPTURE(on);
+    CHECK(parse({}).module);
+  }
+  for (const char* off : {"0", "false", "NO", "off", ""}) {
+    const Variable module("PET_MODULE", off);
+    CAPTURE(off);
+    CHECK_FALSE(parse({}).module);
+    CHECK(parse({"--module"}).module);
+  }
+  const Variable module("PET_MODULE", "perhaps");
+  CHECK_THROWS_WITH(parse({}), Contains("'perhaps' in PET_MODULE is neither 0 nor 1"));
+}
+
+TEST_CASE("help: has each option that is there, its default and its variable, in 80 columns", "[apps][unit]") {
+  const std::string page = help_page(declared());
+  for (const Option& option : declared()) {
+    CAPTURE(option.name);
+    CHECK(page.find("  " + heading(option) + "\n") != std::string::npos);
+  }
+  CHECK_THAT(page, Contains("Default: spawn.") && Contains("[PET_START_METHOD]"));
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+}
+
+TEST_CASE("man page: has each option, and nothing in it is a request that roff does not know", "[apps][unit]") {
+  const std::string page = man_page(declared(), "1.2.3");
+  CHECK_THAT(page, Catch::StartsWith(".TH DDPRUN 1 \"\" \"ddprun 1.2.3\""));
+  for (const Option& option : declared()) {
+    std::string name;
+    for (const char c : "--" + option.name) name += c == '-' ? std::string("\\-") : std::string(1, c);
+    CAPTURE(option.name);
+    CHECK(page.find(name) != std::string::npos);
+  }
+  const std::set<std::string> known = {".TH", ".SH", ".SS", ".TP", ".B", ".PP", ".nf", ".fi", ".RS", ".RE"};
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK_FALSE(line.starts_with('\''));
+    if (line.starts_with('.')) CHECK(known.contains(line.substr(0, line.find(' '))));
+  }
+}
+
+TEST_CASE("choices: the words in lower case among the values that an option shows", "[apps][unit]") {
+  CHECK(choices({.name = "a", .shown = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
+  CHECK(choices({.name = "b", .shown = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
+  CHECK(choices({.name = "c", .shown = "HOST[:PORT]"}).empty());
+  CHECK(choices({.name = "d", .shown = ""}).empty());
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/options/node_options.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "apps/ddprun/options/options.hpp"
+
+using namespace ddp::apps;
+using ddp::launcher::LaunchConfig;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+struct Resolved {
+  LaunchConfig config;
+  std::string warnings;
+};
+
+Resolved resolve(const NodeOptions& options) {
+  Resolved resolved;
+  resolve_nodes(
+      options, [&](const std::string& line) { resolved.warnings += line + "\n"; }, resolved.config);
+  return resolved;
+}
+
+std::string fill(NodeOptions& options, const std::map<std::string, std::string>& environment) {
+  return fill_from_scheduler(options, [&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::map<std::string, std::string> slurm(const std::string& nodes) {
+  return {{"SLURM_STEP_NUM_NODES", "3"},
+          {"SLURM_STEP_NUM_TASKS", "3"},
+          {"SLURM_NODEID", "2"},
+          {"SLURM_STEP_NODELIST", nodes}};
+}
+
+}  // namespace
+
+TEST_CASE("nodes: one is the default, with an id of its own and loopback only", "[ddprun][unit]") {
+  const LaunchConfig config = resolve({}).config;
+  CHECK(config.job.max_nodes == 1);
+  CHECK(config.job.id.size() == 16);
+  CHECK(config.master_port == 0);
+  CHECK(config.store_addresses == std::vector<std::string>{"127.0.0.1", "::1"});
+}
+
+TEST_CASE("nodes: static takes ranks as given, and torchrun's port and id", "[ddprun][unit]") {
+  const LaunchConfig config = resolve({.nnodes = "2:4", .node_rank = 3, .master_addr = "[fd00::1]"}).config;
+  CHECK(config.job.min_nodes == 4);
+  CHECK(config.job.max_nodes == 4);
+  CHECK(config.job.node_ranks_given);
+  CHECK(config.job.id == "none");
+  CHECK(config.node_rank == 3);
+  CHECK(config.master_addr == "fd00::1");
+  CHECK(config.master_port == 29500);
+  CHECK(resolve({.nnodes = "2", .rdzv_endpoint = "[fd00::1]:4000"}).config.master_port == 4000);
+}
+
+TEST_CASE("nodes: c10d may be elastic, its endpoint is where the coordinator is", "[ddprun][unit]") {
+  const Resolved resolved =
+      resolve({.nnodes = "1:4", .node_rank = 2, .rdzv_backend = "c10d", .rdzv_endpoint = "h", .rdzv_id = "j"});
+  CHECK(resolved.config.job.min_nodes == 1);
+  CHECK(resolved.config.job.max_nodes == 4);
+  CHECK(resolved.config.master_addr == "h");
+  CHECK(resolved.config.master_port == 29400);
+  CHECK(resolved.config.job.id == "j");
+  CHECK(resolved.warnings.find("--node-rank has no effect") == 0);
+}
+
+TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are told", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d"};
+  options.rdzv_conf =
+      "'join_timeout=5,last_call_timeout=1.5,keep_alive_interval=2,keep_alive_max_attempt=4,is_host=Yes,use_libuv=0,"
+      "color=red'";
+  const Resolved resolved = resolve(options);
+  CHECK(resolved.config.timeouts.join == seconds(5));
+  CHECK(resolved.config.timeouts.last_call == milliseconds(1500));
+  CHECK(resolved.config.timeouts.lost == seconds(8));
+  CHECK(resolved.config.is_host == true);
+  CHECK(resolved.warnings == "--rdzv-conf: 'color' is not known here and has no effect\n");
+  options.rdzv_backend = "static";
+  options.rdzv_conf = "timeout=7,rank=1";
+  CHECK(resolve(options).config.timeouts.join == seconds(7));
+  CHECK(resolve(options).config.node_rank == 1);
+  for (const char* bad :
+       {"join_timeout", "=5", "join_timeout=-1", "is_host=maybe", "keep_alive_interval=0.01", "rank=x",
+        "read_timeout=0", "close_timeout=soon", "cas_backoff_max_seconds=-1", "store_type=none"}) {
+    CAPTURE(bad);
+    options.rdzv_conf = bad;
+    CHECK_THROWS_AS(resolve(options), UsageError);
+  }
+}
+
+TEST_CASE("nodes: several cannot meet in a file, as torchrun's can, and are told so", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
+  options.rdzv_conf = "store_type=file";
+  CHECK_THROWS_WITH(resolve(options), Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
+  options.nnodes = "1";
+  CHECK(resolve(options).warnings.empty());
+  options = {.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "a"};
+  options.rdzv_conf = "store_type=tcp";
+  CHECK(resolve(options).warnings.empty());
+}
+
+TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
+  CHECK_THROWS_AS(resolve({.nnodes = "0"}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2:1"}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "1:2:3"}), UsageError);
+  CHECK_THROWS_AS(resolve({.node_rank = 1}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .node_rank = 2}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .standalone = true}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .master_port = 0}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd"}), UsageError);
+  for (const char* endpoint : {"fd00::1:80", "two words", "http://node0:29400", ":29400", "node0:"}) {
+    CAPTURE(endpoint);
+    CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
+  }
+}
+
+TEST_CASE("nodes: a step that srun started with one task a node is a job of these nodes", "[ddprun][unit]") {
+  NodeOptions options;
+  CHECK(fill(options, slurm("gpu[07-09,12],login")) == "from Slurm: --nnodes 3 --node-rank 2 --master-addr gpu07");
+  CHECK(options.nnodes == "3");
+  CHECK(options.node_rank == 2);
+  CHECK(options.master_addr == "gpu07");
+  NodeOptions elastic{.nnodes = "1:3", .rdzv_backend = "c10d"};
+  CHECK(fill(elastic, slurm("a-1,a-2")) == "from Slurm: --rdzv-endpoint a-1");
+  NodeOptions given{.nnodes = "3", .node_rank = 0, .master_addr = "x"};
+  CHECK(fill(given, slurm("a,b")).empty());
+  NodeOptions several_tasks;
+  auto environment = slurm("a,b");
+  environment["SLURM_STEP_NUM_TASKS"] = "24";
+  CHECK(fill(several_tasks, environment).empty());
+  CHECK_FALSE(several_tasks.nnodes);
+  NodeOptions shell;  // salloc, without srun
+  CHECK(fill(shell, {{"SLURM_NNODES", "3"}, {"SLURM_NODEID", "0"}}).empty());
+}
+
+TEST_CASE("nodes: a pod of an indexed job has its index for a node rank", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "4"};
+  CHECK(fill(options, {{"JOB_COMPLETION_INDEX", "3"}}) == "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank 3");
+  CHECK(options.node_rank == 3);
+  NodeOptions one;
+  CHECK(fill(one, {{"JOB_COMPLETION_INDEX", "3"}}).empty());
+}

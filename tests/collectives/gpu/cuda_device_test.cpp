@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies and events of a GPU over the fake driver, whose streams are threads.
+#include "collectives/gpu/cuda_device.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <future>
+#include <numeric>
+#include <vector>
+
+#include "tests/fixtures/fake_cuda.hpp"
+
+using namespace ddp::collectives;
+
+namespace {
+
+std::vector<unsigned char> counted(std::size_t size) {
+  std::vector<unsigned char> bytes(size);
+  std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(1));
+  return bytes;
+}
+
+// The fake's driver starts once in a process, with as many devices as the other tests want.
+CudaApi open_fake() {
+  setenv("FAKE_CUDA_DEVICES", "4", 1);
+  return open_cuda(FAKE_CUDA);
+}
+
+struct Gpu {
+  Gpu() : api(open_fake()), device(api, 0) {}
+
+  std::vector<unsigned char> read(const DeviceMemory& memory, std::size_t size, CudaStream* stream) const {
+    std::vector<unsigned char> bytes(size);
+    device.download(bytes.data(), memory.get(), size, stream);
+    return bytes;
+  }
+  // What comes on the stream waits for the future.
+  void hold(CudaStream* stream, std::shared_future<void>& until) const {
+    cuLaunchHostFunc(
+        stream, [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); }, &until);
+  }
+
+  CudaApi api;
+  CudaDevice device;
+};
+
+}  // namespace
+
+TEST_CASE("CUDA device: what is copied to it, on it, cleared and copied back arrives", "[collectives][unit]") {
+  const Gpu gpu;
+  const SideStream stream(gpu.device);
+  const DeviceMemory one(gpu.device, 5);
+  const DeviceMemory other(gpu.device, 5);
+  gpu.device.upload(one.get(), counted(5).data(), 5, stream.get());
+  gpu.device.clear(other.get(), 5, stream.get());
+  CHECK(gpu.read(other, 5, stream.get()) == std::vector<unsigned char>(5, 0));
+  gpu.device.copy(other.get(), one.get(), 3, stream.get());
+  CHECK(gpu.read(other, 5, stream.get()) == std::vector<unsigned char>{1, 2, 3, 0, 0});
+  gpu.device.clear(static_cast<char*>(one.get()) + 1, 2, nullptr);  // the legacy default stream is one too
+  CHECK(gpu.read(one, 5, nullptr) == std::vector<unsigned char>{1, 0, 0, 4, 5});
+}
+
+TEST_CASE("CUDA device: nothing is copied without a call to the driver", "[collectives][unit]") {
+  const Gpu gpu;
+  gpu.device.upload(nullptr, nullptr, 0, nullptr);
+  gpu.device.copy(nullptr, nullptr, 0, nullptr);
+  gpu.device.clear(nullptr, 0, nullptr);
+  gpu.device.download(nullptr, nullptr, 0, nullptr);
+}
+
+TEST_CASE("CUDA device: a copy waits for what is on its stream, the host does not", "[collectives][unit]") {
+  const Gpu gpu;
+  const SideStream held(gpu.device);
+  const SideStream free(gpu.device);
+  const DeviceMemory from(gpu.device, 4);
+  const DeviceMemory to(gpu.device, 4);
+  gpu.device.upload(from.get(), counted(4).data(), 4, free.get());
+  gpu.device.clear(to.get(), 4, free.get());
+  CHECK(gpu.read(to, 4, free.get()) == std::vector<unsigned char>(4, 0));
+  std::promise<void> go;
+  std::shared_future<void> until = go.get_future().share();
+  gpu.hold(held.get(), until);
+  gpu.device.copy(to.get(), from.get(), 4, held.get());
+  CHECK(gpu.read(to, 4, free.get()) == std::vector<unsigned char>(4, 0));
+  go.set_value();
+  CHECK(gpu.read(to, 4, held.get()) == counted(4));
+}
+
+TEST_CASE("CUDA device: an event holds a stream back until what it recorded has run", "[collectives][unit]") {
+  const Gpu gpu;
+  const SideStream held(gpu.device);
+  const SideStream later(gpu.device);
+  const DeviceMemory memory(gpu.device, 4);
+  gpu.device.clear(memory.get(), 4, held.get());
+  std::promise<void> go;
+  std::shared_future<void> until = go.get_future().share();
+  DeviceEvent written(gpu.device);
+  written.hold_back(later.get());  // never recorded: waits for nothing
+  gpu.hold(held.get(), until);
+  const std::vector<unsigned char> ones(4, 1);
+  const DeviceMemory source(gpu.device, 4);
+  gpu.device.upload(source.get(), ones.data(), 4, later.get());
+  gpu.device.copy(memory.get(), source.get(), 4, held.get());
+  written.record(held.get());
+  written.hold_back(later.get());
+  const DeviceMemory result(gpu.device, 4);
+  gpu.device.copy(result.get(), memory.get(), 4, later.get());
+  go.set_value();
+  CHECK(gpu.read(result, 4, later.get()) == ones);
+}

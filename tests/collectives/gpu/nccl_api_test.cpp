@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/gpu/nccl_api.hpp"
+
+#include <dlfcn.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "collectives/gpu/cuda_api.hpp"
+#include "rendezvous/base/error.hpp"
+#include "tests/support/hosts.hpp"
+
+using namespace ddp::collectives;
+using Catch::Matchers::Contains;
+using ddp::rendezvous::Error;
+
+namespace {
+
+std::string failure_of(const auto& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing failed";
+}
+
+// The real one, wherever it is; empty if it is nowhere.
+std::string real_nccl() {
+  for (const char* name : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "/usr/local/cuda/lib/libnccl.so.2"}) {
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
+      dlclose(library);
+      return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("nccl api: a library that is not there is an error that says what to do", "[collectives][unit]") {
+  const std::string text = failure_of([] { open_nccl("/nowhere/libnccl.so.2"); });
+  CHECK_THAT(text, Contains("NCCL cannot be opened: /nowhere/libnccl.so.2: cannot open shared object file"));
+  CHECK_THAT(text, Contains("DDP_NCCL_LIBRARY"));
+  CHECK_THAT(failure_of([] { open_cuda("/nowhere/libcuda.so.1"); }),
+             Contains("the CUDA driver cannot be opened: /nowhere/libcuda.so.1"));
+}
+
+TEST_CASE("nccl api: a library without a function that is needed is told by its name", "[collectives][unit]") {
+  CHECK_THAT(failure_of([] { open_nccl(FAKE_CUDA); }), Contains("has no ncclGetVersion: it is too old"));
+}
+
+TEST_CASE("nccl api: the fakes have every function", "[collectives][unit]") {
+  open_cuda(FAKE_CUDA);
+  int version = 0;
+  CHECK(open_nccl(FAKE_NCCL).get_version(&version) == NcclResult::Success);
+  CHECK(version >= 21400);
+}
+
+TEST_CASE("nccl api: the real library has every function and speaks our types", "[collectives][unit]") {
+  const std::string path = real_nccl();
+  if (path.empty()) ddp::testing::skip("there is no libnccl.so.2");
+  const NcclApi api = open_nccl(path.c_str());
+  int version = 0;
+  REQUIRE(api.get_version(&version) == NcclResult::Success);
+  CHECK(version >= 21400);
+  CHECK(((api.comm_split != nullptr) == (version >= 21800)));
+  NcclUniqueId id = {};
+  REQUIRE(api.get_unique_id(&id) == NcclResult::Success);
+  CHECK(std::string(id.bytes, sizeof(id.bytes)) != std::string(sizeof(id.bytes), '\0'));
+  CHECK(api.get_error_string(NcclResult::Success) == std::string("no error"));
+}
+
+TEST_CASE("nccl api: our declarations are those of the real header", "[collectives][unit]") {
+#ifdef DDP_COMPARED_WITH_NCCL_H
+  SUCCEED("nccl_declarations.cpp compiled");
+#else
+  ddp::testing::skip("there was no nccl.h or cuda_runtime.h when this was built");
+#endif
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Too few files, processes, or memory: what is said, with which figure, and that nothing is left.
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/integration/nodes/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+// The figure before these words.
+int figure_before(const std::string& words, const std::string& text) {
+  const auto end = text.find(words);
+  if (end == std::string::npos) return -1;
+  return std::stoi(text.substr(text.rfind(' ', end - 1) + 1));
+}
+
+// A control group with so much memory, of either version; gone with the object.
+class MemoryLimit {
+ public:
+  // Skips the test if it cannot be.
+  explicit MemoryLimit(int megabytes) {
+    const std::string bytes = std::to_string(megabytes) + "000000";
+    for (const auto& [parent, limit] :
+         {std::pair{of_version_1(), "memory.limit_in_bytes"}, {of_version_2(), "memory.max"}}) {
+      if (parent.empty()) continue;
+      path_ = parent + "/ddprun_test_" + std::to_string(getpid());
+      std::error_code error;
+      if (std::filesystem::create_directory(path_, error) && std::ofstream(path_ + "/" + limit)
+                                                                 << bytes << std::flush) {
+        std::ofstream(path_ + "/memory.swap.max") << "0";
+        return;
+      }
+      std::filesystem::remove(path_, error);
+    }
+    skip("this machine does not let the test have a control group with a memory limit");
+  }
+  ~MemoryLimit() {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    // Busy until the last of it has died.
+    while (rmdir(path_.c_str()) != 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+  // The command that runs `command` within it.
+  Words on(const Words& command) const {
+    return Words{"sh", "-c", "echo $$ > " + path_ + "/cgroup.procs; exec \"$@\"", "sh"} + command;
+  }
+
+ private:
+  // Where the hierarchy with this word in its line of mountinfo is mounted, and this process in it.
+  static std::string folder(const std::string& mount, const std::string& line_of_cgroup) {
+    std::ifstream mounts("/proc/self/mountinfo");
+    std::string mounted, place;
+    for (std::string line; std::getline(mounts, line);) {
+      std::istringstream words(line);
+      std::string word, point;
+      words >> word >> word >> word >> word >> point;
+      if (line.find(mount) != std::string::npos) mounted = point;
+    }
+    std::ifstream own("/proc/self/cgroup");
+    for (std::string line; std::getline(own, line);) {
+      const auto at = line.find(line_of_cgroup);
+      if (at != std::string::npos) place = line.substr(at + line_of_cgroup.size());
+    }
+    return mounted.empty() || place.empty() ? "" : mounted + place;
+  }
+  static std::string of_version_1() { return folder(" - cgroup cgroup rw,memory", ":memory:"); }
+  static std::string of_version_2() { return folder(" - cgroup2 ", "0::"); }
+
+  std::string path_;
+};
+
+}  // namespace
+
+TEST_CASE("limits: too few open files refuse the start with the figure that is enough",
+          "[launcher][integration][P16][A5]") {
+  for (const Words& logs : {Words{}, Words{"--tee=3"}}) {
+    const TemporaryFolder folder;
+    const Words options = Words{"--nproc_per_node=16", "--log-dir", folder.path()} + logs;
+    Process::Options files;
+    files.max_open_files = 24;
+    Process job(ddprun(options, {"say=started", "wait"}), files);
+    const Result refused = job.wait();
+    CHECK(refused.code == 1);
+    CHECK(refused.out.empty());
+    CHECK(count(refused.err, "and ddprun may have 24: raise the hard limit") == 1);
+    CHECK(job.left_over().empty());
+
+    const int needed = figure_before(" open files", refused.err);
+    REQUIRE(needed > 24);
+    files.max_open_files = static_cast<rlim_t>(needed);
+    CHECK(run(ddprun(options, {"meet"}), files).code == 0);
+    files.max_open_files = static_cast<rlim_t>(needed - 1);
+    CHECK(run(ddprun(options, {"meet"}), files).code == 1);
+  }
+}
+
+TEST_CASE("limits: too few processes are told with the limit, nothing runs and nothing is left",
+          "[launcher][integration][P16]") {
+  if (geteuid() != 0) skip("the limit binds a user, and only root can become one that has no processes");
+  const TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  const Words as_user = {"setpriv", "--reuid=54322", "--clear-groups", "env", "TMPDIR=" + folder.path()};
+  if (run(as_user + ddprun_raw({"--version"})).code != 0) skip("others may not reach this folder");
+  // A user of whom nothing else runs; ddprun itself takes three processes and three threads.
+  for (const int limit : {2, 3, 5, 7, 10}) {
+    CAPTURE(limit);
+    const std::string both = std::to_string(limit) + ":" + std::to_string(limit);
+    Process job(as_user + Words{"prlimit", "--nproc=" + both} +
+                ddprun({"--nproc_per_node=8"}, {"say=started", "wait"}));
+    const Result result = job.wait();
+    CHECK(result.code == 1);
+    CHECK(result.out.empty());
+    CHECK(count(result.err, "this user may have " + std::to_string(limit) + " processes and threads (ulimit -u)") == 1);
+    CHECK(job.all_gone());
+  }
+}
+
+TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, and nothing is left",
+          "[launcher][integration][P17]") {
+  const MemoryLimit memory(100);
+  Process job(memory.on(ddprun({"--nproc_per_node=2"}, {"escape", "child", "meet", "1:eat=1000", "wait"})));
+  const Result result = job.wait();
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(count(result.err, "first failure: rank 1 ") == 1);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("limits: of an agent or a keeper that the kernel kills for memory nothing is left",
+          "[launcher][integration][A7]") {
+  for (const bool keeper : {false, true}) {
+    const MemoryLimit memory(100);
+    Process job(memory.on(ddprun({"--nproc_per_node=2"}, {"escape", "child", "forget", "ready", "stop", "eat=1000"})));
+    job.wait_for("ready", 2);
+    const auto stopped = [&] {
+      const std::vector<pid_t> children = children_of(agent_of(job));
+      return std::count_if(children.begin(), children.end(), [](pid_t pid) { return state_of(pid) == 'T'; });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (stopped() < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    const pid_t victim = keeper ? keeper_of(job) : agent_of(job);
+    std::ofstream("/proc/" + std::to_string(victim) + "/oom_score_adj") << "1000";  // the one to be taken
+    job.signal(SIGCONT);
+    const Result result = job.wait();
+    CAPTURE(keeper, result.err);
+    CHECK(result.code == 128 + SIGKILL);
+    CHECK(count(result.err, std::string("ddprun: its ") + (keeper ? "keeper" : "agent")) == 1);
+    CHECK(job.all_gone());
+  }
+}

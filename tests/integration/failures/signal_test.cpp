@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Signals that end a job, stop it and let it go on, as a shell with job control sends them.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "tests/integration/nodes/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A shell with job control, at a terminal: what is typed are commands and keys. $JOB is the command, so that what the
+// shell echoes is not taken for what workers say.
+struct Shell : Process {
+  explicit Shell(const Words& job) : Process({"bash", "--norc", "--noprofile", "--noediting", "-i"}, options(job)) {}
+
+  static Options options(const Words& job) {
+    std::string line;
+    for (const std::string& word : job) line += (line.empty() ? "" : " ") + word;
+    Options options;
+    options.on_terminal = true;
+    options.environment = {{"JOB", line}, {"PS1", "$ "}, {"HISTFILE", ""}};
+    return options;
+  }
+  bool has_in_foreground(pid_t job) const {
+    const auto deadline = Clock::now() + kDeadline;
+    while (foreground() != job && Clock::now() < deadline) std::this_thread::yield();
+    return foreground() == job;
+  }
+};
+
+// Waits until all of them are in this state: 'T' stopped, 'S' asleep.
+bool become(const std::vector<pid_t>& pids, char state) {
+  const auto deadline = Clock::now() + kDeadline;
+  for (const pid_t pid : pids) {
+    while (state_of(pid) != state) {
+      if (Clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+  }
+  return true;
+}
+
+// Of `before` on the console: "ready 123" -> 123.
+std::vector<pid_t> pids_after(const std::string& before, const std::string& out) {
+  std::vector<pid_t> pids;
+  for (auto at = out.find(before); at != std::string::npos; at = out.find(before, at + 1)) {
+    const std::string rest = out.substr(at + before.size());
+    if (!rest.empty() && isdigit(static_cast<unsigned char>(rest[0]))) pids.push_back(std::stoi(rest));
+  }
+  return pids;
+}
+
+}  // namespace
+
+TEST_CASE("signals: Ctrl-Z stops the workers and ddprun, bg and fg let all of them go on", "[launcher][integration]") {
+  Shell shell(ddprun({"--nproc_per_node=2"}, {"escape", "catch=INT", "ready", "wait"}));
+  shell.type("$JOB\n");
+  shell.wait_for("ready ", 2);
+  shell.wait_for("escaped ", 2);
+  std::vector<pid_t> pids = pids_after("ready ", shell.out());
+  const std::vector<pid_t> escaped = pids_after("escaped ", shell.out());
+  pids.insert(pids.end(), escaped.begin(), escaped.end());
+  REQUIRE(pids.size() == 4);
+  const pid_t guardian = only_child_of(shell.pid());
+
+  shell.type("\x1a");
+  shell.wait_for("Stopped");
+  CHECK(become({guardian}, 'T'));
+  CHECK(become(pids, 'T'));
+
+  shell.type("bg\n");
+  CHECK(become(pids, 'S'));
+  CHECK(become({guardian}, 'S'));
+
+  shell.type("fg\n");
+  REQUIRE(shell.has_in_foreground(guardian));
+  shell.type("\x1a");
+  shell.wait_for("Stopped", 2);
+  CHECK(become(pids, 'T'));
+  shell.type("fg\n");
+  REQUIRE(shell.has_in_foreground(guardian));
+  CHECK(become(pids, 'S'));
+  shell.type("\x03");
+  shell.wait_for("got SIGINT", 2);
+  shell.type("echo the code is $?; exit\n");
+  shell.wait_for("the code is 130");
+  shell.wait();
+  CHECK(shell.all_gone());
+}
+
+TEST_CASE("signals: a stopped job that is told to end, ends", "[launcher][integration]") {
+  Shell shell(ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
+  shell.type("$JOB\n");
+  shell.wait_for("ready ", 2);
+  shell.type("\x1a");
+  shell.wait_for("Stopped");
+  CHECK(become(pids_after("ready ", shell.out()), 'T'));
+  shell.type("kill %1; wait -f %1; echo the code is $?; exit\n");
+  shell.wait_for("the code is 143");
+  CHECK(count(shell.out(), "got SIGTERM") == 2);
+  shell.wait();
+  CHECK(shell.all_gone());
+}
+
+TEST_CASE("signals: a job inside a worker is stopped and goes on with it", "[launcher][integration]") {
+  Shell shell(ddprun_raw({DDPRUN_BINARY, "--nproc_per_node=2", FAKE_WORKER_BINARY, "catch=INT", "ready", "wait"}));
+  shell.type("$JOB\n");
+  shell.wait_for("ready ", 2);
+  const std::vector<pid_t> pids = pids_after("ready ", shell.out());
+  const pid_t guardian = only_child_of(shell.pid());
+  shell.type("\x1a");
+  shell.wait_for("Stopped");
+  CHECK(become(pids, 'T'));
+  shell.type("fg\n");
+  REQUIRE(shell.has_in_foreground(guardian));
+  CHECK(become(pids, 'S'));
+  shell.type("\x03");
+  shell.wait_for("got SIGINT", 2);
+  shell.type("exit\n");
+  shell.wait();
+  CHECK(shell.all_gone());
+}
+
+TEST_CASE("signals: where no shell could let it go on, Ctrl-Z stops nothing", "[launcher][integration]") {
+  // As in `ssh host ddprun ...` and `docker run -it`: it leads the terminal's session.
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  Process job(ddprun({}, {"note=CONT", "catch=INT", "ready", "wait"}), terminal);
+  job.wait_for("ready");
+  job.type("\x1a");
+  job.wait_for("got SIGCONT");
+  CHECK(become({job.pid()}, 'S'));
+  CHECK(become(pids_after("ready ", job.out()), 'S'));
+  job.type("\x03");
+  CHECK(job.wait().code == 128 + SIGINT);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("signals: SIGCONT is passed on, also to a worker that has stopped itself", "[launcher][integration]") {
+  Process job(ddprun({}, {"ready", "stop", "say=goes on"}));
+  job.wait_for("ready");
+  REQUIRE(become(pids_after("ready ", job.out()), 'T'));
+  job.signal(SIGCONT);
+  job.wait_for("goes on");
+  CHECK(job.wait().code == 0);
+}
+
+TEST_CASE("signals: of --signals-to-handle each is forwarded as it is and ends the job, Ctrl-Z's too",
+          "[launcher][integration]") {
+  for (const int number : {SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM}) {
+    const std::string name = sigabbrev_np(number);
+    CAPTURE(name);
+    Process job(ddprun({"--signals-to-handle=SIG" + name + ",SIGTERM", "--nproc_per_node=2"},
+                       {"catch=" + name, "ready", "wait"}));
+    job.wait_for("ready", 2);
+    job.signal(number);
+    const Result result = job.wait();
+    CHECK(result.code == 128 + number);
+    CHECK(count(result.out, "got SIG" + name) == 2);
+    CHECK(job.all_gone());
+  }
+}
+
+TEST_CASE("signals: a signal that is not in --signals-to-handle does not end the job", "[launcher][integration]") {
+  // torchrun dies of it and leaves the workers.
+  Process job(ddprun({"--signals-to-handle=SIGINT"}, {"catch=INT", "note=USR2", "ready", "wait"}));
+  job.wait_for("ready");
+  for (const int number : {SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGPIPE}) job.signal(number);
+  job.signal(SIGUSR2);
+  job.wait_for("got SIGUSR2");
+  job.signal(SIGINT);
+  CHECK(job.wait().code == 128 + SIGINT);
+}
+
+TEST_CASE("signals: a terminal that hangs up ends the job", "[launcher][integration][A1]") {
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  const TemporaryFolder folder;
+  Process job(
+      ddprun({"--nproc_per_node=2", "--log-dir", folder.path(), "-r3"}, {"escape", "catch=HUP", "ready", "wait"}),
+      terminal);
+  const auto all_ready = [&] {
+    int ready = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.path().filename() == "stdout.log") ready += count(read_file(entry.path()), "ready");
+    }
+    return ready == 2;
+  };
+  const auto deadline = Clock::now() + kDeadline;
+  while (!all_ready() && Clock::now() < deadline) std::this_thread::yield();
+  job.hang_up();
+  CHECK(job.wait().code == 128 + SIGHUP);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("signals: a node that is stopped longer than a lost one is waited for stays in the job",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  const Words conf = {"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=1", "--max-restarts=0"};
+  const auto words = [&](int node) {
+    return hosts.on(node, Words{"bash", "-c", "set -m; \"$@\" & echo job $!; wait -f $!", "bash"} +
+                              ddprun(static_job(2) + conf + Words{"--node_rank=" + std::to_string(node)},
+                                     {"meet", "ready", "catch=USR1", "wait"}));
+  };
+  Process node0(words(0)), node1(words(1));
+  node0.wait_for("ready ");
+  node1.wait_for("ready ");
+  const pid_t guardian = pids_after("job ", node1.out()).at(0);
+  const std::vector<pid_t> workers = pids_after("ready ", node1.out());
+  ::kill(guardian, SIGTSTP);
+  CHECK(become({guardian}, 'T'));
+  CHECK(become(workers, 'T'));
+  const auto long_enough = Clock::now() + std::chrono::seconds(3);
+  bool stays = true;
+  while (stays && Clock::now() < long_enough) stays = state_of(workers.at(0)) == 'T';
+  CHECK(stays);
+  ::kill(guardian, SIGCONT);
+  CHECK(become(workers, 'S'));
+  ::kill(guardian, SIGUSR1);
+  ::kill(pids_after("job ", node0.out()).at(0), SIGUSR1);
+  CHECK(node0.wait().code == 0);
+  CHECK(node1.wait().code == 0);
+  CHECK(count(node0.err() + node1.err(), "lost") == 0);
+  CHECK(hosts.all_gone());
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The example job on several hosts: libddp's groups, checkpoints and stores meet real networks.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <csignal>
+#include <map>
+#include <sstream>
+
+#include "tests/integration/nodes/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+Words train(const TemporaryFolder& folder, const std::string& name, const Words& options) {
+  return Words{TRAIN_BINARY,
+               "--width=32",
+               "--context=32",
+               "--sample-bytes=20",
+               "--checkpoint=" + (folder / (name + ".safetensors")),
+               "--log=" + (folder / (name + ".log"))} +
+         options;
+}
+
+// step -> loss; a resumed run writes a step again, and the last line counts.
+std::map<int, double> losses(const std::string& path) {
+  std::map<int, double> found;
+  std::istringstream lines(read_file(path));
+  for (int step; lines >> step;) lines >> found[step];
+  return found;
+}
+
+Words nodes(int host, int workers, const Words& more = {}) {
+  return Words{DDPRUN_BINARY} + static_job(3) +
+         Words{"--node_rank=" + std::to_string(host), "--nproc_per_node=" + std::to_string(workers)} + more;
+}
+
+}  // namespace
+
+TEST_CASE("nodes train: three hosts with one, two and one workers do what one host with four does",
+          "[apps][integration]") {
+  const TemporaryFolder folder;
+  const Words options = {"--steps=50", "--validate-every=50"};
+  const Result one = run(Words{DDPRUN_BINARY, "--nproc_per_node=4"} + train(folder, "one", options));
+  CAPTURE(one.err);
+  REQUIRE(one.code == 0);
+
+  const Hosts hosts(3);
+  Process node0(hosts.on(0, nodes(0, 1) + train(folder, "three", options)));
+  Process node1(hosts.on(1, nodes(1, 2) + train(folder, "three", options)));
+  Process node2(hosts.on(2, nodes(2, 1) + train(folder, "three", options)));
+  for (Process* node : {&node0, &node1, &node2}) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+  }
+  CHECK(hosts.all_gone());
+
+  const auto here = losses(folder / "one.log"), there = losses(folder / "three.log");
+  REQUIRE(here.size() == 50);
+  REQUIRE(there.size() == 50);
+  for (const auto& [step, loss] : here) {
+    CAPTURE(step);
+    CHECK(std::abs(there.at(step) - loss) <= 1e-4 * loss);
+  }
+  const auto validation = [](const std::string& out) { return out.substr(out.find("validation after 50 steps")); };
+  CHECK(count(node0.out(), validation(one.out).substr(0, 33)) == 1);  // "validation after 50 steps: 3.1416"
+}
+
+TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit of the result",
+          "[apps][integration][N1]") {
+  const TemporaryFolder folder;
+  const Hosts hosts(4);
+  const Words options = {"--steps=120", "--validate-every=0", "--global-batch=12", "--checkpoint-every=10"};
+  const auto start = [&](int host, int rank, const std::string& name) {
+    const Words words = nodes(rank, 1, {"--max-restarts=1"}) + train(folder, name, options);
+    return std::make_unique<Process>(hosts.on(host, words));
+  };
+  std::vector<std::unique_ptr<Process>> undisturbed;
+  for (const int host : {0, 1, 2}) undisturbed.push_back(start(host, host, "undisturbed"));
+  for (const auto& node : undisturbed) REQUIRE(node->wait().code == 0);
+
+  const auto node0 = start(0, 0, "disturbed"), node1 = start(1, 1, "disturbed"), lost = start(2, 2, "disturbed");
+  node0->wait_for("checkpoint after 20 steps");
+  ::kill(lost->pid(), SIGKILL);  // its guardian: the agent sees to the rest
+  CHECK(lost->all_gone());
+  const auto replacement = start(3, 2, "disturbed");
+  for (Process* node : {node0.get(), node1.get(), replacement.get()}) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+  }
+  CHECK(count(node0->err(), "restart 1 of 1: node node2 (10.7.0.3)") == 1);
+  CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "disturbed.safetensors")));
+  CHECK(losses(folder / "undisturbed.log") == losses(folder / "disturbed.log"));
+  CHECK(hosts.all_gone());
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/agent_core.hpp"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+using namespace ddp::launcher;
+using ddp::rendezvous::Directive;
+using ddp::rendezvous::ExitStatus;
+using ddp::rendezvous::WallTime;
+using ddp::rendezvous::WorkersPhase;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// An agent of two workers with 5 s of grace, and the actions of its last step.
+struct Fixture {
+  explicit Fixture(std::string coordinator = "")
+      : core({.job = {.id = "j"},
+              .incarnation = "i",
+              .host = "a",
+              .workers = 2,
+              .coordinator = std::move(coordinator),
+              .join_timeout = seconds(60),
+              .shutdown_timeout = seconds(5)}) {
+    step(LinkUp{});
+  }
+
+  AgentCore core;
+  TimePoint now{};
+  std::vector<AgentAction> actions;
+
+  void step(const AgentEvent& event) {
+    actions.clear();
+    core.step(now, event, actions);
+  }
+  template <typename Action>
+  const Action* find() const {
+    for (const AgentAction& action : actions) {
+      if (const auto* found = std::get_if<Action>(&action)) return found;
+    }
+    return nullptr;
+  }
+  void run(int round, int base_rank = 0) {
+    Directive directive{.kind = Directive::Kind::Run, .round = round};
+    directive.assignment.base_rank = base_rank;
+    step(DirectiveArrived{directive});
+    REQUIRE(find<StartWorkers>());
+    step(WorkersStarted{{100, 101}});
+  }
+  void stop(int round, int signal = SIGTERM) {
+    step(DirectiveArrived{{.kind = Directive::Kind::Stop, .round = round, .stop_signal = signal}});
+  }
+  void die(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
+    step(WorkerDying{local_rank, status, WallTime(milliseconds(2)), std::move(exiting)});
+  }
+  void exit(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
+    step(WorkerExited{local_rank, status, WallTime(milliseconds(1)), "", std::move(exiting)});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("agent: starts its workers when told to run, once for each round", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  CHECK(agent.core.state().phase == WorkersPhase::Running);
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  CHECK(agent.actions.empty());
+}
+
+TEST_CASE("agent: workers that all succeed are cleared away, then reported as success", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(0, {});
+  CHECK(agent.actions.empty());
+  agent.exit(1, {});
+  REQUIRE(agent.find<ClearDescendants>());
+  agent.step(AllGone{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
+  CHECK(agent.find<Report>()->state.succeeded);
+}
+
+TEST_CASE("agent: a failure is reported at once and stops nothing by itself", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1, 4);
+  agent.exit(1, {.code = 7});
+  REQUIRE(agent.actions.size() == 1);
+  const auto& state = agent.find<Report>()->state;
+  REQUIRE(state.failures.size() == 1);
+  CHECK(state.failures[0].rank == 5);
+  CHECK(state.failures[0].status.code == 7);
+  CHECK_FALSE(state.failures[0].stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1, 4);
+  agent.die(1, {.signal = SIGKILL}, {0});
+  REQUIRE(agent.actions.size() == 1);
+  CHECK(agent.find<Report>()->state.failures.at(0).rank == 5);
+  CHECK(agent.find<Report>()->state.failures[0].pid == 101);
+  CHECK(agent.find<Report>()->state.failures[0].status.signal == SIGKILL);
+  CHECK(agent.find<Report>()->state.failures[0].already_exiting);
+  agent.die(1, {.signal = SIGKILL});
+  CHECK(agent.actions.empty());
+
+  agent.step(WorkerExited{1, {.signal = SIGKILL}, {}, "", {}, "the kernel says so"});
+  CHECK(agent.actions.empty());  // the other one lives, and the failure is known
+  agent.exit(0, {.code = 1});
+  REQUIRE(agent.find<ClearDescendants>());
+  const auto& failures = agent.core.state().failures;
+  REQUIRE(failures.size() == 2);
+  CHECK(failures[0].out_of_memory == "the kernel says so");
+  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when it was learned
+  CHECK(failures[1].already_exiting);                    // as it was when the first one was noticed
+}
+
+TEST_CASE("agent: a worker that dies while it is stopped is not told before it has ended", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.die(1, {.signal = SIGTERM});
+  CHECK(agent.actions.empty());
+  CHECK(agent.core.state().failures.empty());
+  agent.exit(1, {.signal = SIGTERM});
+  CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a worker that was reported as dying has failed, whatever is told of it later", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.die(0, {.code = 3});
+  agent.exit(0, {});
+  agent.exit(1, {});
+  agent.step(AllGone{});
+  REQUIRE(agent.find<Report>());
+  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+  CHECK(agent.find<Report>()->state.failures.at(0).status.code == 3);
+}
+
+TEST_CASE("agent: workers that die after the stop are never a cause, those already dying may be", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(0, {.code = 1}, {1});
+  agent.stop(1);
+  CHECK(agent.find<SignalWorkers>()->signal == SIGTERM);
+  agent.exit(1, {.signal = SIGKILL});
+  CHECK_FALSE(agent.core.state().failures[1].stopped_by_ddprun);
+
+  Fixture other;
+  other.run(1);
+  other.exit(0, {.code = 1});
+  other.stop(1);
+  other.exit(1, {.signal = SIGTERM});
+  CHECK(other.core.state().failures[1].stopped_by_ddprun);
+}
+
+TEST_CASE("agent: after the grace period it kills, after ten more seconds it gives up", "[launcher][unit][P18]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  CHECK(agent.core.wake_at() == agent.now + seconds(5));
+  agent.now += seconds(4);
+  agent.step(Tick{});
+  CHECK(agent.actions.empty());  // an early wake is harmless
+  agent.now += seconds(1);
+  agent.step(Tick{});
+  CHECK(agent.find<KillDescendants>());
+  agent.now += seconds(10);
+  agent.step(Tick{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.unkillable == std::vector<int>{100, 101});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 0}});
+  CHECK(agent.find<Leave>()->exit_code == 1);  // not a success
+}
+
+TEST_CASE("agent: the first stop signal is reported, the second kills", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(StopSignal{SIGINT});
+  CHECK(agent.find<Report>()->state.stop_signal == SIGINT);
+  CHECK_FALSE(agent.find<SignalWorkers>());
+  agent.stop(1, SIGINT);
+  CHECK(agent.find<SignalWorkers>()->signal == SIGINT);
+  agent.step(StopSignal{SIGINT});
+  CHECK(agent.find<KillDescendants>());
+}
+
+TEST_CASE("agent: its coordinator is told of the second signal as well, for the other nodes", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(StopSignal{SIGINT});
+  agent.step(StopSignal{SIGINT});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.stop_signal == SIGKILL);
+  CHECK_FALSE(agent.find<Leave>());
+}
+
+TEST_CASE("agent: told to kill at once, it gives no grace", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.stop(1, SIGKILL);
+  CHECK(agent.find<KillDescendants>());
+}
+
+TEST_CASE("agent: leaves when told, but only after its workers are gone", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 3}});
+  CHECK(agent.find<SignalWorkers>());
+  CHECK_FALSE(agent.find<Leave>());
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGTERM});
+  agent.step(AllGone{});
+  REQUIRE(agent.find<Leave>());
+  CHECK(agent.find<Leave>()->exit_code == 3);
+  agent.step(GuardianGone{});
+  CHECK(agent.actions.empty());  // once left, nothing more
+}
+
+TEST_CASE("agent: without its guardian it kills at once and leaves", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(GuardianGone{});
+  CHECK(agent.find<KillDescendants>());
+  agent.exit(0, {.signal = SIGKILL});
+  agent.exit(1, {.signal = SIGKILL});
+  agent.step(AllGone{});
+  CHECK(agent.find<Leave>()->exit_code == 128 + SIGKILL);
+}
+
+TEST_CASE("agent: a directive about an older round is ignored", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(0, {.code = 1});
+  agent.exit(1, {.code = 1});
+  agent.step(AllGone{});
+  agent.run(2);
+  agent.stop(1);
+  CHECK(agent.actions.empty());
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  CHECK(agent.actions.empty());
+}
+
+TEST_CASE("agent: told to stop a round that it never started, it answers that it is idle there", "[launcher][unit]") {
+  Fixture agent;
+  agent.stop(1);
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.round == 1);
+  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
+  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+}
+
+TEST_CASE("agent: workers that could not be started are a failure with the reason", "[launcher][unit]") {
+  Fixture agent;
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.step(SpawnFailed{"no more processes"});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
+  CHECK(agent.find<Report>()->state.failures.at(0).message == "no more processes");
+}
+
+TEST_CASE("agent: a start that a stop overtook is no failure, and the node is idle", "[launcher][unit]") {
+  Fixture agent;
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.stop(1);
+  REQUIRE(agent.find<SignalWorkers>());
+  agent.step(NeverStarted{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
+  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+  CHECK(agent.find<Report>()->state.failures.empty());
+  agent.run(2);  // and it goes on
+}
+
+TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(1, {.code = 2});
+  agent.exit(0, {});
+  agent.step(AllGone{{{}, {.message = "error file", .stderr_tail = {"a", "b"}}}});
+  const auto& failure = agent.core.state().failures.at(0);
+  CHECK(failure.message == "error file");
+  CHECK(failure.stderr_tail == std::vector<std::string>{"a", "b"});
+}
+
+namespace {
+
+// An agent of a job of several nodes that runs round 1; the coordinator counts it as lost after 15 s without a word.
+struct Linked : Fixture {
+  Linked() : Fixture("10.0.0.1:29500") {
+    step(DirectiveArrived{directive(Directive::Kind::Wait, 0)});
+    step(DirectiveArrived{directive(Directive::Kind::Run, 1)});
+    step(WorkersStarted{{100, 101}});
+  }
+  static Directive directive(Directive::Kind kind, int round) {
+    Directive made;
+    made.kind = kind;
+    made.epoch = "e";
+    made.lost_after = seconds(15);
+    made.round = round;
+    return made;
+  }
+  // With all Ticks until then: one that is late says that this process was stopped.
+  void tick_after(std::chrono::milliseconds time) {
+    const TimePoint until = now + time;
+    while (core.wake_at() && *core.wake_at() < until) {
+      now = *core.wake_at();
+      step(Tick{});
+    }
+    now = until;
+    step(Tick{});
+  }
+  void die() {
+    exit(0, {.signal = SIGKILL});
+    exit(1, {.signal = SIGKILL});
+    step(AllGone{});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("agent: sends a heartbeat each second, and says nothing while it is answered", "[launcher][unit]") {
+  Linked agent;
+  for (int i = 0; i < 60; ++i) {
+    agent.tick_after(seconds(1));
+    REQUIRE(agent.find<SendBeat>());
+    REQUIRE(agent.actions.size() == 1);
+    agent.step(BeatArrived{});
+    REQUIRE(agent.core.wake_at() == agent.now + seconds(1));
+  }
+}
+
+TEST_CASE("agent: a link that broke may come back for two seconds, then the workers are killed", "[launcher][unit]") {
+  Linked agent;
+  agent.step(LinkDown{"connection reset"});
+  agent.tick_after(milliseconds(1999));
+  CHECK_FALSE(agent.find<KillDescendants>());
+  agent.step(LinkUp{});
+  CHECK(agent.find<Report>());  // all of its state, on each new link
+  agent.step(DirectiveArrived{Linked::directive(Directive::Kind::Run, 1)});
+  agent.tick_after(seconds(5));
+  CHECK_FALSE(agent.find<KillDescendants>());
+
+  agent.step(BeatArrived{});  // which answers the one that was sent first
+  agent.step(LinkDown{"connection reset"});
+  CHECK(agent.core.wake_at() == agent.now + seconds(2));
+  agent.tick_after(seconds(2));
+  CHECK(agent.find<KillDescendants>());
+  agent.die();
+  agent.step(LinkUp{});
+  REQUIRE(agent.find<Report>());
+  CHECK(agent.find<Report>()->state.stopped_because == "it had lost the coordinator (connection reset)");
+  CHECK(agent.find<Report>()->state.failures.at(0).stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a silent link is replaced after 5 s, its workers are killed after 10, it leaves after 15",
+          "[launcher][unit]") {
+  Linked agent;
+  agent.tick_after(seconds(5));
+  CHECK(agent.find<Reconnect>());
+  agent.tick_after(seconds(4));
+  CHECK_FALSE(agent.find<Reconnect>());
+  agent.tick_after(seconds(1));
+  CHECK(agent.find<KillDescendants>());
+  agent.die();
+  agent.tick_after(seconds(5));
+  REQUIRE(agent.find<Leave>());
+  CHECK(agent.find<Leave>()->exit_code == 1);
+  CHECK(agent.find<Leave>()->directive.reason == "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s");
+}
+
+TEST_CASE("agent: waits for its coordinator until the join deadline, with a line every 5 s", "[launcher][unit]") {
+  Fixture agent("10.0.0.1:29500");
+  agent.step(LinkDown{"closed"});
+  agent.step(LinkFailed{"connection refused"});
+  int lines = 0;
+  while (!agent.find<Leave>()) {
+    REQUIRE(agent.core.wake_at());
+    REQUIRE(*agent.core.wake_at() > agent.now);
+    agent.now = *agent.core.wake_at();
+    agent.step(Tick{});
+    if (const Say* line = agent.find<Say>(); line && lines++ == 0) {
+      CHECK(line->text == "waiting for the coordinator at 10.0.0.1:29500: connection refused; 2 s of 60 s");
+    }
+  }
+  CHECK(lines == 12);
+  CHECK(agent.find<Leave>()->directive.reason ==
+        "no coordinator at 10.0.0.1:29500 within 60 s (--rdzv-conf join_timeout): connection refused");
+}
+
+TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s is carried out alone",
+          "[launcher][unit]") {
+  Linked agent;
+  agent.step(StopSignal{SIGTERM});
+  CHECK(agent.find<Report>());
+  CHECK_FALSE(agent.find<SignalWorkers>());
+  agent.tick_after(seconds(2));
+  REQUIRE(agent.find<SignalWorkers>());
+  CHECK(agent.find<SignalWorkers>()->signal == SIGTERM);
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGTERM});
+  agent.step(AllGone{});
+  CHECK(agent.find<Leave>()->exit_code == 128 + SIGTERM);
+  CHECK(agent.core.state().left);
+}
+
+TEST_CASE("agent: another life of the coordinator is not the one it serves", "[launcher][unit]") {
+  Linked agent;
+  Directive stranger = Linked::directive(Directive::Kind::Wait, 0);
+  stranger.epoch = "f";
+  agent.step(DirectiveArrived{stranger});
+  CHECK(agent.find<SignalWorkers>());
+  agent.die();
+  CHECK(agent.find<Leave>()->exit_code == 1);
+}
+
+TEST_CASE("agent: workers killed by a stop that another node caused are not a cause", "[launcher][unit]") {
+  Linked agent;
+  Directive stop = Linked::directive(Directive::Kind::Stop, 1);
+  stop.stop_signal = SIGTERM;
+  agent.step(DirectiveArrived{stop, {1}});
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGSEGV});
+  CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
+  CHECK_FALSE(agent.core.state().failures.at(1).stopped_by_ddprun);  // it was dying before
+}
+
+TEST_CASE("agent: one that leaves by itself is never idle and still there", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(GuardianGone{});
+  agent.exit(0, {.signal = SIGKILL});
+  agent.exit(1, {.signal = SIGKILL});
+  agent.step(AllGone{});
+  int reports = 0;
+  for (const AgentAction& action : agent.actions) {
+    if (const auto* report = std::get_if<Report>(&action)) {
+      ++reports;
+      CHECK(report->state.left);
+      CHECK(report->state.phase == WorkersPhase::Idle);
+    }
+  }
+  CHECK(reports == 1);
+}
+
+TEST_CASE("agent: a suspended job's workers are stopped until it goes on, also those that start meanwhile",
+          "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(Suspend{});
+  CHECK(agent.find<SuspendWorkers>());
+  agent.step(Resume{});
+  CHECK(agent.find<ResumeWorkers>());
+
+  Fixture idle;
+  idle.step(Suspend{});
+  CHECK(idle.actions.empty());
+  idle.run(1);
+  CHECK(idle.find<SuspendWorkers>());
+}
+
+TEST_CASE("agent: workers that are to end are resumed for it, and not suspended", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.step(Suspend{});
+  agent.stop(1);
+  CHECK(agent.find<SignalWorkers>());
+  CHECK(agent.find<ResumeWorkers>());
+
+  Fixture stopping;
+  stopping.run(1);
+  stopping.stop(1);
+  CHECK_FALSE(stopping.find<ResumeWorkers>());
+  stopping.step(Suspend{});
+  CHECK(stopping.actions.empty());
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How long a node's workers may run without the coordinator. Each case is a fault that the simulator (tests/sim) found.
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "launcher/agent/agent_core.hpp"
+
+using namespace ddp::launcher;
+using ddp::rendezvous::Directive;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// An agent that runs round 1 of a job of several nodes; lost after 15 s without a word, so its lease is 10 s.
+struct Agent {
+  AgentCore core{{.job = {.id = "j", .max_nodes = 2},
+                  .incarnation = "i",
+                  .host = "a",
+                  .workers = 2,
+                  .coordinator = "10.0.0.1:29500"}};
+  TimePoint now{};
+  std::vector<AgentAction> actions;  // of the newest step, or of wait()
+
+  Agent() {
+    step(LinkUp{});
+    tell(Directive::Kind::Run, 1);
+    step(WorkersStarted{{100, 101}});
+  }
+  void step(const AgentEvent& event) {
+    actions.clear();
+    core.step(now, event, actions);
+  }
+  void tell(Directive::Kind kind, int round, std::vector<int> exiting = {}) {
+    Directive directive{.kind = kind, .epoch = "e", .lost_after = seconds(15), .round = round, .stop_signal = SIGTERM};
+    step(DirectiveArrived{directive, std::move(exiting)});
+  }
+  // With every Tick that it asks for, and an answer to each heartbeat.
+  void wait(milliseconds time, bool answered) {
+    std::vector<AgentAction> all;
+    const TimePoint until = now + time;
+    while (core.wake_at() && *core.wake_at() <= until) {
+      now = std::max(now, *core.wake_at());
+      step(Tick{});
+      all.insert(all.end(), actions.begin(), actions.end());
+      if (answered && does<SendBeat>()) step(BeatArrived{});
+    }
+    now = until;
+    actions = std::move(all);
+  }
+  template <typename Action>
+  bool does() const {
+    return std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<Action>(a); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("agent: a link that is up again counts when the coordinator has answered over it", "[launcher][unit]") {
+  Agent agent;
+  agent.step(LinkDown{"reset"});
+  agent.wait(milliseconds(1900), false);
+  agent.step(LinkUp{});
+  agent.step(LinkDown{"reset"});
+  agent.step(LinkUp{});
+  agent.wait(milliseconds(100), false);
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: the lease is extended by answers, not by whatever the coordinator says", "[launcher][unit]") {
+  Agent agent;
+  for (int i = 0; i < 9; ++i) {
+    agent.wait(seconds(1), false);
+    CHECK_FALSE(agent.does<KillDescendants>());
+    agent.tell(Directive::Kind::Wait, 1);
+  }
+  agent.wait(seconds(1), false);
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: a round that lay unread while it was stopped is let pass", "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Stop, 1);
+  agent.step(WorkerExited{0, {.signal = SIGTERM}, {}, "", {}});
+  agent.step(WorkerExited{1, {.signal = SIGTERM}, {}, "", {}});
+  agent.step(AllGone{});
+  agent.now += seconds(12);
+  agent.tell(Directive::Kind::Run, 2);
+  CHECK_FALSE(agent.does<StartWorkers>());
+  REQUIRE(agent.does<Report>());
+  CHECK(agent.core.state().round == 2);
+  CHECK_FALSE(agent.core.state().stopped_because.empty());
+}
+
+TEST_CASE("agent: one that was stopped for long looks at what it has received before it leaves", "[launcher][unit]") {
+  Agent agent;
+  agent.now += seconds(30);
+  agent.step(Tick{});
+  CHECK(agent.does<KillDescendants>());
+  CHECK_FALSE(agent.does<Leave>());
+  CHECK_FALSE(agent.does<Reconnect>());
+  CHECK(agent.core.phase() == AgentCore::Phase::Killing);
+}
+
+TEST_CASE("agent: one that leaves without the coordinator's word tells of its own worker's failure",
+          "[launcher][unit][N6]") {
+  Agent agent;
+  agent.step(WorkerExited{1, {.code = 3}, {}, "", {}});
+  agent.wait(seconds(11), false);
+  REQUIRE(agent.does<KillDescendants>());
+  agent.step(WorkerExited{0, {.code = 0, .signal = SIGKILL}, {}, "", {}});
+  agent.step(AllGone{});
+  agent.wait(seconds(5), false);
+  REQUIRE(agent.does<Leave>());
+  CHECK(std::get<Leave>(agent.actions.back()).directive.reason ==
+        "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s; "
+        "before that, rank 1 on node a exited with code 3");
+}
+
+TEST_CASE("agent: its sleep is forgiven once, whatever it finds when it wakes", "[launcher][unit]") {
+  Agent agent;
+  agent.now += seconds(30);
+  for (int i = 0; i < 3; ++i) agent.tell(Directive::Kind::Wait, 1);
+  agent.step(LinkDown{"closed"});
+  agent.step(WorkerExited{0, {.code = 1}, {}, "", {}});
+  agent.step(WorkerExited{1, {.code = 1}, {}, "", {}});
+  agent.step(AllGone{});
+  agent.wait(seconds(16), false);
+  CHECK(agent.does<Leave>());
+}
+
+TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds", "[launcher][unit]") {
+  Agent agent;
+  agent.step(StopSignal{SIGTERM});
+  agent.wait(seconds(3), true);  // decides alone
+  REQUIRE(agent.core.phase() == AgentCore::Phase::Stopping);
+  agent.wait(seconds(2), true);
+  CHECK(agent.does<SendBeat>());
+  agent.wait(seconds(12), false);
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: the coordinator's own does not decide alone after a signal", "[launcher][unit]") {
+  AgentCore core({.job = {.id = "j"}, .incarnation = "i", .host = "a"});
+  std::vector<AgentAction> actions;
+  core.step({}, LinkUp{}, actions);
+  core.step({}, StopSignal{SIGTERM}, actions);
+  CHECK_FALSE(core.wake_at());
+}
+
+TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]") {
+  Agent agent;
+  agent.step(GuardianGone{});
+  REQUIRE(agent.does<Report>());
+  CHECK(agent.core.state().stopped_because == "ddprun's guardian process was killed");
+}
+
+TEST_CASE("agent: what was dying when the stop came, but not at the first failure, may be its consequence",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.step(WorkerExited{0, {.code = 1}, {}, "", {}});
+  agent.tell(Directive::Kind::Stop, 1, {1});
+  agent.step(WorkerExited{1, {.signal = SIGABRT}, {}, "", {}});
+  const auto& failures = agent.core.state().failures;
+  CHECK_FALSE(failures.at(1).already_exiting);
+  CHECK_FALSE(failures.at(1).stopped_by_ddprun);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/output/sink.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <vector>
+
+#include "tests/support/process.hpp"
+
+using ddp::launcher::Sink;
+
+namespace {
+
+struct Warnings {
+  std::vector<std::string> told;
+  Sink::Warn warn() {
+    return [this](const std::string& text) { told.push_back(text); };
+  }
+};
+
+// Files may not grow beyond this; then writes fail, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+}  // namespace
+
+TEST_CASE("sink: a part of a line that another writer left open is ended first", "[launcher][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  Warnings warnings;
+  const int fd = open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600);
+  Sink sink(fd, Sink::Kind::File, "log", warnings.warn());
+  sink.write(1, "one");
+  CHECK(sink.has_open_line_of(1));
+  sink.write(1, " goes on");
+  sink.write(2, "two\n");
+  sink.write(1, "one again\n");
+  CHECK(ddp::testing::read_file(folder / "log") == "one goes on\ntwo\none again\n");
+}
+
+TEST_CASE("sink: a full disk is told, and when it has room again so is the gap, in the file", "[launcher][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  Warnings warnings;
+  Sink sink(open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600), Sink::Kind::File, "log", warnings.warn());
+  {
+    const FileSizeLimit limit(10);
+    sink.write(1, "12345678\n");
+    sink.write(1, "123456\n");
+    sink.write(1, "lost\n");
+  }
+  sink.write(1, "after\n");
+  CHECK(ddp::testing::read_file(folder / "log") ==
+        "12345678\n1\n[ddprun: the disk was full, 11 bytes are missing here]\nafter\n");
+  REQUIRE(!warnings.told.empty());
+  CHECK(warnings.told.front() == "cannot write to log: File too large; the job goes on without it");
+}
+
+TEST_CASE("sink: a reader that has gone is left in silence", "[launcher][unit]") {
+  signal(SIGPIPE, SIG_IGN);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  close(ends[0]);
+  Warnings warnings;
+  Sink sink(ends[1], Sink::Kind::File, "stdout", warnings.warn());
+  sink.write(1, "nobody reads this\n");
+  CHECK(warnings.told.empty());
+}
+
+namespace {
+
+// A pipe, and what can be read from it now.
+struct Pipe {
+  Pipe() {
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  std::string read_all() const {
+    std::string text(1 << 20, '\0');
+    const ssize_t size = read(ends[0], text.data(), text.size());
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    return text;
+  }
+  int ends[2];
+};
+
+std::string read_to_the_end(const Pipe& console, Sink& sink) {
+  std::string all = console.read_all();
+  while (sink.is_behind()) {
+    sink.flush();
+    all += console.read_all();
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("sink: a console that is slow gets everything in its order, and whoever shares it is not made non-blocking",
+          "[launcher][unit]") {
+  const Pipe console;
+  Warnings warnings;
+  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.warn());
+  std::string all;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    sink.write(i % 3, line);
+    all += line;
+  }
+  CHECK(sink.is_behind());
+  CHECK((fcntl(console.ends[1], F_GETFL) & O_NONBLOCK) == 0);
+  CHECK((read_to_the_end(console, sink) == all));
+  CHECK(!sink.is_behind());
+  CHECK(warnings.told.empty());
+}
+
+TEST_CASE("sink: a console that takes nothing is stuck, spared what a file has, and tells of the gap",
+          "[launcher][unit]") {
+  const Pipe console;
+  Warnings warnings;
+  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.warn());
+  const std::string before(100'000, 'a');
+  sink.write(1, before);
+  CHECK(!sink.is_stuck());
+  sink.write_spare(2, "in time\n");
+  while (!sink.is_stuck()) usleep(1000);
+  const std::size_t pending = sink.pending();
+  sink.write_spare(2, "spared\n");
+  sink.write_spare(2, "too\n");
+  CHECK(sink.pending() == pending);
+  CHECK((read_to_the_end(console, sink) ==
+         before + "\nin time\n[ddprun: stdout took nothing for a while; 11 bytes are in the log files only]\n"));
+  sink.write_spare(2, "after\n");
+  CHECK(console.read_all() == "after\n");
+}

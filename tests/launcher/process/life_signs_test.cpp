@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Both sides of a life sign: the agent's, and that of a worker of libddp.
+#include "launcher/process/life_signs.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "launcher/process/process_tree.hpp"
+#include "rendezvous/worker_contract.hpp"
+#include "runtime/diagnosis/life_sign.hpp"
+
+using ddp::launcher::LifeSigns;
+using ddp::runtime::LifeSign;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
+
+// An agent of two workers.
+struct Agent {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<int> lost;
+  LifeSigns signs{2, [this](int local_rank) {
+                    const std::lock_guard lock(mutex);
+                    lost.push_back(local_rank);
+                    changed.notify_all();
+                  }};
+  ddp::rendezvous::Descriptor bell = signs.take_bell();
+
+  int hear() const {
+    pollfd heard = {bell.get(), POLLIN, 0};
+    int local_rank = -1;
+    if (poll(&heard, 1, 30'000) == 1 && read(bell.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
+      return -2;
+    return local_rank;
+  }
+  bool is_none_lost() {
+    const std::lock_guard lock(mutex);
+    return lost.empty();
+  }
+  bool is_lost(std::size_t times) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kPatience, [&] { return lost.size() >= times; });
+  }
+};
+
+// A child that holds the sign at `place` until it is killed; the pipe tells when it does.
+class Child {
+ public:
+  explicit Child(const std::string& place) {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      const LifeSign sign(place);
+      const char answer = sign.held() ? 'y' : 'n';
+      if (write(ready[1], &answer, 1) != 1) _exit(1);
+      while (true) pause();
+    }
+    char answer = 0;
+    REQUIRE(read(ready[0], &answer, 1) == 1);
+    holds_ = answer == 'y';
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Child() { kill(); }
+
+  bool holds() const { return holds_; }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  bool holds_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("life signs: who holds one rings the bell, and is missed when it is killed", "[launcher][integration]") {
+  Agent agent;
+  Child worker(agent.signs.of_worker(1));
+  REQUIRE(worker.holds());
+  REQUIRE(agent.hear() == 1);
+  agent.signs.watch(1);
+  CHECK(agent.is_none_lost());
+  worker.kill();
+  REQUIRE(agent.is_lost(1));
+  CHECK(agent.lost == std::vector<int>{1});
+}
+
+TEST_CASE("life signs: a worker that is dead before it is watched is missed all the same", "[launcher][integration]") {
+  Agent agent;
+  Child(agent.signs.of_worker(0)).kill();
+  REQUIRE(agent.hear() == 0);
+  agent.signs.watch(0);
+  CHECK(agent.is_lost(1));
+}
+
+TEST_CASE("life signs: each round's worker takes its place again, and is missed like the first",
+          "[launcher][integration]") {
+  Agent agent;
+  for (std::size_t round = 1; round <= 3; ++round) {
+    Child worker(agent.signs.of_worker(0));
+    REQUIRE(worker.holds());
+    REQUIRE(agent.hear() == 0);
+    agent.signs.watch(0);
+    worker.kill();
+    REQUIRE(agent.is_lost(round));
+  }
+}
+
+TEST_CASE("life signs: a place has one holder at a time, and who lets go is not missed", "[launcher][integration]") {
+  Agent agent;
+  agent.signs.watch(0);
+  auto first = std::make_unique<LifeSign>(agent.signs.of_worker(0));
+  CHECK(first->held());
+  CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());
+  CHECK(Child(agent.signs.of_worker(1)).holds());
+  first.reset();
+  Child second(agent.signs.of_worker(0));
+  CHECK(second.holds());
+  CHECK(agent.is_none_lost());
+  second.kill();
+  REQUIRE(agent.is_lost(1));
+  CHECK(agent.lost == std::vector<int>{0});  // the second one, once
+}
+
+TEST_CASE("life signs: what a worker forks holds nothing", "[launcher][integration]") {
+  Agent agent;
+  agent.signs.watch(0);
+  {
+    const LifeSign sign(agent.signs.of_worker(0));
+    REQUIRE(sign.held());
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+    CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());  // still ours
+  }
+  CHECK(agent.is_none_lost());
+}
+
+TEST_CASE("life signs: a place that is no agent's is left alone", "[launcher][integration]") {
+  const int other = memfd_create("somebody else's", MFD_CLOEXEC);
+  REQUIRE(ftruncate(other, 4096) == 0);
+  Agent agent;
+  const std::string real = agent.signs.of_worker(0);
+  const std::string memory = real.substr(0, real.rfind(':'));
+  for (const std::string& place : {std::string(), std::string("nonsense"), std::string("/proc/self/fd/999:0"),
+                                   std::string("/dev/null:0"), "/proc/self/fd/" + std::to_string(other) + ":0", memory,
+                                   memory + ":", memory + ":-1", memory + ":2", memory + ":99999999"}) {
+    CAPTURE(place);
+    CHECK_FALSE(LifeSign(place).held());
+  }
+  char content[4096];
+  REQUIRE(read(other, content, sizeof content) == sizeof content);
+  CHECK(std::string(content, sizeof content) == std::string(sizeof content, '\0'));
+  close(other);
+}
+
+TEST_CASE("life signs: an agent ends while its workers live on", "[launcher][integration]") {
+  auto agent = std::make_unique<Agent>();
+  const Child worker(agent->signs.of_worker(0));
+  agent->signs.watch(0);
+  agent->signs.watch(1);
+  agent->signs.watch(7);  // is nobody's
+  agent.reset();
+  CHECK(worker.holds());
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/report/error_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/process.hpp"
+
+using namespace ddp::launcher;
+using ddp::rendezvous::WorkerFailure;
+using ddp::testing::read_file;
+using ddp::testing::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+ErrorFile read(const std::string& bytes) {
+  const TemporaryFolder folder;
+  return read_error_file(folder.write("error.json", bytes));
+}
+
+constexpr char kTorch[] =
+    R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback\nValueError: no\n", "timestamp": "17"}}})";
+
+WorkerFailure cause(const std::string& record, int code, int signal) {
+  WorkerFailure failure;
+  failure.rank = 3;
+  failure.host = "b";
+  failure.status = {code, signal};
+  failure.time = ddp::rendezvous::WallTime(std::chrono::seconds(42));
+  failure.error_record = record;
+  return failure;
+}
+
+}  // namespace
+
+TEST_CASE("error file: both of PyTorch's shapes are read", "[launcher][unit]") {
+  CHECK(read(kTorch).text == "Traceback\nValueError: no");
+  CHECK(json::parse(read(kTorch).record) == json::parse(kTorch));
+  CHECK(read(R"({"message": "plain", "timestamp": 17})").text == "plain");
+  CHECK_FALSE(read(R"({"message": "plain", "timestamp": 17})").record.empty());
+  CHECK_FALSE(read(R"({"message": "plain", "timestamp": "17"})").record.empty());
+  CHECK(read(R"({"message": {"message": "a", "extraInfo": {"py_callstack": "b", "timestamp": 17}}})").text == "a\nb");
+}
+
+TEST_CASE("error file: what is no such file is quoted, and never passed on", "[launcher][unit]") {
+  for (const char* bytes : {"{\"mess", "[1, 2]", "\"text\"", "7", "{\"other\": 1}", "{\"message\": 7}", "words",
+                            R"({"message": {"message": 7}})", R"({"message": {"extraInfo": []}})"}) {
+    CAPTURE(bytes);
+    CHECK(read(bytes).text == bytes);
+    CHECK(read(bytes).record.empty());
+  }
+  // Readable for us, but torchrun's agent would fail of it.
+  const ErrorFile timeless = read(R"({"message": {"message": "a", "extraInfo": {"timestamp": "soon"}}})");
+  CHECK((timeless.text == "a" && timeless.record.empty()));
+  CHECK(read(R"({"message": "a"})").record.empty());
+  CHECK((read("").text.empty() && read("").record.empty()));
+}
+
+TEST_CASE("error file: bytes that are no text, and escape sequences, do nothing to a terminal", "[launcher][unit]") {
+  CHECK(read("{\"mess\xff\x1b]0;title\a\x1b[2J\x01").text == "{\"mess\xef\xbf\xbd\\x01");
+  CHECK(read(R"({"message": "a\u001b[31mb\u009bc\u0000", "timestamp": 1})").text == "ab\\u009bc\\x00");
+}
+
+TEST_CASE("error file: one without an end is read to its first MiB", "[launcher][unit]") {
+  CHECK(read(std::string(3 << 20, 'x')).text.size() == 1 << 20);
+}
+
+TEST_CASE("error file: a folder, a pipe, a device or nothing in its place is no error and no wait",
+          "[launcher][unit]") {
+  const TemporaryFolder folder;
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  REQUIRE(symlink("/dev/zero", (folder / "zero").c_str()) == 0);
+  REQUIRE(symlink((folder / "circle").c_str(), (folder / "circle").c_str()) == 0);
+  for (const std::string& path :
+       {folder.path(), folder / "pipe", folder / "zero", folder / "circle", folder / "nothing", std::string()}) {
+    CAPTURE(path);
+    CHECK(read_error_file(path).text.empty());
+  }
+}
+
+TEST_CASE("error file: for the parent the worker's record gets the exit code, a signal's as Python has it",
+          "[launcher][unit]") {
+  json expected = json::parse(kTorch);
+  expected["message"]["errorCode"] = 1;
+  CHECK(json::parse(record_for_parent(cause(kTorch, 1, 0))) == expected);
+  expected["message"]["errorCode"] = -SIGSEGV;
+  CHECK(json::parse(record_for_parent(cause(kTorch, 0, SIGSEGV))) == expected);
+  const std::string plain = R"({"message": "plain", "timestamp": 17})";
+  CHECK(json::parse(record_for_parent(cause(plain, 1, 0))) == json::parse(plain));  // torchrun leaves it as it is
+}
+
+TEST_CASE("error file: for the parent of a worker that left none there is one that says what is known",
+          "[launcher][unit]") {
+  WorkerFailure failure = cause("", 0, SIGKILL);
+  failure.stderr_tail = {"last words"};
+  const json message = json::parse(record_for_parent(failure)).at("message");
+  CHECK(message.at("message") == "rank 3 on node b was killed by SIGKILL");
+  CHECK(message.at("errorCode") == -SIGKILL);
+  CHECK(message.at("extraInfo").at("py_callstack") == "rank 3 on node b was killed by SIGKILL\nlast words");
+  CHECK(message.at("extraInfo").at("timestamp") == "42");
+}
+
+TEST_CASE("error file: it takes the place of an earlier one, but never of a device", "[launcher][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("error.json", "an earlier one, which is longer");
+  CHECK(write_error_file(path, "new"));
+  CHECK(read_file(path) == "new");
+  REQUIRE(symlink("/dev/null", (folder / "null").c_str()) == 0);
+  CHECK(write_error_file(folder / "null", "nobody reads this"));
+  struct stat status = {};
+  CHECK((lstat((folder / "null").c_str(), &status) == 0 && S_ISLNK(status.st_mode)));
+  CHECK_FALSE(write_error_file(folder.path(), "a folder"));
+  CHECK_FALSE(write_error_file(folder / "none/error.json", "no folder"));
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_FALSE(write_error_file(folder / "pipe", "nobody reads this"));  // and does not wait for a reader
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/text/lines.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace ddp::launcher;
+using namespace std::string_literals;
+
+namespace {
+
+using Ends = LineHolder::Ends;
+
+// What comes out after each piece of the input, and at the end.
+std::vector<std::string> held_back(Ends ends, const std::vector<std::string>& pieces, std::size_t max_held = 100) {
+  LineHolder holder(ends, max_held);
+  std::vector<std::string> out;
+  for (const std::string& piece : pieces) {
+    holder.take(piece, [&](std::string_view text) { out.emplace_back(text); });
+  }
+  holder.finish([&](std::string_view text) { out.emplace_back(text); });
+  return out;
+}
+
+std::string marked(std::string_view text) {
+  std::string out;
+  for_each_line(text,
+                [&](std::string_view line, bool ended) { out.append("<").append(line).append(ended ? ">" : "..."); });
+  return out;
+}
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("lines: a line is held until its end has come", "[launcher][unit]") {
+  CHECK(held_back(Ends::Newline, {"one\ntwo\nth", "re", "e\n"}) == Texts{"one\ntwo\n", "three\n"});
+  CHECK(held_back(Ends::Newline, {"no end"}) == Texts{"no end"});
+  CHECK(held_back(Ends::Newline, {"a\r", "b\r", "c\n"}) == Texts{"a\rb\rc\n"});
+  CHECK(held_back(Ends::Newline, {"nul\0\xff\n"s}) == Texts{"nul\0\xff\n"s});
+}
+
+TEST_CASE("lines: on a terminal a carriage return ends a line at once", "[launcher][unit]") {
+  CHECK(held_back(Ends::Terminal, {"10%\r", "20%\r30", "%\r"}) == Texts{"10%\r", "20%\r", "30%\r"});
+}
+
+TEST_CASE("lines: a carriage return that may be half of an end waits for the next byte", "[launcher][unit]") {
+  CHECK(held_back(Ends::UniversalNewline, {"a\r", "\nb\n"}) == Texts{"a\r\nb\n"});
+  CHECK(held_back(Ends::UniversalNewline, {"10%\r", "20%\r", "30%"}) == Texts{"10%\r", "20%\r", "30%"});
+  CHECK(held_back(Ends::UniversalNewline, {"10%\r20%\r"}) == Texts{"10%\r", "20%\r"});
+}
+
+TEST_CASE("lines: a line that is too long to be held comes in pieces", "[launcher][unit]") {
+  CHECK(held_back(Ends::Newline, {"12345", "67890", "ab", "c\nd\n"}, 9) == Texts{"1234567890", "abc\nd\n"});
+}
+
+TEST_CASE("lines: \\n, \\r and \\r\\n each end a line", "[launcher][unit]") {
+  CHECK(marked("one\ntwo\r\nthree\rfour") == "<one><two><three><four...");
+  CHECK(marked("\n\r\n\r") == "<><><>");
+  CHECK(marked("").empty());
+}
+
+TEST_CASE("lines: of a progress bar only its last state counts, so that it buries nothing", "[launcher][unit]") {
+  CHECK(last_lines("error\n10%\r20%\r30%\r\nend\n", 5, 10) == Texts{"error", "30%", "end"});
+  std::string text = "error\n10%\r20%\r\n1%\r2%\r";
+  forget_overwritten(text);
+  CHECK(text == "error\n20%\n2%\r");
+  for (int i = 0; i < 3; ++i) {
+    text += "3%\r";
+    forget_overwritten(text);
+  }
+  CHECK(text == "error\n20%\n3%\r");
+}
+
+TEST_CASE("lines: the last ones of a text, without the empty ones", "[launcher][unit]") {
+  CHECK(last_lines("a\nb\n\nc\n", 2, 10) == Texts{"b", "c"});
+  CHECK(last_lines("windows\r\n", 2, 10) == Texts{"windows"});
+  CHECK(last_lines("too long\x1b[31m\n", 2, 4) == Texts{"too  [...]"});
+  CHECK(last_lines("", 5, 10).empty());
+  CHECK(last_lines("\n\n", 5, 10).empty());
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/text/printable.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace ddp::launcher;
+using namespace std::string_literals;
+
+TEST_CASE("printable: text stays as it is", "[launcher][unit]") {
+  const std::string text = "a\tb\nGr\u00fc\u00dfe \u20ac \U0001f600";
+  CHECK(printable(text) == text);
+}
+
+TEST_CASE("printable: colours, titles and cursor movements go", "[launcher][unit]") {
+  CHECK(printable("\x1b[1;31mred\x1b[0m \x1b]0;title\agone \x1b]8;;http://x\x1b\\link\x1b[2K\x1b[?25l") ==
+        "red gone link");
+}
+
+TEST_CASE("printable: other control characters are shown, in either of their spellings", "[launcher][unit]") {
+  CHECK(printable("a\0b\x07\x08\x7f\r"s) == "a\\x00b\\x07\\x08\\x7f\\x0d");
+  CHECK(printable("\x1b"s) == "\\x1b");
+  CHECK(printable("\x1b[31"s) == "\\x1b[31");
+  CHECK(printable("\x1b]0;no end"s) == "\\x1b]0;no end");
+  CHECK(printable("\u009b31m") == "\\u009b31m");
+}
+
+TEST_CASE("printable: bytes that are not UTF-8 are replaced one by one", "[launcher][unit]") {
+  const std::string mark = "\xef\xbf\xbd";
+  CHECK(printable("\xff\xfe") == mark + mark);
+  CHECK(printable("\xc3") == mark);                                          // cut short
+  CHECK(printable("\xc0\x80") == mark + mark);                               // overlong
+  CHECK(printable("\xe0\x80\x80") == mark + mark + mark);                    // likewise
+  CHECK(printable("\xed\xa0\x80") == mark + mark + mark);                    // half of a surrogate pair
+  CHECK(printable("\xf4\x90\x80\x80z") == mark + mark + mark + mark + "z");  // beyond U+10FFFF
+}
+
+TEST_CASE("printable: a line that is too long is cut at a whole character and marked", "[launcher][unit]") {
+  CHECK(cut_line("12345", 5) == "12345");
+  CHECK(cut_line("123456", 5) == "12345 [...]");
+  CHECK(cut_line("1234\u00fc", 5) == "1234 [...]");
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Nodes that come, go, fall silent and return. Each case is a fault that the simulator (tests/sim) has found.
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+
+using namespace ddp::rendezvous;
+using std::chrono::seconds;
+
+namespace {
+
+// An elastic job of one to three nodes; the coordinator is on a, whose link is 1.
+struct Job {
+  JobShape shape = {.id = "j", .min_nodes = 1, .max_nodes = 3, .max_restarts = 1};
+  CoordinatorCore core{{.job = shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)}};
+  std::vector<CoordinatorAction> actions;
+  std::vector<CoordinatorAction> last;  // of the newest step
+  TimePoint now{};
+
+  void step(const CoordinatorEvent& event) {
+    last.clear();
+    core.step(now, event, last);
+    actions.insert(actions.end(), last.begin(), last.end());
+  }
+  void wait(std::chrono::milliseconds time) {
+    for (const TimePoint until = now + time; now < until; now += std::chrono::milliseconds(500))
+      step(CoordinatorTick{});
+  }
+  AgentState on(const std::string& host, WorkersPhase phase = WorkersPhase::Idle) const {
+    AgentState state;
+    state.job = shape;
+    state.incarnation = state.host = host;
+    state.slots = 1;
+    state.round = core.round();
+    state.phase = phase;
+    return state;
+  }
+  void report(AgentId link, const AgentState& state) { step(AgentReported{link, state}); }
+  bool opens_store() const {
+    return std::any_of(last.begin(), last.end(), [](const auto& a) { return std::holds_alternative<OpenStore>(a); });
+  }
+  Directive told(AgentId link) const {
+    Directive newest;
+    for (const CoordinatorAction& action : actions) {
+      const auto* sent = std::get_if<SendDirective>(&action);
+      if (sent && sent->agent == link) newest = sent->directive;
+    }
+    return newest;
+  }
+  // Nodes a and b, which link is 2, run a round.
+  void start() {
+    report(2, on("b"));
+    report(1, on("a"));
+    step(StoreOpened{core.round(), "", 1});
+    report(1, on("a", WorkersPhase::Running));
+    report(2, on("b", WorkersPhase::Running));
+  }
+  AgentState failed(const std::string& host, WorkersPhase phase, bool stopped = false) const {
+    AgentState state = on(host, phase);
+    state.failures.push_back({.host = host, .status = {.code = 1}, .stopped_by_ddprun = stopped});
+    return state;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("coordinator: no round without its own agent, even if it is the last to come", "[rendezvous][unit]") {
+  Job job;
+  job.report(2, job.on("b"));
+  CHECK_FALSE(job.opens_store());
+  job.report(1, job.on("a"));
+  REQUIRE(job.opens_store());
+  job.step(StoreOpened{1, "", 1});
+  CHECK(job.told(1).assignment.node_rank == 0);
+  CHECK(job.told(2).assignment.node_rank == 1);
+}
+
+TEST_CASE("coordinator: its own agent is the last to go, even if it is the last to come", "[rendezvous][unit]") {
+  Job job;
+  job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 2};
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
+  AgentState stopped = job.on("b");
+  stopped.stop_signal = SIGINT;
+  job.report(2, stopped);
+  REQUIRE(job.told(2).kind == Directive::Kind::Exit);
+  job.report(1, job.on("a"));
+  CHECK(job.told(1).kind == Directive::Kind::Wait);
+  stopped.left = true;
+  job.report(2, stopped);
+  CHECK(job.told(1).kind == Directive::Kind::Exit);
+}
+
+TEST_CASE("coordinator: a node that killed its workers explains its peers' failures, whoever is heard of first",
+          "[rendezvous][unit]") {
+  Job job;
+  job.start();
+  job.report(1, job.failed("a", WorkersPhase::Idle));
+  AgentState killed = job.failed("b", WorkersPhase::Idle, true);
+  killed.stopped_because = "it had lost the coordinator";
+  job.report(2, killed);
+  REQUIRE(job.opens_store());
+  CHECK(job.core.restarts() == 0);
+}
+
+TEST_CASE("coordinator: a node that leaves explains its peers' failures", "[rendezvous][unit]") {
+  Job job;
+  job.start();
+  job.report(1, job.failed("a", WorkersPhase::Running));
+  AgentState leaving = job.on("b", WorkersPhase::Running);
+  leaving.stop_signal = SIGKILL;  // a second signal kills them
+  job.report(2, leaving);
+  leaving.phase = WorkersPhase::Idle;
+  job.report(2, leaving);
+  job.report(1, job.failed("a", WorkersPhase::Idle));
+  REQUIRE(job.opens_store());
+  CHECK(job.core.restarts() == 0);
+  CHECK(job.told(2).kind == Directive::Kind::Exit);
+}
+
+TEST_CASE("coordinator: two nodes that leave at once end a job that needs one of them", "[rendezvous][unit]") {
+  Job job;
+  job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 3};
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});
+  job.report(1, job.on("a"));
+  job.report(2, job.on("b"));
+  job.step(StoreOpened{1, "", 1});
+  job.report(3, job.on("c"));
+  job.report(1, job.on("a"));
+  job.report(2, job.on("b"));
+  job.step(StoreOpened{2, "", 1});
+  for (const auto& [link, host] : {std::pair(2, "b"), std::pair(3, "c")}) {
+    AgentState leaving = job.on(host, WorkersPhase::Running);
+    leaving.stop_signal = SIGTERM;
+    job.report(link, leaving);
+  }
+  CHECK(job.told(1).reason == "SIGTERM received on node c");
+}
+
+TEST_CASE("coordinator: a lost node that comes back kills what it still runs", "[rendezvous][unit]") {
+  Job job;
+  job.start();
+  job.step(AgentGone{2, "reset"});
+  job.wait(seconds(4));
+  job.report(3, job.on("b", WorkersPhase::Running));
+  CHECK(job.told(3).kind == Directive::Kind::Stop);
+  CHECK(job.told(3).stop_signal == SIGKILL);
+}
+
+TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat", "[rendezvous][unit][P18]") {
+  Job job;
+  job.start();
+  AgentState stuck = job.on("c");
+  stuck.unkillable = {77};
+  job.report(3, stuck);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+}
+
+TEST_CASE("coordinator: its own sleep does not part a loss from what it explains", "[rendezvous][unit]") {
+  Job job;
+  job.start();
+  job.step(AgentGone{2, "reset"});
+  job.report(1, job.failed("a", WorkersPhase::Idle));
+  job.now += seconds(20);  // stopped
+  job.wait(seconds(4));
+  CHECK(job.core.round() == 2);
+  CHECK(job.core.restarts() == 0);
+}
+
+TEST_CASE("coordinator: news of missing nodes does not hide that a node has to stop", "[rendezvous][unit]") {
+  Job job;
+  job.shape = {.id = "j", .min_nodes = 3, .max_nodes = 4};
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
+  job.report(1, job.on("a"));
+  job.report(2, job.on("b", WorkersPhase::Running));
+  job.wait(seconds(3));
+  CHECK(job.told(1).reason.find("waiting for nodes") == 0);
+  job.report(3, job.on("b", WorkersPhase::Running));  // on a new link
+  CHECK(job.told(3).kind == Directive::Kind::Stop);
+}
+
+TEST_CASE("coordinator: of a crash and its peer's abort, heard of first, the crash is the cause",
+          "[rendezvous][unit]") {
+  const auto died = [](const std::string& host, int signal) {
+    return WorkerFailure{.host = host, .status = {.signal = signal}, .already_exiting = true};
+  };
+  CHECK(cause_of({died("b", SIGABRT), died("c", SIGSEGV)})->host == "c");
+  CHECK(cause_of({died("b", SIGABRT), died("c", SIGABRT)})->host == "b");
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Nodes that come, go and fall silent: the table at the head of coordinator_core.hpp, a row a test.
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+
+using namespace ddp::rendezvous;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+JobShape elastic(int min, int max, int max_restarts = 0) {
+  return {.id = "j", .min_nodes = min, .max_nodes = max, .max_restarts = max_restarts};
+}
+JobShape fixed(int nodes, int max_restarts = 0) { return elastic(nodes, nodes, max_restarts); }
+JobShape with_ranks(int nodes, int max_restarts = 0) {
+  JobShape job = fixed(nodes, max_restarts);
+  job.node_ranks_given = true;
+  return job;
+}
+
+// A job whose coordinator is on node "a"; nodes are named by their hosts, and do at once what they are told.
+struct Job {
+  explicit Job(const JobShape& shape)
+      : core({.job = shape,
+              .epoch = "e",
+              .own_incarnation = "a",
+              .join_timeout = seconds(60),
+              .last_call = seconds(10),
+              .lost_after = seconds(15)}),
+        job(shape) {}
+
+  struct Node {
+    AgentId link = 0;
+    AgentState state;
+    Directive told;
+  };
+
+  void step(const CoordinatorEvent& event) {
+    std::vector<CoordinatorAction> actions;
+    core.step(now, event, actions);
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* send = std::get_if<SendDirective>(&action)) {
+        for (auto& [host, node] : nodes) {
+          if (node.link == send->agent) node.told = send->directive;
+        }
+      } else if (const auto* store = std::get_if<OpenStore>(&action)) {
+        opened = *store;
+      } else if (const auto* published = std::get_if<PublishFailure>(&action)) {
+        dead = published->ranks;
+      } else if (const auto* says = std::get_if<CoordinatorSays>(&action)) {
+        said += says->text + "\n";
+      }
+    }
+  }
+  void report(const std::string& host) { step(AgentReported{nodes[host].link, nodes[host].state, "10.0.0." + host}); }
+  void join(const std::string& host, int node_rank = 0, int slots = 1, const std::string& role = "default") {
+    Node& node = nodes[host];
+    node = {};
+    node.state.role = role;
+    node.link = ++links;
+    node.state.job = job;
+    node.state.incarnation = node.state.host = host;
+    node.state.addresses = {"fd00::" + host};
+    node.state.node_rank = node_rank;
+    node.state.slots = slots;
+    report(host);
+  }
+  // The store opens, and everybody runs.
+  void start() {
+    step(StoreOpened{core.round(), "", 1000});
+    for (auto& [host, node] : nodes) {
+      if (node.told.kind != Directive::Kind::Run || node.told.round != core.round()) continue;
+      node.state.round = node.told.round;
+      node.state.phase = WorkersPhase::Running;
+      node.state.epoch = "e";
+      node.state.failures.clear();
+      node.state.succeeded = false;
+      report(host);
+    }
+  }
+  void end(const std::string& host, bool succeeded) {
+    nodes[host].state.phase = WorkersPhase::Idle;
+    nodes[host].state.succeeded = succeeded;
+    report(host);
+  }
+  // Who was told to stop has stopped.
+  void stopped() {
+    for (auto& [host, node] : nodes) {
+      if (node.told.kind != Directive::Kind::Stop || node.state.phase == WorkersPhase::Idle) continue;
+      node.state.round = node.told.round;
+      end(host, false);
+    }
+  }
+  void cut(const std::string& host) { step(AgentGone{nodes[host].link, "reset"}); }
+  void reconnect(const std::string& host) {
+    nodes[host].link = ++links;
+    report(host);
+  }
+  void fail(const std::string& host, int rank) {
+    WorkerFailure failure;
+    failure.rank = rank;
+    failure.host = host;
+    failure.status.code = 7;
+    failure.already_exiting = true;
+    nodes[host].state.failures = {failure};
+    report(host);
+  }
+  // Time passes; everyone but `silent` sends its heartbeats.
+  void pass(milliseconds time, const std::string& silent = "") {
+    const TimePoint until = now + time;
+    while (now < until) {
+      now += milliseconds(500);
+      for (const auto& [host, node] : nodes) {
+        if (host != silent) step(AgentBeat{node.link});
+      }
+      step(CoordinatorTick{});
+    }
+  }
+  void gone(const std::string& host) {
+    cut(host);
+    nodes.erase(host);
+    pass(kReconnectWindow);
+  }
+
+  const Directive& told(const std::string& host) { return nodes[host].told; }
+  bool runs(const std::string& host, int node_rank) {
+    return told(host).kind == Directive::Kind::Run && told(host).round == core.round() &&
+           told(host).assignment.node_rank == node_rank;
+  }
+  bool leaves(const std::string& host, int exit_code) {
+    return told(host).kind == Directive::Kind::Exit && told(host).exit_code == exit_code;
+  }
+
+  CoordinatorCore core;
+  JobShape job;
+  TimePoint now{};
+  std::map<std::string, Node> nodes;
+  AgentId links = 0;
+  OpenStore opened{};
+  std::vector<int> dead;  // as the workers were told
+  std::string said;
+};
+
+}  // namespace
+
+TEST_CASE("coordinator: an elastic job starts after the last call, a full one at once", "[rendezvous][unit]") {
+  Job job(elastic(1, 3));
+  job.join("a");
+  job.pass(seconds(9));
+  CHECK(job.core.round() == 0);
+  job.join("b");
+  job.pass(seconds(1));
+  CHECK(job.core.round() == 1);
+  job.start();
+  CHECK(job.runs("a", 0));
+  CHECK(job.runs("b", 1));
+
+  Job full(elastic(1, 2));
+  full.join("b");
+  full.join("a");
+  full.start();
+  CHECK(full.runs("a", 0));  // the coordinator's, whoever came first
+}
+
+TEST_CASE("coordinator: only the addresses of a round's members are let in", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  CHECK(job.opened.addresses == std::vector<std::string>{"10.0.0.a", "fd00::a", "10.0.0.b", "fd00::b"});
+}
+
+TEST_CASE("coordinator: workers of a role are ranked among themselves, in the order of nodes", "[rendezvous][unit]") {
+  Job job(with_ranks(3));
+  job.join("a", 0, 2, "ps");
+  job.join("c", 2, 4, "ps");
+  job.join("b", 1, 3, "trainer");
+  job.start();
+  CHECK(job.told("a").assignment.base_role_rank == 0);
+  CHECK(job.told("b").assignment.base_role_rank == 0);
+  CHECK(job.told("c").assignment.base_role_rank == 2);
+  CHECK(job.told("c").assignment.base_rank == 5);
+  CHECK(job.told("c").assignment.role_world_size == 6);
+  CHECK(job.told("b").assignment.role_world_size == 3);
+}
+
+TEST_CASE("coordinator: who waits is told every 5 s who is missing", "[rendezvous][unit]") {
+  Job job(with_ranks(3));
+  job.join("a", 0);
+  CHECK(job.told("a").reason.empty());
+  job.join("b", 2);
+  job.pass(seconds(2));
+  CHECK(job.told("a").reason ==
+        "waiting for nodes: 2 of 3 there (a (10.0.0.a), b (10.0.0.b)); missing: node rank 1; 2 s of 60 s");
+  job.nodes["b"].told.reason = "";
+  job.pass(milliseconds(4500));
+  CHECK(job.told("b").reason.empty());
+  job.pass(milliseconds(500));
+  CHECK_FALSE(job.told("b").reason.empty());
+  job.pass(seconds(60));
+  CHECK(job.leaves("b", 1));
+  CHECK(job.told("b").reason ==
+        "not all nodes came within 60 s (--rdzv-conf join_timeout): 2 of 3 there (a (10.0.0.a), b (10.0.0.b)); "
+        "missing: node rank 1");
+}
+
+TEST_CASE("coordinator: a node of another job is refused in words that quote both", "[rendezvous][unit]") {
+  const auto refusal = [](auto change) {
+    Job job(with_ranks(2, 1));
+    job.join("a", 0);
+    job.job = with_ranks(2, 1);
+    change(job.job);
+    job.join("b", 1);
+    CHECK(job.leaves("b", 1));
+    CHECK(job.core.round() == 0);
+    return job.told("b").reason;
+  };
+  CHECK(refusal([](JobShape& j) { j.id = "k"; }) ==
+        "--rdzv-id is 'k' on this host and 'j' at the coordinator: give all hosts the same");
+  CHECK(refusal([](JobShape& j) { j.max_nodes = 4; }) ==
+        "--nnodes is 2:4 on this host and 2 at the coordinator: give all hosts the same");
+  CHECK(refusal([](JobShape& j) { j.max_restarts = 5; }) ==
+        "--max-restarts is 5 on this host and 1 at the coordinator: give all hosts the same");
+  CHECK(refusal([](JobShape& j) { j.node_ranks_given = false; }) ==
+        "--rdzv-backend is c10d on this host and static at the coordinator: give all hosts the same");
+}
+
+TEST_CASE("coordinator: a claim to a held node rank is refused as soon as its holder says a word",
+          "[rendezvous][unit]") {
+  Job job(with_ranks(3));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.join("c", 1);
+  CHECK(job.told("c").kind == Directive::Kind::Wait);
+  job.step(AgentBeat{job.nodes["b"].link});
+  CHECK(job.leaves("c", 1));
+  CHECK(job.told("c").reason ==
+        "node rank 1 is held by node b (10.0.0.b) and claimed by node c (10.0.0.c): give each host a --node-rank of "
+        "its own");
+  job.join("d", 0);
+  CHECK(job.leaves("d", 1));  // the coordinator's own is always there
+  job.join("e", 2);
+  CHECK(job.core.round() == 1);
+}
+
+TEST_CASE("coordinator: a held node rank goes to its claimant when the holder is lost", "[rendezvous][unit]") {
+  Job job(with_ranks(2, 1));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.join("b2", 1);  // its host was switched off and on again
+  job.pass(seconds(15), "b");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  job.nodes.erase("b");
+  job.stopped();
+  job.start();
+  CHECK(job.runs("b2", 1));
+  CHECK(job.told("a").assignment.restart_count == 1);
+}
+
+TEST_CASE("coordinator: a holder's last word gives its node rank to who claims it", "[rendezvous][unit]") {
+  Job job(with_ranks(2, 1));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.join("c", 1);
+  job.nodes["b"].state.left = true;
+  job.end("b", false);
+  CHECK_FALSE(job.leaves("c", 1));
+  job.stopped();
+  job.start();
+  CHECK(job.runs("c", 1));
+}
+
+TEST_CASE("coordinator: a link that comes back in time has lost nothing", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.cut("b");
+  job.pass(seconds(2), "b");
+  job.reconnect("b");
+  CHECK(job.runs("b", 1));  // told again
+  job.pass(seconds(60));
+  CHECK(job.runs("a", 0));
+  CHECK(job.core.round() == 1);
+}
+
+TEST_CASE("coordinator: an elastic job goes on without a lost node and spends no restart", "[rendezvous][unit]") {
+  Job job(elastic(2, 3));
+  for (const char* host : {"a", "b", "c"}) job.join(host);
+  job.start();
+  job.gone("b");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  CHECK(job.told("a").reason == "node b (10.0.0.b) was lost: its link broke (reset) and did not come back within 3 s");
+  CHECK(job.core.round() == 1);  // not before all are idle
+  job.stopped();
+  job.start();
+  CHECK(job.core.round() == 2);
+  CHECK(job.runs("a", 0));
+  CHECK(job.runs("c", 1));
+  CHECK(job.told("c").assignment.restart_count == 0);
+  CHECK(job.told("c").assignment.world_size == 2);
+}
+
+TEST_CASE("coordinator: of a lost node all ranks are told to be dead", "[rendezvous][unit]") {
+  Job job(elastic(2, 3));
+  job.join("a", 0, 3);
+  job.join("b", 0, 2);
+  job.join("c", 0, 4);
+  job.start();
+  job.gone("b");
+  CHECK(job.dead == std::vector<int>{3, 4});
+}
+
+TEST_CASE("coordinator: below min nodes a job with restarts waits for a replacement, one without ends",
+          "[rendezvous][unit]") {
+  for (const int restarts : {0, 1}) {
+    Job job(elastic(2, 3, restarts));
+    for (const char* host : {"a", "b"}) job.join(host);
+    job.pass(seconds(10));
+    job.start();
+    job.gone("b");
+    job.stopped();
+    CHECK(job.leaves("a", 1) == (restarts == 0));
+    if (restarts == 0) continue;
+    job.join("c");
+    job.start();
+    CHECK(job.runs("c", 1));
+    CHECK(job.core.restarts() == 0);
+  }
+}
+
+TEST_CASE("coordinator: a job of a fixed size spends a restart on a replacement, and ends if none comes",
+          "[rendezvous][unit]") {
+  Job job(fixed(2, 1));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.gone("b");
+  job.stopped();
+  job.pass(seconds(30));
+  CHECK(job.core.round() == 1);
+  job.join("c");
+  job.start();
+  CHECK(job.runs("c", 1));
+  CHECK(job.told("c").assignment.restart_count == 1);
+  job.gone("c");
+  job.stopped();
+  CHECK(job.leaves("a", 1));  // the budget is used up
+
+  Job alone(fixed(2, 1));
+  alone.join("a");
+  alone.join("b");
+  alone.start();
+  alone.gone("b");
+  alone.stopped();
+  alone.pass(seconds(60));
+  CHECK(alone.told("a").reason ==
+        "node b (10.0.0.b) was lost: its link broke (reset) and did not come back within 3 s; nobody took its place "
+        "within 60 s (--rdzv-conf join_timeout)");
+}
+
+TEST_CASE("coordinator: a worker that fails with its node is the node's loss, not a failure of its own",
+          "[rendezvous][unit]") {
+  Job job(elastic(1, 2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.fail("a", 0);  // "connection reset by peer", before the link is seen to break
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  job.gone("b");
+  job.stopped();
+  job.start();
+  CHECK(job.runs("a", 0));
+  CHECK(job.core.restarts() == 0);
+}
+
+TEST_CASE("coordinator: a node that comes late starts a round with it, unless workers have succeeded",
+          "[rendezvous][unit]") {
+  Job job(elastic(1, 3));
+  job.join("a");
+  job.join("b");
+  job.pass(seconds(10));
+  job.start();
+  job.join("c");
+  CHECK(job.told("a").reason == "node c (10.0.0.c) joined");
+  job.stopped();
+  job.start();
+  CHECK(job.runs("a", 0));
+  CHECK(job.runs("b", 1));
+  CHECK(job.runs("c", 2));
+  CHECK(job.core.restarts() == 0);
+
+  Job ending(elastic(1, 3));
+  ending.join("a");
+  ending.join("b");
+  ending.pass(seconds(10));
+  ending.start();
+  ending.end("b", true);
+  ending.join("c");
+  CHECK(ending.told("a").kind == Directive::Kind::Run);
+  ending.end("a", true);
+  CHECK(ending.leaves("c", 0));
+}
+
+TEST_CASE("coordinator: a spare takes the place of a node that is lost", "[rendezvous][unit]") {
+  Job job(elastic(1, 3));
+  for (const char* host : {"a", "b", "c", "d"}) job.join(host);
+  job.start();
+  CHECK(job.told("d").reason == "all places of this job are taken: this node waits as a spare");
+  job.gone("b");
+  job.stopped();
+  job.start();
+  CHECK(job.runs("c", 2));
+  CHECK(job.runs("d", 1));
+}
+
+TEST_CASE("coordinator: a node that is told to stop leaves an elastic job, which goes on", "[rendezvous][unit]") {
+  Job job(elastic(1, 3));
+  for (const char* host : {"a", "b", "c"}) job.join(host);
+  job.start();
+  job.nodes["b"].state.stop_signal = SIGTERM;
+  job.report("b");
+  CHECK(job.told("c").reason == "node b (10.0.0.b) leaves (SIGTERM received)");
+  job.stopped();
+  CHECK(job.leaves("b", 128 + SIGTERM));
+  job.start();
+  CHECK(job.runs("c", 1));
+  job.nodes["a"].state.stop_signal = SIGTERM;  // the coordinator's
+  job.report("a");
+  job.nodes.erase("b");
+  job.stopped();
+  CHECK(job.leaves("c", 128 + SIGTERM));
+}
+
+TEST_CASE("coordinator: a second signal kills on every node", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.nodes["a"].state.stop_signal = SIGINT;
+  job.report("a");
+  CHECK(job.told("b").stop_signal == SIGINT);
+  job.nodes["a"].state.stop_signal = SIGKILL;
+  job.report("a");
+  CHECK(job.told("b").stop_signal == SIGKILL);
+  job.stopped();
+  CHECK(job.leaves("b", 128 + SIGINT));
+}
+
+TEST_CASE("coordinator: a node that dies after its workers have succeeded is not missed", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.end("b", true);
+  job.gone("b");
+  CHECK(job.told("a").kind == Directive::Kind::Run);
+  job.end("a", true);
+  CHECK(job.leaves("a", 0));
+}
+
+TEST_CASE("coordinator: its own agent is told of the end when the others have left", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.end("a", true);
+  job.end("b", true);
+  CHECK(job.leaves("b", 0));
+  CHECK(job.told("a").kind == Directive::Kind::Run);
+  job.nodes["b"].state.left = true;
+  job.report("b");
+  CHECK(job.leaves("a", 0));
+}
+
+TEST_CASE("coordinator: a node that was lost with its workers comes back as a new one", "[rendezvous][unit]") {
+  Job job(elastic(1, 2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.pass(seconds(15), "b");
+  job.nodes["a"].state.phase = WorkersPhase::Idle;
+  job.report("a");
+  job.start();
+  CHECK(job.core.round() == 2);
+  job.reconnect("b");  // still in round 1
+  CHECK(job.told("b").kind == Directive::Kind::Stop);
+  CHECK(job.core.round() == 2);
+  job.nodes["b"].state.round = 2;
+  job.end("b", false);
+  CHECK(job.told("a").reason == "node b (10.0.0.b) joined");
+}
+
+TEST_CASE("coordinator: after its own process was stopped it gives the nodes their time again", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.pass(seconds(1));
+  job.now += seconds(40);
+  job.step(CoordinatorTick{});
+  CHECK(job.runs("b", 1));
+  job.pass(seconds(15), "b");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+}
+
+TEST_CASE("coordinator: the end of a job and a store that cannot be opened have their reason", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.step(StoreFailed{1, "too many open files"});
+  CHECK(job.leaves("b", 1));
+  CHECK(job.told("b").reason == "round 1 has no store: too many open files");
+}

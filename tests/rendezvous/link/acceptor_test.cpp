@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// New links at the coordinator, agents' and strangers', over loopback. A limit of 5 s stays far away in the tests that
+// do not name another one.
+#include "rendezvous/link/acceptor.hpp"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/file_limit.hpp"
+#include "rendezvous/link/codec.hpp"
+#include "rendezvous/link/handshake.hpp"
+#include "tests/rendezvous/link/loop.hpp"
+#include "tests/rendezvous/store/hex.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Nonce kNonce = {1, 2, 3};
+const std::string kPreface = AgentHandshake("", {}, kNonce).preface();
+const Secret kSecret = Secret(Secret::Bytes{7});
+const std::string kSecretPreface = AgentHandshake("", kSecret, kNonce).preface();
+
+RawConnection connected(const LinkCoordinator& coordinator, std::string_view bytes) {
+  RawConnection raw = RawConnection::to(coordinator.server.port());
+  REQUIRE(raw.send(bytes));
+  return raw;
+}
+
+// A preface in, the coordinator's nonce out.
+Nonce nonce_from(LinkLoop& loop, RawConnection& raw) {
+  const std::string preface = loop.receive(raw, kLinkPrefaceBytes);
+  REQUIRE(preface.size() == kLinkPrefaceBytes);
+  Nonce nonce;
+  std::copy_n(preface.end() - nonce.size(), nonce.size(), nonce.begin());
+  return nonce;
+}
+
+std::string proof_for(const Nonce& of_coordinator) {
+  const Proof proof = prove(kSecret, LinkRole::Agent, kNonce, of_coordinator);
+  return {proof.begin(), proof.end()};
+}
+
+bool ends(LinkLoop& loop, RawConnection& raw) {
+  return loop.until([&raw] { return raw.has_ended(); });
+}
+
+TEST_CASE("acceptor: an agent's first message may come with its preface", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {});
+  AgentState state;
+  state.host = "node-b";
+  const RawConnection raw = connected(coordinator, kPreface + encode(state));
+  REQUIRE(loop.until([&] { return coordinator.agents.size() == 1 && coordinator.agents[0].states.size() == 1; }));
+  CHECK(coordinator.agents[0].states[0].host == "node-b");
+  CHECK(coordinator.agents[0].address == "127.0.0.1");
+  CHECK(coordinator.lines.empty());
+}
+
+TEST_CASE("acceptor: a handshake with a secret, byte by byte, is one", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.secret = kSecret});
+  RawConnection raw = connected(coordinator, "");
+  for (const char byte : kSecretPreface) {
+    REQUIRE(raw.send({&byte, 1}));
+    loop.settle();
+  }
+  const Nonce nonce = nonce_from(loop, raw);
+  for (const char byte : proof_for(nonce)) {
+    REQUIRE(raw.send({&byte, 1}));
+    loop.settle();
+  }
+  const Proof expected = prove(kSecret, LinkRole::Coordinator, kNonce, nonce);
+  CHECK(loop.receive(raw, 32) == std::string(expected.begin(), expected.end()));
+  CHECK(loop.until([&] { return coordinator.agents.size() == 1; }));
+}
+
+TEST_CASE("acceptor: strangers lose their connection, and are told about once a second", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.secret = kSecret, .limit = 50ms});
+  const auto begun = std::chrono::steady_clock::now();
+
+  RawConnection garbage = connected(coordinator, "\xddGET / HTTP/1.1 and more");
+  CHECK(ends(loop, garbage));
+  REQUIRE(coordinator.lines.size() == 1);
+  CHECK_THAT(coordinator.lines[0], Catch::StartsWith("agent link: refused 127.0.0.1:"));
+  CHECK_THAT(coordinator.lines[0],
+             Catch::EndsWith(": it is not a ddprun agent (first bytes: \"\\xddGET / HTTP/1.1 \")"));
+
+  RawConnection wrong = connected(coordinator, kSecretPreface);
+  nonce_from(loop, wrong);
+  REQUIRE(wrong.send(std::string(32, 'p')));
+  CHECK(loop.receive(wrong, 33) == std::string(32, '\0'));  // and the end
+
+  // What an agent said once is no good a second time.
+  RawConnection agent = connected(coordinator, kSecretPreface);
+  const std::string proof = proof_for(nonce_from(loop, agent));
+  REQUIRE(agent.send(proof));
+  CHECK(loop.receive(agent, 32).size() == 32);
+  CHECK(coordinator.agents.size() == 1);
+  RawConnection replay = connected(coordinator, kSecretPreface + proof);
+  nonce_from(loop, replay);
+  CHECK(loop.receive(replay, 33) == std::string(32, '\0'));
+
+  RawConnection first_byte = connected(coordinator, kSecretPreface.substr(0, 1));
+  RawConnection half = connected(coordinator, kSecretPreface.substr(0, 20));
+  RawConnection unproved = connected(coordinator, kSecretPreface);
+  RawConnection half_proof = connected(coordinator, kSecretPreface);
+  REQUIRE(half_proof.send(proof.substr(0, 31)));
+  for (RawConnection* stranger : {&unproved, &half_proof}) nonce_from(loop, *stranger);
+  for (RawConnection* stranger : {&first_byte, &half, &unproved, &half_proof}) CHECK(ends(loop, *stranger));
+
+  CHECK(coordinator.agents.size() == 1);
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - begun).count();
+  CHECK(coordinator.lines.size() <= static_cast<std::size_t>(seconds));
+}
+
+TEST_CASE("acceptor: an agent of another version is answered before it is closed", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {});
+  RawConnection raw = connected(coordinator, from_hex("dd 64647072756e 09") + std::string(200, 'x'));
+  AgentHandshake agent("node0:29400", {});
+  std::string answer;
+  const HandshakeVerdict verdict = agent.feed(loop.receive(raw, kLinkPrefaceBytes), answer);
+  CHECK(std::holds_alternative<HandshakeDone>(verdict));  // it is this version's own preface
+  CHECK(ends(loop, raw));
+  REQUIRE(coordinator.lines.size() == 1);
+  CHECK_THAT(coordinator.lines[0], Catch::Contains("another version of ddprun (its agent link is version 9"));
+}
+
+TEST_CASE("acceptor: half a handshake is over when its time is, others go on", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.limit = 20ms});
+  RawConnection half = connected(coordinator, kPreface.substr(0, 10));
+  CHECK(ends(loop, half));
+  REQUIRE(coordinator.lines.size() == 1);
+  CHECK_THAT(coordinator.lines[0], Catch::EndsWith(": only half a handshake in 20 ms"));
+  const RawConnection agent = connected(coordinator, kPreface);
+  CHECK(loop.until([&] { return coordinator.agents.size() == 1; }));
+}
+
+TEST_CASE("acceptor: one handshake too many ends the oldest", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.max_pending = 3});
+  std::vector<RawConnection> halves;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    halves.push_back(connected(coordinator, kPreface.substr(0, 10)));
+    REQUIRE(loop.until([&] { return coordinator.server.statistics().agent_links == i + 1; }));
+    loop.settle();
+  }
+  CHECK(ends(loop, halves[0]));
+  CHECK(ends(loop, halves[1]));
+  const RawConnection agent = connected(coordinator, kPreface);
+  CHECK(loop.until([&] { return coordinator.agents.size() == 1; }));
+  CHECK(ends(loop, halves[2]));
+  CHECK_FALSE(halves[3].has_ended());
+  CHECK_FALSE(halves[4].has_ended());
+  CHECK_THAT(coordinator.lines.at(0), Catch::EndsWith(": too many handshakes at once"));
+}
+
+TEST_CASE("acceptor: a thousand half handshakes do not delay a good one", "[rendezvous][integration]") {
+  const rlimit before = raise_file_limit();
+  std::size_t count = 1000;
+  if (rlimit now = {}; ::getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur < 2500) {
+    WARN("only " << now.rlim_cur << " file descriptors: 200 half handshakes");
+    count = 200;
+  }
+  {
+    LinkLoop loop;
+    LinkCoordinator coordinator(loop, {.secret = kSecret});
+    std::vector<RawConnection> halves;
+    for (std::size_t i = 0; i < count; ++i) halves.push_back(connected(coordinator, kSecretPreface));
+    for (RawConnection& half : halves) nonce_from(loop, half);  // they are all under way
+    RawConnection agent = connected(coordinator, kSecretPreface);
+    REQUIRE(agent.send(proof_for(nonce_from(loop, agent))));
+    CHECK(loop.receive(agent, 32).size() == 32);
+    CHECK(coordinator.agents.size() == 1);
+    std::size_t ended = 0;
+    for (RawConnection& half : halves) ended += half.has_ended();
+    CHECK(ended == 0);  // so it was not their deadline that made room
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_CASE("acceptor: no descriptor is left behind, whenever it ends", "[rendezvous][integration]") {
+  std::size_t before = 0;
+  for (int i = 0; i < 3; ++i) {
+    {
+      LinkLoop loop;
+      LinkCoordinator coordinator(loop, {.secret = kSecret, .max_pending = 2});
+      std::vector<RawConnection> raw;
+      for (int k = 0; k < 4; ++k) raw.push_back(connected(coordinator, kSecretPreface));  // two too many
+      for (RawConnection& each : raw) loop.receive(each, kLinkPrefaceBytes);
+      raw.push_back(connected(coordinator, kSecretPreface));
+      REQUIRE(raw.back().send(proof_for(nonce_from(loop, raw.back()))));
+      CHECK(loop.receive(raw.back(), 32).size() == 32);
+      raw.push_back(connected(coordinator, "\xddno"));
+      CHECK(ends(loop, raw.back()));
+      // Handed over, but the loop never gets to it.
+      raw.push_back(connected(coordinator, kSecretPreface));
+      const auto handed_over = [&] { return coordinator.server.statistics().agent_links; };
+      while (handed_over() < raw.size()) {
+      }
+    }
+    if (i == 0) before = open_descriptors();  // the first round has opened what stays
+  }
+  CHECK(open_descriptors() == before);
+}
+
+}  // namespace
+}  // namespace ddp::rendezvous

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/codec.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/link/failures.hpp"
+
+using namespace ddp::rendezvous;
+
+namespace {
+
+AgentState some_state() {
+  AgentState state;
+  state.job = {.id = "job7", .min_nodes = 1, .max_nodes = 4, .max_restarts = 3, .node_ranks_given = true};
+  state.epoch = "e";
+  state.addresses = {"10.0.0.2", "fd00::2"};
+  state.stopped_because = "no word for 10 s";
+  state.incarnation = "0123456789abcdef";
+  state.host = "node-b";
+  state.slots = 8;
+  state.round = 3;
+  state.phase = WorkersPhase::Stopping;
+  state.stop_signal = 2;
+  state.unkillable = {7, 8};
+  WorkerFailure failure;
+  failure.rank = 5;
+  failure.pid = 4242;
+  failure.status = {.code = 0, .signal = 9};
+  failure.time = WallTime(std::chrono::milliseconds(1'700'000'000'123));
+  failure.already_exiting = true;
+  failure.message = "a \"quoted\"\nmessage";
+  failure.stderr_tail = {"one", "two"};
+  failure.stderr_log = "/logs/stderr.log";
+  failure.flight_recorder = "/logs/flight_recorder_rank5.json";
+  failure.out_of_memory = "so says the kernel";
+  failure.hint = "do this";
+  failure.error_record = "{\"message\": 1}";
+  state.failures = {failure};
+  return state;
+}
+
+Directive some_directive() {
+  Directive directive;
+  directive.kind = Directive::Kind::Run;
+  directive.epoch = "e";
+  directive.lost_after = std::chrono::seconds(15);
+  directive.round = 4;
+  directive.assignment = {0, 1, 0, 8, 0, 8, 1, 3, "127.0.0.1", 29500};
+  directive.reason = "restart 1 of 3";
+  directive.cause = some_state().failures[0];
+  directive.failures = some_state().failures;
+  return directive;
+}
+
+}  // namespace
+
+TEST_CASE("link codec: whatever four thousand workers leave behind, a frame holds what is told of it",
+          "[rendezvous][unit]") {
+  WorkerFailure talkative;
+  talkative.host = "a-node-with-a-long-name.in.some.data.centre";
+  talkative.message = talkative.error_record = std::string(64 << 10, '"');  // twice as long in JSON
+  talkative.stderr_tail.assign(20, std::string(1000, '\\'));
+  AgentState state;
+  Directive directive;
+  state.failures.assign(4096, talkative);
+  directive.failures = worth_telling(state.failures, 1);
+  CHECK(directive.failures.size() == 4096);
+  keep_within_link(state.failures);
+  directive.cause = state.failures.front();
+  CHECK(directive.cause->stderr_tail.size() == 20);
+  CHECK(encode(state).size() < kMaxFrameBytes);
+  CHECK(encode(directive).size() < kMaxFrameBytes);
+  CHECK(worth_telling(state.failures, 4000).size() == 32);
+}
+
+TEST_CASE("link codec: those that failed by themselves keep their words before those that were stopped",
+          "[rendezvous][unit]") {
+  std::vector<WorkerFailure> failures(200);
+  for (WorkerFailure& failure : failures) {
+    failure.message = std::string(16 << 10, 'x');
+    failure.stopped_by_ddprun = true;
+  }
+  failures.back().stopped_by_ddprun = false;
+  keep_within_link(failures);
+  CHECK(failures.back().message.size() == 16 << 10);
+  CHECK(failures.front().message.size() == 16 << 10);
+  CHECK(failures[150].message.size() < 1000);
+}
+
+TEST_CASE("link codec: what is sent is what arrives, however the bytes are split", "[rendezvous][unit]") {
+  const std::string bytes = encode(some_state()) + encode(Heartbeat{}) + encode(some_directive());
+  for (std::size_t piece = 1; piece < bytes.size(); piece += 37) {
+    FrameDecoder decoder;
+    int states = 0, directives = 0, heartbeats = 0;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      decoder.feed(std::string_view(bytes).substr(at, piece));
+      while (true) {
+        auto next = decoder.next();
+        if (std::holds_alternative<NeedMoreBytes>(next)) break;
+        if (auto* state = std::get_if<AgentState>(&next)) states += *state == some_state();
+        heartbeats += std::holds_alternative<Heartbeat>(next);
+        if (auto* directive = std::get_if<Directive>(&next)) directives += *directive == some_directive();
+        REQUIRE_FALSE(std::holds_alternative<MalformedFrame>(next));
+      }
+    }
+    CHECK(states == 1);
+    CHECK(directives == 1);
+    CHECK(heartbeats == 1);
+  }
+}
+
+TEST_CASE("link codec: text that is not UTF-8 is mended, not thrown on", "[rendezvous][unit]") {
+  AgentState state = some_state();
+  state.failures[0].stderr_tail = {"\xff\xfe"};
+  FrameDecoder decoder;
+  decoder.feed(encode(state));
+  CHECK(std::holds_alternative<AgentState>(decoder.next()));
+}
+
+TEST_CASE("link codec: nonsense is malformed and is not allocated for", "[rendezvous][unit]") {
+  const auto decode = [](const std::string& bytes) {
+    FrameDecoder decoder;
+    decoder.feed(bytes);
+    return decoder.next();
+  };
+  const auto frame = [](const std::string& body) {
+    std::string bytes(4, '\0');
+    bytes[2] = static_cast<char>(body.size() >> 8);
+    bytes[3] = static_cast<char>(body.size() & 0xff);
+    return bytes + body;
+  };
+  CHECK(std::holds_alternative<MalformedFrame>(decode("\xff\xff\xff\xff")));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame("{"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame("{}"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame(R"({"type":"agent_state"})"))));
+  CHECK(std::holds_alternative<MalformedFrame>(decode(frame(std::string(100, '[') + std::string(100, ']')))));
+  CHECK(std::holds_alternative<NeedMoreBytes>(decode(std::string(3, '\0'))));
+}

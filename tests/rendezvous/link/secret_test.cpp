@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/secret.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string>
+
+#include "tests/rendezvous/store/failure_of.hpp"
+#include "tests/rendezvous/store/hex.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "secret-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const {
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    ::chmod((path_ / name).c_str(), 0600);
+    return (path_ / name).string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string content_of(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+Secret counting_secret() {
+  Secret::Bytes bytes;
+  std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(0));
+  return Secret(bytes);
+}
+
+template <typename Bytes>
+std::string hex_of(const Bytes& bytes) {
+  return to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+const std::string kDigits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+TEST_CASE("secret: what is made can be read, by its owner only", "[rendezvous][unit]") {
+  const Folder folder;
+  const std::string path = folder / "secret";
+  const auto mask = ::umask(0);
+  make_secret_file(path);
+  ::umask(mask);
+  const std::string content = content_of(path);
+  CHECK(content.size() == 65);
+  CHECK(content.find_first_not_of("0123456789abcdef") == 64);
+  CHECK(content.back() == '\n');
+  struct stat status = {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+
+  const SecretFile file = read_secret_file(path);
+  CHECK(hex_of(file.secret.bytes()) + "\n" == content);
+  CHECK(file.warning.empty());
+}
+
+TEST_CASE("secret: no two that are made are the same", "[rendezvous][unit]") {
+  CHECK_FALSE(Secret::random() == Secret::random());
+  CHECK(random_nonce() != random_nonce());
+}
+
+TEST_CASE("secret: a file that is there is never overwritten", "[rendezvous][unit]") {
+  const Folder folder;
+  const std::string path = folder.write("secret", "mine");
+  CHECK(failure_of([&] { make_secret_file(path); }).message ==
+        "cannot make the secret file " + path +
+            ": there is one already; use it, or choose another path, or delete it if no job needs it");
+  CHECK(content_of(path) == "mine");
+  CHECK(failure_of([&] { make_secret_file(folder / "none/secret"); }).message ==
+        "cannot make the secret file " + (folder / "none/secret") + ": No such file or directory");
+}
+
+TEST_CASE("secret: digits of either case and blanks at the end are all the same", "[rendezvous][unit]") {
+  const Folder folder;
+  std::string upper = kDigits;
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
+  for (const std::string& content : {kDigits, kDigits + "\n", upper + "\r\n", kDigits + " \t\n\n"}) {
+    CHECK(read_secret_file(folder.write("secret", content)).secret == counting_secret());
+  }
+}
+
+TEST_CASE("secret: what is no secret is refused by path, with what to do", "[rendezvous][unit]") {
+  const Folder folder;
+  CHECK_THAT(failure_of([&] { read_secret_file(folder / "none"); }).message,
+             Catch::StartsWith("cannot read the secret file " + (folder / "none") +
+                               ": No such file or directory; ddprun --make-secret"));
+  CHECK_THAT(failure_of([&] { read_secret_file(folder / ""); }).message, Catch::EndsWith(": Is a directory"));
+  const std::string zero(1, '\0');
+  for (const std::string& content :
+       {std::string(), std::string("\n"), kDigits.substr(1), kDigits + "0", "g" + kDigits.substr(1), " " + kDigits,
+        kDigits + "\n" + kDigits, kDigits + zero, zero + kDigits, std::string(100'000, 'a'),
+        kDigits.substr(0, 32) + " " + kDigits.substr(32), std::string("hunter2\n")}) {
+    const std::string path = folder.write("secret", content);
+    const Failure failure = failure_of([&] { read_secret_file(path); });
+    CHECK_THAT(failure.message, Catch::StartsWith("cannot use the secret file " + path +
+                                                  ": it is not 64 hexadecimal digits and a newline"));
+  }
+}
+
+TEST_CASE("secret: a file that others may read is used, with a warning", "[rendezvous][unit]") {
+  const Folder folder;
+  const std::string path = folder.write("secret", kDigits + "\n");
+  for (const mode_t mode : {0644U, 0640U, 0604U}) {
+    ::chmod(path.c_str(), mode);
+    CHECK(read_secret_file(path).warning ==
+          "the secret file " + path + " can be read by others than its owner: chmod 600 " + path);
+  }
+  ::chmod(path.c_str(), 0400);
+  CHECK(read_secret_file(path).warning.empty());
+}
+
+TEST_CASE("secret: the proof is HMAC-SHA-256 over the role and both nonces", "[rendezvous][unit]") {
+  Nonce of_agent, of_coordinator;
+  of_agent.fill(0xaa);
+  of_coordinator.fill(0xcc);
+  const Secret secret = counting_secret();
+  // Python: hmac.new(bytes(range(32)), b"ddprun agent link agent " + b"\xaa"*16 + b"\xcc"*16, "sha256").hexdigest()
+  const Proof proof = prove(secret, LinkRole::Agent, of_agent, of_coordinator);
+  CHECK(hex_of(proof) == "c362fb531a1904169e483e334a748c79ea9257bc559e4a4e3b4e97b4e27f927b");
+  CHECK(hex_of(prove(secret, LinkRole::Coordinator, of_agent, of_coordinator)) ==
+        "e77ab47d675ba7852dd488481899e45582e573cdc7aa366c328149e755af7147");
+  CHECK(prove(secret, LinkRole::Agent, of_coordinator, of_agent) != proof);
+  CHECK(prove(Secret::random(), LinkRole::Agent, of_agent, of_coordinator) != proof);
+
+  std::string bytes(proof.begin(), proof.end());
+  CHECK(is_same(proof, bytes));
+  CHECK_FALSE(is_same(proof, bytes.substr(1)));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  CHECK_FALSE(is_same(proof, bytes));
+}
+
+}  // namespace
+}  // namespace ddp::rendezvous

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is in the file, byte by byte, and what several processes and dead ones do to it.
+#include "rendezvous/store/file_store.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/rendezvous/store/failure_of.hpp"
+#include "tests/rendezvous/store/hex.hpp"
+#include "tests/support/process.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::TemporaryFolder;
+constexpr auto kPatience = 30s;  // never reached when all is well
+
+// What torch 2.15.0 writes for FileStore(path, 2), set k=v, add n 5, delete k.
+constexpr char kOpened[] = "09000000 726566636f756e742f 01000000 31";
+constexpr char kSetK[] = "02000000 2f6b 01000000 76";
+constexpr char kAddN[] = "02000000 2f6e 01000000 35";
+constexpr char kDeleteK[] = "03000000 2d2f6b 00000000";
+constexpr char kClosed[] = "08000000 636c65616e75702f 01000000 31  09000000 726566636f756e742f 01000000 30";
+
+// Runs body in a process of its own, which then ends without any destructor.
+pid_t in_child(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  try {
+    body();
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << std::endl;
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
+bool ended_well(pid_t child) {
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool no_child_left() { return ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }
+
+TEST_CASE("file store: writes the bytes that torch writes", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  {
+    FileStore store(path, 2, kPatience);
+    store.set("k", "v");
+    store.add("n", 5);
+    store.delete_key("k");
+    CHECK(to_hex(testing::read_file(path)) ==
+          to_hex(from_hex(kOpened) + from_hex(kSetK) + from_hex(kAddN) + from_hex(kDeleteK)));
+  }
+  CHECK(to_hex(testing::read_file(path)) ==
+        to_hex(from_hex(kOpened) + from_hex(kSetK) + from_hex(kAddN) + from_hex(kDeleteK) + from_hex(kClosed)));
+}
+
+TEST_CASE("file store: the last of world_size to leave removes the file", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  auto first = std::make_unique<FileStore>(path, 2, kPatience);
+  auto second = std::make_unique<FileStore>(path, 2, kPatience);
+  first.reset();
+  CHECK(std::filesystem::exists(path));
+  second.reset();
+  CHECK_FALSE(std::filesystem::exists(path));
+  { const FileStore nobodys(path, -1, kPatience); }
+  CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("file store: processes that share a file lose nothing", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  constexpr int kProcesses = 4;
+  constexpr int kEach = 100;
+  FileStore store(path, -1, kPatience);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    children.push_back(in_child([&] {
+      FileStore mine(path, -1, kPatience);
+      for (int i = 0; i < kEach; ++i) {
+        mine.add("n", 1);
+        mine.append("log", ".");
+      }
+      mine.set("rank " + std::to_string(rank), "done");
+      mine.barrier("all", kProcesses, kPatience);
+      if (!mine.check({"rank 0", "rank 1", "rank 2", "rank 3"})) ::_exit(2);
+    }));
+  }
+  for (const pid_t child : children) CHECK(ended_well(child));
+  CHECK(store.get("n") == std::to_string(kProcesses * kEach));
+  CHECK(store.get("log").size() == kProcesses * kEach);
+  CHECK(no_child_left());
+}
+
+TEST_CASE("file store: half a record at the end is read over, and cut off by the next writer", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const std::string whole = from_hex(kOpened) + from_hex(kSetK);
+  const std::string last = from_hex(kAddN);
+  for (std::size_t size = 1; size < last.size(); ++size) {
+    testing::write_file(path, whole);
+    FileStore store(path, -1, kPatience);
+    const std::string before = testing::read_file(path);
+    testing::write_file(path, before + last.substr(0, size));
+    CHECK(store.get("k") == "v");
+    CHECK_FALSE(store.check({"n"}));
+    CHECK(failure_of([&] { store.get("n", 1ms); }).code == ErrorCode::Timeout);
+    store.set("k", "v");
+    CHECK(to_hex(testing::read_file(path)) == to_hex(before + from_hex(kSetK)));
+  }
+}
+
+TEST_CASE("file store: who was killed is still counted, so the file stays, with all that is in it",
+          "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  CHECK(ended_well(in_child([&] { FileStore(path, 1, kPatience).set("by", "the dead"); })));
+  CHECK_FALSE(std::filesystem::exists(path));  // it ended its store
+  CHECK(ended_well(in_child([&] {
+    FileStore store(path, 1, kPatience);
+    store.set("by", "the dead");
+    ::_exit(0);
+  })));
+  {
+    FileStore next(path, 1, kPatience);
+    CHECK(next.get("by") == "the dead");
+  }
+  CHECK(std::filesystem::exists(path));
+  CHECK(no_child_left());
+}
+
+TEST_CASE("file store: a file of another kind is refused and left as it is", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notes.txt";
+  for (const std::string& text : {std::string("What to buy: bread"), std::string("Hi!\n"), std::string(100, '\0')}) {
+    testing::write_file(path, text);
+    const Failure failure = failure_of([&] { FileStore(path, 1, kPatience); });
+    CHECK(failure.code == ErrorCode::Corrupt);
+    CHECK(failure.message == "file store " + path + ": what is at byte 0 is no record (is it another kind of file?)");
+    CHECK(testing::read_file(path) == text);
+  }
+}
+
+TEST_CASE("file store: a lock that is never released is a timeout that says so", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  FileStore store(path, -1, kPatience);
+  const int holder = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::flock(holder, LOCK_EX) == 0);
+  store.set_timeout(30ms);
+  const Failure failure = failure_of([&] { store.set("k", "v"); });
+  ::close(holder);
+  CHECK(failure.code == ErrorCode::Timeout);
+  CHECK(failure.message == "file store " + path + ": another process kept it locked for 30 ms (is one stopped?)");
+  CHECK_NOTHROW(store.set("k", "v"));
+}
+
+TEST_CASE("file store: a missing folder is an error at once", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "none/store";
+  CHECK(failure_of([&] { FileStore(path, 1, kPatience); }).message ==
+        "file store " + path + ": opening it: No such file or directory (is its folder there?)");
+}
+
+TEST_CASE("file store: a file that somebody removed is begun anew", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  FileStore store(path, -1, kPatience);
+  store.set("old", "");
+  std::filesystem::remove(path);
+  CHECK_FALSE(store.check({"old"}));
+  store.set("new", "");
+  CHECK(to_hex(testing::read_file(path)) == to_hex(from_hex("04000000 2f6e6577 00000000")));
+}
+
+TEST_CASE("file store: has no queues, and says what has", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  FileStore store(folder / "store", 1, kPatience);
+  const Failure failure = failure_of([&] { store.queue_push("q", "v"); });
+  CHECK(failure.code == ErrorCode::InvalidArgument);
+  CHECK_THAT(failure.message, Catch::EndsWith("a file has no queues, here as in PyTorch; use a TcpStore"));
+}
+
+}  // namespace
+}  // namespace ddp::rendezvous

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What scenarios on the memory of a GPU begin with. With TEST_ONE_GPU all ranks share the first device, which NCCL puts
+// up with if each rank is on a host of its own as far as it knows.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "ddp/ddp.hpp"
+#include "tests/runtime/device/test_gpu.hpp"
+
+namespace ddp::test {
+
+inline std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
+
+inline ddp::InitOptions options(const std::string& backend) {
+  ddp::InitOptions result;
+  result.backend = backend;
+  result.timeout = std::chrono::seconds(60);
+  if (variable("TEST_ONE_GPU").empty()) return result;
+  result.device = "cuda:0";
+  const std::string host = "rank" + variable("RANK");
+  setenv("NCCL_HOSTID", host.c_str(), 1);
+  return result;
+}
+
+// A session, its GPU, and a stream that is this thread's current one.
+struct Setting {
+  explicit Setting(const std::string& backend = "nccl") : Setting(options(backend)) {}
+  explicit Setting(const ddp::InitOptions& given)
+      : session(ddp::init_process_group(given)),
+        group(session.world()),
+        gpu(given.device.empty() ? session.local_rank() : 0),
+        stream(gpu.make_stream()),
+        guard(stream, gpu.index()) {}
+
+  template <typename T>
+  ddp::Buffer buffer(const DeviceArray<T>& array) const {
+    return {array.data(), array.count(), ddp::dtype_of<T>(), {DDP_CUDA, gpu.index()}};
+  }
+  ddp::Buffer buffer(const DeviceArray<std::uint16_t>& array, ddp::DType dtype) const {
+    return {array.data(), array.count(), dtype, {DDP_CUDA, gpu.index()}};
+  }
+
+  ddp::Session session;
+  ddp::ProcessGroup group;
+  Gpu gpu;
+  void* stream;
+  ddp::StreamGuard guard;
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/diagnosis/failure_watch.hpp"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "rendezvous/store/server.hpp"
+#include "rendezvous/store/tcp_store.hpp"
+
+using ddp::rendezvous::StoreServer;
+using ddp::rendezvous::TcpStore;
+using ddp::runtime::FailureNews;
+using ddp::runtime::FailureWatch;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
+
+struct Fixture {
+  StoreServer server{{"127.0.0.1"}, 0};
+  std::promise<FailureNews> heard;
+
+  std::unique_ptr<FailureWatch> watch() {
+    return std::make_unique<FailureWatch>(std::make_unique<TcpStore>("127.0.0.1", server.port(), kPatience),
+                                          [this](const FailureNews& news) { heard.set_value(news); });
+  }
+  FailureNews wait() {
+    auto future = heard.get_future();
+    REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
+    return future.get();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("failure watch: hears which ranks died and in what words", "[runtime][unit]") {
+  Fixture f;
+  const auto watch = f.watch();
+  CHECK_FALSE(watch->news(milliseconds(0)));
+  f.server.set("/ddprun/failed_ranks", "3,4,11");
+  f.server.set("/ddprun/failure", "node b was lost");
+  const FailureNews news = f.wait();
+  CHECK(news.text == "node b was lost");
+  CHECK(news.ranks == std::vector<int>{3, 4, 11});
+  CHECK(news.concern({0, 4}));
+  CHECK_FALSE(news.concern({0, 1, 5}));
+  CHECK(watch->news(milliseconds(0))->text == "node b was lost");
+}
+
+TEST_CASE("failure watch: what was said before it looked is heard too", "[runtime][unit]") {
+  Fixture f;
+  f.server.set("/ddprun/failed_ranks", "0");
+  f.server.set("/ddprun/failure", "rank 0 is gone");
+  const auto watch = f.watch();
+  CHECK(watch->news(kPatience)->ranks == std::vector<int>{0});
+}
+
+TEST_CASE("failure watch: a launcher that names no ranks is quoted, and fails no group", "[runtime][unit]") {
+  Fixture f;
+  const auto watch = f.watch();
+  f.server.set("/ddprun/failure", "somebody died");
+  const FailureNews news = f.wait();
+  CHECK(news.text == "somebody died");
+  CHECK_FALSE(news.concern({0, 1}));
+}
+
+TEST_CASE("failure watch: ends at once while nothing happens, and when the store is gone", "[runtime][unit]") {
+  auto f = std::make_unique<Fixture>();
+  auto watch = f->watch();
+  const auto before = std::chrono::steady_clock::now();
+  const bool store_goes_first = GENERATE(false, true);
+  if (store_goes_first) {
+    f.reset();
+    CHECK_FALSE(watch->news(kPatience));  // nobody is left to tell anything, so there is nothing to wait for
+  }
+  watch.reset();
+  CHECK(std::chrono::steady_clock::now() - before < kPatience);
+}

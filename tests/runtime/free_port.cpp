@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// Prints a port nobody listens on, for test scripts.
-#include <iostream>
-
-#include "tests/runtime/job.hpp"
-
-int main() { std::cout << ddp::test::free_port() << "\n"; }

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Prints a port nobody listens on, for test scripts.
+#include <iostream>
+
+#include "tests/runtime/job/job.hpp"
+
+int main() { std::cout << ddp::test::free_port() << "\n"; }

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What parameters take part in a step, how buckets are rebuilt, buffers, and what goes wrong in the middle.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/training/ddp/ddp_scenarios.hpp"
+
+namespace ddp::test {
+namespace {
+
+using Order = std::vector<std::size_t>;
+using Buckets = std::vector<std::vector<std::size_t>>;
+
+// Buckets of two parameters with ten floats each.
+DistributedDataParallelOptions two_in_a_bucket() {
+  DistributedDataParallelOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 80;
+  return options;
+}
+
+// The mean over the ranks of (rank + 1) * factor.
+float mean_of(const Session& session, float factor) {
+  return factor * static_cast<float>(session.world_size() + 1) / 2;
+}
+
+// Each rank in an order of its own, rank 0 in `first`; every gradient is (rank + 1) * step * 2^i.
+void rebuild(Session& session) {
+  const auto rank = static_cast<std::size_t>(session.rank());
+  const Order first = {1, 3, 0, 4, 2};
+  for (const bool with_hook : {true, false}) {
+    Tensors t({10, 10, 10, 10, 10});
+    DistributedDataParallel model(session.world(), t.parameters(), two_in_a_bucket());
+    const auto hook = std::make_shared<AveragingHook>(session.world());
+    if (with_hook) model.register_comm_hook(hook);
+    for (int step = 1; step <= 3; ++step) {
+      Order order = first;
+      std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(rank % 5), order.end());
+      for (const std::size_t i : order) {
+        t.fill(i, static_cast<float>((session.rank() + 1) * step * (1 << i)));
+        model.mark_ready(i);
+      }
+      model.synchronize();
+      for (std::size_t i = 0; i < 5; ++i) {
+        expect(t.grad_is(i, mean_of(session, static_cast<float>(step * (1 << i)))), "gradients are averages");
+      }
+      const Buckets before = {{4, 3}, {2, 1}, {0}};
+      const Buckets after = {{1, 3}, {0, 4}, {2}};
+      if (with_hook) expect(hook->seen() == (step == 1 ? before : after), "buckets are in rank 0's order after a step");
+      if (with_hook) expect(hook->was_last(), "the last bucket says so");
+    }
+    expect(model.bucket_count() == 3, "three buckets");
+  }
+}
+
+// gradient_as_bucket_view: memory in the buckets, which moves once.
+void bucket_view(Session& session) {
+  Tensors t({10, 10, 10, 10, 10});
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.gradient_as_bucket_view = true;
+  DistributedDataParallel model(session.world(), t.parameters(false), options);
+  const auto where = [&] {
+    std::vector<float*> pointers;
+    for (std::size_t i = 0; i < 5; ++i) pointers.push_back(model.gradient(i));
+    return pointers;
+  };
+  std::vector<float*> before = where();
+  for (int step = 1; step <= 3; ++step) {
+    for (const std::size_t i : {1U, 3U, 0U, 4U, 2U}) {
+      std::fill_n(model.gradient(i), 10, static_cast<float>((session.rank() + 1) * step) * static_cast<float>(i + 1));
+      model.mark_ready(i);
+    }
+    model.synchronize();
+    const std::vector<float*> now = where();
+    expect((now == before) == (step > 1), "gradients move in the first step and never again");
+    before = now;
+    for (std::size_t i = 0; i < 5; ++i) {
+      const float mean = mean_of(session, static_cast<float>(step) * static_cast<float>(i + 1));
+      expect(std::all_of(now[i], now[i] + 10, [&](float g) { return g == mean; }), "their values move along");
+    }
+  }
+}
+
+// Without that option memory in a bucket stays where it is: on one rank is enough for all to leave buckets alone. So is
+// a set of gradients that may be another in each step.
+void buckets_that_stay(Session& session, bool find_unused) {
+  Tensors t({10, 10, 10, 10});
+  const bool own = session.rank() != 0 || find_unused;
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.find_unused_parameters = find_unused;
+  DistributedDataParallel model(session.world(), t.parameters(own), options);
+  const auto hook = std::make_shared<AveragingHook>(session.world());
+  model.register_comm_hook(hook);
+  float* const before = model.gradient(2);
+  for (int step = 0; step < 2; ++step) {
+    for (const std::size_t i : {1U, 3U, 0U, 2U}) {
+      std::fill_n(model.gradient(i), 10, 1.0F);
+      model.mark_ready(i);
+    }
+    model.synchronize();
+  }
+  expect(model.gradient(2) == before, "a gradient stays where it is");
+  expect(hook->seen() == Buckets{{3, 2}, {1, 0}}, "nothing is rebuilt");
+}
+
+// p0 is used by all, p1 by rank 0 only, p2 by none; p3 by who has said that another one is unused.
+void unused(Session& session, bool own_gradients) {
+  const auto rank = session.rank();
+  const auto n = static_cast<float>(session.world_size());
+  Tensors t({10, 10, 10, 10});
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.find_unused_parameters = true;
+  DistributedDataParallel model(session.world(), t.parameters(own_gradients), options);
+  const auto is = [&](std::size_t i, float value) {
+    return std::all_of(model.gradient(i), model.gradient(i) + 10, [&](float g) { return g == value; });
+  };
+  for (int step = 1; step <= 3; ++step) {
+    const auto mine = static_cast<float>((rank + 1) * step);
+    std::fill_n(model.gradient(0), 10, mine);
+    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 1000.0F);  // what is unused here does not count
+    std::fill_n(model.gradient(2), 10, 7.0F + mine);
+    std::fill_n(model.gradient(3), 10, mine);
+    if (step == 2) model.mark_unused(2);
+    model.mark_ready(3);
+    if (rank == 0) model.mark_ready(1);
+    model.mark_ready(0);
+    model.synchronize();
+    expect(is(0, mean_of(session, static_cast<float>(step))), "p0's is the average");
+    expect(is(1, 8), "p1's is the average of one gradient and zeros");
+    expect(is(2, 7.0F + mine), "p2's gradient stays as it was on every rank");
+    expect(is(3, mean_of(session, static_cast<float>(step))), "p3's is the average");
+    expect(model.was_used(1) && !model.was_used(2) && model.was_used(3), "which one nobody used is told");
+  }
+  // Used under no_sync only: what has gathered is averaged in the next step.
+  std::fill_n(model.gradient(2), 10, 0.0F);
+  {
+    const auto local = model.no_sync();
+    std::fill_n(model.gradient(2), 10, static_cast<float>(rank + 1));
+    model.mark_ready(2);
+    model.synchronize();
+  }
+  model.mark_ready(0);
+  model.synchronize();
+  expect(is(2, mean_of(session, 1)), "what was used under no_sync counts");
+  std::fill_n(model.gradient(2), 10, static_cast<float>(rank));
+  model.mark_ready(0);
+  model.synchronize();
+  expect(is(2, static_cast<float>(rank)), "once");
+}
+
+// p0 is used twice in a step, p1 never, p2 on rank 0 only.
+void static_graph(Session& session, bool bucket_view) {
+  const auto rank = session.rank();
+  const auto n = static_cast<float>(session.world_size());
+  Tensors t({10, 10, 10, 10});
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.static_graph = true;
+  options.gradient_as_bucket_view = bucket_view;
+  DistributedDataParallel model(session.world(), t.parameters(!bucket_view), options);
+  const auto is = [&](std::size_t i, float value) {
+    return std::all_of(model.gradient(i), model.gradient(i) + 10, [&](float g) { return g == value; });
+  };
+  for (int step = 1; step <= 3; ++step) {
+    const auto mine = static_cast<float>((rank + 1) * step);
+    std::fill_n(model.gradient(1), 10, 5.0F + mine);
+    std::fill_n(model.gradient(2), 10, rank == 0 ? n * 8 : 1000.0F);
+    std::fill_n(model.gradient(0), 10, mine);
+    model.mark_ready(0);
+    std::fill_n(model.gradient(0), 10, mine * 2);  // the second use adds to it
+    model.mark_ready(0);
+    if (rank == 0) model.mark_ready(2);
+    std::fill_n(model.gradient(3), 10, mine);
+    model.mark_ready(3);
+    model.synchronize();
+    expect(is(0, mean_of(session, static_cast<float>(2 * step))), "p0's is the average after its last use");
+    expect(is(1, 5.0F + mine), "p1's stays as it was");
+    expect(is(2, 8), "p2's is the average of one gradient and zeros");
+    expect(is(3, mean_of(session, static_cast<float>(step))), "p3's is the average");
+  }
+  model.mark_ready(0);
+  model.mark_ready(3);
+  if (rank == 0) model.mark_ready(2);
+  report_failure("unlike the first", [&] { model.synchronize(); });
+  report_failure("again", [&] { model.mark_ready(0); });
+}
+
+void buffers(Session& session) {
+  const auto rank = session.rank();
+  float w = 1;
+  float g = 0;
+  for (const bool broadcast : {true, false}) {
+    std::vector<double> mean = {10.0 + rank, 20.0 + rank};
+    std::vector<std::int64_t> steps = {100 + rank};
+    std::vector<std::uint8_t> large(3 << 20, static_cast<std::uint8_t>(rank + 1));
+    DistributedDataParallelOptions options;
+    options.buffers = {{"mean", mean.data(), 2}, {"steps", steps.data(), 1}, {"large", large.data(), large.size()}};
+    options.broadcast_buffers = broadcast;
+    DistributedDataParallel model(session.world(), {{"w", &w, &g, 1}}, options);
+    expect(mean == std::vector<double>{10, 20} && steps[0] == 100 && large.back() == 1, "rank 0's at the beginning");
+    const auto forward = [&](bool is_rank_0s) {
+      mean[0] = 30 + rank;
+      steps[0] = 200 + rank;
+      model.before_forward();
+      const int expected = is_rank_0s ? 0 : rank;
+      expect(mean[0] == 30 + expected && steps[0] == 200 + expected, "buffers before a forward");
+    };
+    const auto backward = [&] {
+      model.mark_ready(0);
+      model.synchronize();
+    };
+    for (int step = 0; step < 2; ++step) {
+      forward(broadcast);
+      backward();
+    }
+    {
+      const auto local = model.no_sync();
+      forward(broadcast);  // the first after one that synchronizes
+      backward();
+      forward(false);
+      backward();
+    }
+    forward(false);
+    backward();
+    forward(broadcast);
+  }
+}
+
+// 16-bit gradients: the bits of an all_reduce that averages them.
+void half_precision(Session& session) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    std::vector<std::uint16_t> values(1000, 0x3c00);
+    std::vector<std::uint16_t> grads(1000);
+    for (std::size_t k = 0; k < grads.size(); ++k) {
+      grads[k] = static_cast<std::uint16_t>(0x3000 + 7 * k + 13 * static_cast<std::size_t>(session.rank()));
+    }
+    std::vector<std::uint16_t> expected = grads;
+    session.world().all_reduce({expected.data(), expected.size(), dtype}, ReduceOp::Avg);
+    Parameter parameter;
+    parameter.value = values.data();
+    parameter.grad = grads.data();
+    parameter.count = values.size();
+    parameter.dtype = dtype;
+    DistributedDataParallel model(session.world(), {parameter});
+    model.mark_ready(0);
+    model.synchronize();
+    expect(grads == expected, "an average that is rounded once");
+  }
+}
+
+// Rank 1 stops in the middle of backward, with a bucket in flight, and is killed there.
+void die_in_backward(Session& session) {
+  Tensors t({1 << 18, 1 << 18, 1 << 18});
+  DistributedDataParallelOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
+  DistributedDataParallel model(session.world(), t.parameters(), options);
+  const auto backward = [&](std::size_t last) {
+    for (std::size_t i = 3; i-- > last;) {
+      t.fill(i, 1.0F + static_cast<float>(session.rank()));
+      model.mark_ready(i);
+    }
+  };
+  backward(0);
+  model.synchronize();
+  if (session.rank() == 1) {
+    backward(2);
+    say("in backward");
+    session.store().wait({"never"}, std::chrono::hours(1));
+  }
+  backward(0);
+  say("in backward");
+  report_failure("synchronize", [&] { model.synchronize(); });
+  for (std::size_t i = 0; i < 3; ++i) {
+    expect(t.grad_is(i, 1.0F + static_cast<float>(session.rank())), "gradients are what they were");
+  }
+  report_failure("mark_ready", [&] { model.mark_ready(0); });
+}
+
+}  // namespace
+
+Scenarios step_scenarios() {
+  return {{"rebuild", rebuild},
+          {"bucket view", bucket_view},
+          {"buckets that stay", [](Session& s) { buckets_that_stay(s, false); }},
+          {"buckets that stay, unused", [](Session& s) { buckets_that_stay(s, true); }},
+          {"unused", [](Session& s) { unused(s, true); }},
+          {"unused, in buckets", [](Session& s) { unused(s, false); }},
+          {"static graph", [](Session& s) { static_graph(s, false); }},
+          {"static graph, bucket view", [](Session& s) { static_graph(s, true); }},
+          {"buffers", buffers},
+          {"half precision", half_precision},
+          {"die in backward", die_in_backward}};
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What must hold of the coordinator's decisions: rounds, ranks, the budget, causes, who is lost, the end.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "tests/sim/look_up.hpp"
+#include "tests/sim/promises/invariants.hpp"
+
+namespace ddp::sim {
+
+using rendezvous::Assignment;
+using rendezvous::Directive;
+using rendezvous::kCauseWindow;
+using rendezvous::kReconnectWindow;
+
+namespace {
+
+// Told to one agent only, not to all at the end.
+bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
+bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
+
+// Its --node-rank may be one that there is none of, and that counts only if node ranks are given.
+bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& job) {
+  return config.job == job && (!job.node_ranks_given || config.node_rank < job.max_nodes);
+}
+
+}  // namespace
+
+void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
+  if (found(reported_, from.index).value_or(link) > link) return;  // it has a newer one
+  // When the job is over nothing is said about who is lost, and that is looked at twice a second.
+  const auto broke = found(broke_, from.index);
+  const bool too_late = (broke && scene_.now >= *broke + kReconnectWindow) ||
+                        scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
+  if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
+  if (!state.stopped_because.empty()) {
+    const bool is_new_link = found(reported_, from.index) != link;
+    lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
+  }
+  const bool is_crowd = known_.size() > 200;
+  if (known_.count(from.index) == 0 && scene_.plan.job.node_ranks_given && !is_crowd) {
+    const bool is_held = std::any_of(known_.begin(), known_.end(), [&](int known) {
+      return scene_.process(known).config.node_rank == from.config.node_rank;
+    });
+    if (is_held) challengers_.insert(from.index);
+  }
+  if (!first_heard_) first_heard_ = scene_.now;
+  heard_[from.index] = scene_.now;
+  states_[from.index] = state;
+  reported_[from.index] = link;
+  broke_.erase(from.index);
+  if (state.left) known_.erase(from.index);
+  if (!state.left && lost_at_.count(from.index) != 0 && known_.count(from.index) == 0) {
+    coverage_.reached(Branch::LostNodeCameBack);
+  }
+}
+
+void Invariants::on_beat(const Process& from, LinkId link) {
+  if (found(reported_, from.index) == link) heard_[from.index] = scene_.now;
+}
+
+void Invariants::on_link_broke(const Process& of, LinkId link) {
+  if (found(reported_, of.index) == link) broke_[of.index] = scene_.now;
+}
+
+void Invariants::on_sent(const Process& to, const Directive& directive) {
+  const bool is_first_run = directive.kind == Directive::Kind::Run && directive.round == 1;
+  promise(Promise::ReasonsAreGiven,
+          directive.kind == Directive::Kind::Wait || is_first_run || !directive.reason.empty(),
+          "none in a directive of round " + std::to_string(directive.round) + " to " + to.config.host);
+  const bool is_own = to.index == scene_.coordinator->process;
+  const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
+  told_[to.index] = directive;
+  const std::size_t nodes = scene_.processes.size();
+  promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
+          "told of too many failures");
+  if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
+  if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
+  known_.insert(to.index);
+  if (directive.kind == Directive::Kind::Run) check_run(to, directive);
+  if (directive.kind == Directive::Kind::Stop) {
+    promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
+    if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
+    const bool for_newcomer = has(directive.reason, " joined") && stopped_at_ == scene_.now;  // else said again
+    promise(Promise::SuccessIsKept, !for_newcomer || !has_succeeded(to.index), to.config.host);
+    if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
+      coverage_.reached(Branch::StopAtOnce);
+  }
+  if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
+    coverage_.reached(Branch::SpareWaits);
+  }
+}
+
+void Invariants::on_not_sent(int agent, const Directive& directive) {
+  if (directive.kind != Directive::Kind::Exit) return;
+  for (const auto& [process, link] : reported_) {
+    if (scene_.network.link(link).agent_id == agent) known_.erase(process);
+  }
+}
+
+void Invariants::check_run(const Process& to, const Directive& directive) {
+  const Assignment& run = directive.assignment;
+  Members& members = rounds_[directive.round];
+  if (const auto told = found(members, to.index)) {
+    return promise(Promise::RunIsRepeated, *told == run, to.config.host + ", round " + std::to_string(directive.round));
+  }
+  if (members.empty()) check_budget(directive.round, directive);
+  members[to.index] = run;
+
+  const Assignment& other = members.begin()->second;
+  const auto agreed = [](const Assignment& a) {
+    return std::tuple(a.world_size, a.node_count, a.restart_count, a.max_restarts, a.master_port);
+  };
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const std::string who = to.config.host + ", node rank " + std::to_string(run.node_rank) + " of " +
+                          std::to_string(run.node_count) + " in round " + std::to_string(directive.round);
+  promise(Promise::StrangersStayOut, to.role != Process::Role::ShapeDiffers || is_alike(to.config, job), who);
+  promise(Promise::MembersAgree, agreed(run) == agreed(other), who);
+  promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == (to.index == scene_.coordinator->process), who);
+  promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
+  promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
+  check_ranks(members);
+  check_role_ranks(members);
+  if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
+  const bool is_short = directive.round == 1 && run.node_count < job.max_nodes;
+  if (is_short) coverage_.reached(Branch::LastCall);
+  promise(Promise::LastCallIsKept, !is_short || scene_.now >= *first_heard_ + scene_.plan.last_call, who);
+  const auto before = rounds_.find(directive.round - 1);
+  if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
+}
+
+// As far as they have been told: a member whose link is broken is told later.
+void Invariants::check_ranks(const Members& members) const {
+  const std::size_t size = members.size();
+  if (size > 200 && size < static_cast<std::size_t>(members.begin()->second.node_count)) return;  // a crowd: once
+  std::map<int, std::pair<int, int>> ranks;  // by node rank: first one, and the one after the last
+  for (const auto& [process, run] : members) {
+    const bool is_new =
+        ranks.emplace(run.node_rank, std::pair(run.base_rank, run.base_rank + scene_.process(process).config.workers))
+            .second;
+    promise(Promise::RanksAreExact, is_new, "two nodes have node rank " + std::to_string(run.node_rank));
+  }
+  const Assignment& any = members.begin()->second;
+  for (auto node = ranks.begin(); node != ranks.end(); ++node) {
+    const auto& [rank, range] = *node;
+    const auto next = std::next(node);
+    const std::string who = "node rank " + std::to_string(rank) + " has ranks " + std::to_string(range.first) + " to " +
+                            std::to_string(range.second - 1) + " of " + std::to_string(any.world_size);
+    promise(Promise::RanksAreExact, rank >= 0 && rank < any.node_count && range.first >= rank, who);
+    promise(Promise::RanksAreExact, rank != 0 || range.first == 0, who);
+    promise(Promise::RanksAreExact, rank + 1 != any.node_count || range.second == any.world_size, who);
+    promise(Promise::RanksAreExact, range.second <= any.world_size, who);
+    if (next == ranks.end()) continue;
+    const bool are_neighbours = next->first == rank + 1;
+    promise(Promise::RanksAreExact,
+            are_neighbours ? next->second.first == range.second : next->second.first > range.second, who);
+  }
+}
+
+// Within each role, once all members have been told.
+void Invariants::check_role_ranks(const Members& members) const {
+  if (members.size() < static_cast<std::size_t>(members.begin()->second.node_count)) return;
+  std::map<int, int> by_node_rank;  // process
+  for (const auto& [process, run] : members) by_node_rank[run.node_rank] = process;
+  std::map<std::string, int> next;
+  for (const auto& [node_rank, index] : by_node_rank) {
+    const Process& process = scene_.process(index);
+    int& rank = next[process.config.role];
+    promise(Promise::RoleRanksAreExact, members.at(index).base_role_rank == rank, process.config.host);
+    rank += process.config.workers;
+  }
+  for (const auto& [index, run] : members) {
+    const Process& process = scene_.process(index);
+    promise(Promise::RoleRanksAreExact, run.role_world_size == next[process.config.role], process.config.host);
+  }
+}
+
+void Invariants::check_seats(const Members& before, const Members& now) const {
+  const bool none_closed = now.begin()->second.node_count >= before.begin()->second.node_count;
+  if (!none_closed) coverage_.reached(Branch::SeatsCloseUp);
+  for (const auto& [process, run] : now) {
+    const auto old = found(before, process);
+    if (!old) {
+      if (run.node_rank < before.begin()->second.node_count) coverage_.reached(Branch::SpareTakesAPlace);
+      continue;
+    }
+    if (lost_at_.count(process) != 0) continue;  // came back as a new node
+    const std::string who = scene_.process(process).config.host + " had node rank " + std::to_string(old->node_rank) +
+                            " and has " + std::to_string(run.node_rank);
+    promise(Promise::RanksStay, none_closed ? run.node_rank == old->node_rank : run.node_rank <= old->node_rank, who);
+    for (const auto& [other, others_run] : now) {
+      const auto others_old = found(before, other);
+      if (!others_old || lost_at_.count(other) != 0) continue;
+      promise(Promise::RanksStay, (old->node_rank < others_old->node_rank) == (run.node_rank < others_run.node_rank),
+              who);
+    }
+  }
+}
+
+void Invariants::check_budget(int round, const Directive& run) {
+  const int restarts = run.assignment.restart_count;
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const std::string text = "round " + std::to_string(round) + " has restart count " + std::to_string(restarts) +
+                           " of " + std::to_string(job.max_restarts);
+  promise(Promise::BudgetIsKept, restarts >= 0 && restarts <= job.max_restarts, text);
+  if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
+  if (round > 1) {
+    const bool restart = has(run.reason, "restart ");
+    const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
+    coverage_.reached(loss && restart ? Branch::RestartAfterLoss
+                      : restart       ? Branch::RestartAfterFailure
+                                      : Branch::RoundAfterMembership);
+    if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
+  }
+  auto previous = rounds_.lower_bound(round);
+  if (previous == rounds_.begin()) return;
+  --previous;
+  const int before = previous->second.begin()->second.restart_count;
+  promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
+  const bool a_worker_failed =
+      failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+        return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
+      });
+  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1);
+  promise(Promise::MembershipIsFree, restarts == before || may_spend,
+          text + ", and no worker failed by itself: " + run.reason);
+  if (run.cause && restarts > before) check_cause(*run.cause);
+  failed_by_itself_ = false;
+  lost_noticed_.clear();
+}
+
+// What its peers suffered was heard of more than the cause window before: it could not be told from a failure.
+bool Invariants::loss_was_late(int round) const {
+  Time first = Time::max();
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round == round && worker.reported != 0) first = std::min(first, worker.reported_at);
+  }
+  return first != Time::max() && !lost_noticed_.empty() &&
+         std::all_of(lost_noticed_.begin(), lost_noticed_.end(),
+                     [&](const auto& lost) { return lost.second > first + kCauseWindow; });
+}
+
+void Invariants::check_exit(const Process& to, const Directive& exit) {
+  if (is_refusal(exit) || lets_go(exit)) {
+    known_.erase(to.index);
+    if (lets_go(exit)) coverage_.reached(Branch::NodeLeaves);
+    if (has(exit.reason, "is held by node")) coverage_.reached(Branch::ChallengerRefused);
+    if (has(exit.reason, "give all hosts the same")) coverage_.reached(Branch::ShapeRefused);
+    return;
+  }
+  promise(Promise::OneEnd, scene_.coordinator->core.over(), "an Exit before the end: " + exit.reason);
+  if (the_end_) {
+    return promise(Promise::OneEnd, exit.reason == the_end_->reason && exit.exit_code == the_end_->exit_code,
+                   "first '" + the_end_->reason + "', now '" + exit.reason + "' to " + to.config.host);
+  }
+  the_end_ = exit;
+  if (exit.exit_code == 0) check_success("the coordinator");
+  if (has(exit.reason, "not all nodes came")) {
+    coverage_.reached(Branch::JoinTimeout);
+    promise(Promise::JoinTimeoutIsKept, scene_.now >= *first_heard_ + scene_.plan.join_timeout, exit.reason);
+  }
+  if (has(exit.reason, "nobody took its place")) coverage_.reached(Branch::NoReplacement);
+  if (has(exit.reason, "could be killed")) coverage_.reached(Branch::UnkillableEndsJob);
+  if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
+  if (has(exit.reason, "has no store")) coverage_.reached(Branch::StoreFailed);
+  if (exit.exit_code == 0) coverage_.reached(Branch::AllSucceeded);
+  if (!exit.cause) return;
+  check_cause(*exit.cause);
+  promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
+  const bool is_used_up = scene_.coordinator->core.restarts() == scene_.plan.job.max_restarts;
+  promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
+  if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
+}
+
+// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when
+// they are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is
+// known after the cause window.
+void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
+  if (cause.pid == 0) return;  // it could not be started
+  const Worker& named_one = scene_.worker(cause.pid - 1000);
+  promise(Promise::CauseIsFirst, named_one.why == Why::Own || named_one.why == Why::Peer,
+          named(named_one) + " was ended by ddprun");
+  if (named_one.why == Why::Own) return;
+  coverage_.reached(Branch::PeerReportedFirst);
+  const Worker* first = &named_one;
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round == named_one.round && worker.reported != 0 && worker.reported < first->reported) first = &worker;
+  }
+  const Time window_ends = first->reported_at + kCauseWindow;
+  if (named_one.root < 0) {
+    const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
+    return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
+                   named(named_one) + " failed of a loss, or of a peer that ddprun ended");
+  }
+  const Worker& root = scene_.worker(named_one.root);
+  const bool hung = root.why != Why::Own || root.culprit;  // its peers' watchdogs spoke first
+  if (root.reported == 0 || root.reported_at > window_ends || hung) return;
+  const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+    return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
+  });
+  const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
+  const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
+  promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
+          named(named_one) + " failed of " + named(root));
+}
+
+void Invariants::on_said(const std::string& text) {
+  const bool is_lost = has(text, " was lost: ");
+  if (!is_lost && !has(text, " left the job")) return;
+  const Process* process = process_on(text.substr(5, text.find(" (") - 5));
+  if (!process) return;  // the coordinator's own
+  if (is_lost) check_lost(*process, has(text, "its link broke"));
+  lost_at_[process->index] = scene_.now;
+  lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
+  known_.erase(process->index);
+}
+
+// As the coordinator can know it.
+Time Invariants::silent_since(int process) const {
+  const Time heard = found(heard_, process).value_or(Time());
+  const Time broke = found(broke_, process).value_or(heard);
+  return broke - heard >= scene_.plan.lost_after / 3 ? heard : broke;
+}
+
+void Invariants::check_lost(const Process& process, bool by_cut) {
+  const std::string& host = process.config.host;
+  const auto broke = found(broke_, process.index);
+  promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + kReconnectWindow), host);
+  promise(Promise::LostNotTooEarly, by_cut || scene_.now >= heard_[process.index] + scene_.plan.lost_after, host);
+  const Time calm_from = std::max(scene_.machine(process.machine).calm_from, scene_.network_calm_from);
+  promise(Promise::LostOnlyInTrouble, !process.alive || scene_.now <= calm_from, host);
+  coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker), named(worker));
+  }
+  if (newest_act(process) == Time() || !process.alive) return;
+  auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;
+  const bool was_asleep = process.asleep || process.awake_since + scene_.plan.lost_after > scene_.now;
+  if (!was_asleep) {
+    margin = std::min(margin, std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(process)));
+  }
+}
+
+void Invariants::on_stepped() {
+  const Coordinator& coordinator = *scene_.coordinator;
+  promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
+  check_quiet();
+  const bool is_crowd = scene_.processes.size() > 200;
+  if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
+  if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
+  for (const int process : known_) {
+    if (!coordinator.core.over() || is_crowd) break;
+    const bool can_hear = process != coordinator.process && broke_.count(process) == 0;
+    promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
+            scene_.process(process).config.host);
+  }
+  const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
+  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty();
+  promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
+}
+
+// The one that ends the job: others may only leave it.
+void Invariants::check_second_signal() const {
+  const bool is_second = std::any_of(known_.begin(), known_.end(), [&](int process) {
+    const bool ends_job =
+        has(stop_reason_ + " (", (" received on node " + scene_.process(process).config.host + " (").c_str());
+    return ends_job && states_.at(process).stop_signal == SIGKILL && broke_.count(process) == 0;
+  });
+  const auto members = rounds_.find(scene_.coordinator->core.round());
+  if (!is_second || members == rounds_.end()) return;
+  for (const auto& [process, run] : members->second) {
+    const bool can_hear = known_.count(process) != 0 && broke_.count(process) == 0 && lost_at_.count(process) == 0;
+    promise(Promise::SecondSignalKills, !can_hear || told_.at(process).stop_signal == SIGKILL,
+            scene_.process(process).config.host);
+  }
+}
+
+bool Invariants::has_succeeded(int process) const {
+  const auto state = states_.find(process);
+  if (state == states_.end() || known_.count(process) == 0) return false;
+  const bool is_done = state->second.phase == rendezvous::WorkersPhase::Idle && state->second.succeeded;
+  return is_done && state->second.round == scene_.coordinator->core.round();
+}
+
+void Invariants::check_free_seats() const {
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const auto round = rounds_.find(scene_.coordinator->core.round());
+  if (job.min_nodes == job.max_nodes || round == rounds_.end()) return;
+  const Members& members = round->second;
+  int free = job.max_nodes - static_cast<int>(members.size());
+  if (static_cast<int>(members.size()) < members.begin()->second.node_count) return;  // some have not been told
+  for (const auto& [process, run] : members) {
+    if (has_succeeded(process)) return;
+    free += known_.count(process) == 0;
+  }
+  for (const int process : known_) {
+    const rendezvous::AgentState& state = states_.at(process);
+    const bool may_sit = state.phase == rendezvous::WorkersPhase::Idle && state.unkillable.empty() &&
+                         state.stop_signal == 0 && broke_.count(process) == 0;
+    const bool waits = members.count(process) == 0 && may_sit;
+    promise(Promise::FreeSeatIsGiven, free <= 0 || !waits, scene_.process(process).config.host);
+  }
+}
+
+void Invariants::check_nobody_forgotten() const {
+  const Process& own = scene_.process(scene_.coordinator->process);
+  if (own.asleep) return;
+  for (const int index : known_) {
+    const Process& process = scene_.process(index);
+    if (index == own.index || process.user_stopped) continue;  // who leaves is let go
+    const auto heard = found(heard_, index);
+    const auto broke = found(broke_, index);
+    if (!heard) continue;
+    Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
+    if (broke) lost = std::max(*broke, own.awake_since) + kReconnectWindow;
+    promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
+  }
+}
+
+}  // namespace ddp::sim

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the seeds have reached: which event met which phase of a core, and the rare branches that must be reached
+// sometimes. A simulator that never gets there proves nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/agent/agent_core.hpp"
+#include "rendezvous/coordinator/coordinator_core.hpp"
+
+namespace ddp::sim {
+
+enum class Branch {
+  RestartAfterFailure,
+  RestartAfterLoss,
+  RoundAfterMembership,
+  SpareWaits,
+  SpareTakesAPlace,
+  SeatsCloseUp,
+  ChallengerRefused,
+  ChallengerBecomesHolder,
+  ShapeRefused,
+  SecretRefused,
+  OtherEpochRefused,
+  LostBySilence,
+  LostByCut,
+  CoordinatorDied,
+  LinkCameBack,
+  NewLinkOvertook,
+  LostNodeCameBack,
+  LeaseKill,
+  LinkGivenUp,
+  OwnSleepForgiven,
+  BudgetUsedUp,
+  JoinTimeout,
+  NoReplacement,
+  LastCall,
+  AllSucceeded,
+  FarewellDeadline,
+  NodeLeaves,
+  UserStopsJob,
+  SecondSignal,
+  StopAtOnce,
+  DecidedAlone,
+  Unkillable,
+  UnkillableEndsJob,
+  TermIgnored,
+  GuardianGone,
+  StoreFailed,
+  SpawnFailed,
+  StopMetTheStart,
+  AgentNeverJoined,
+  CoordinatorGone,
+  LossExplainsFailure,
+  PeerReportedFirst,
+  ProcessSlept,
+  Count,
+};
+
+class Coverage {
+ public:
+  void event(const rendezvous::CoordinatorEvent& event, rendezvous::CoordinatorCore::Phase phase) {
+    ++coordinator_[event.index()][static_cast<std::size_t>(phase)];
+  }
+  void event(const launcher::AgentEvent& event, launcher::AgentCore::Phase phase) {
+    ++agent_[event.index()][static_cast<std::size_t>(phase)];
+  }
+  void reached(Branch branch) { ++branches_[static_cast<std::size_t>(branch)]; }
+
+  void add(const Coverage& other);
+  void print() const;
+  // What was never reached and has to be, in words.
+  std::vector<std::string> missing() const;
+
+  // Over all seeds.
+  std::uint64_t events = 0, rounds = 0, workers = 0;
+  // From the last act of a lost node's workers to its being counted as lost; and to the next round's first start.
+  std::chrono::milliseconds least_margin_cut{1 << 30}, least_margin_silence{1 << 30}, least_margin_round{1 << 30};
+
+ private:
+  static constexpr std::size_t kCoordinatorEvents = std::variant_size_v<rendezvous::CoordinatorEvent>;
+  static constexpr std::size_t kAgentEvents = std::variant_size_v<launcher::AgentEvent>;
+  std::array<std::array<std::uint64_t, 5>, kCoordinatorEvents> coordinator_{};
+  std::array<std::array<std::uint64_t, 7>, kAgentEvents> agent_{};
+  std::array<std::uint64_t, static_cast<std::size_t>(Branch::Count)> branches_{};
+};
+
+}  // namespace ddp::sim

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What must hold of agents and workers, and of all of it. The coordinator's: coordinator_invariants.cpp.
+#include "tests/sim/promises/invariants.hpp"
+
+#include <algorithm>
+
+#include "tests/sim/look_up.hpp"
+
+namespace ddp::sim {
+
+using rendezvous::Assignment;
+using rendezvous::Directive;
+using rendezvous::kReconnectWindow;
+
+// ---- Agents ----
+
+void Invariants::on_report(const Process& process, const rendezvous::AgentState& state) const {
+  for (const rendezvous::WorkerFailure& failure : state.failures) {
+    if (failure.pid == 0) continue;
+    const Worker& worker = scene_.worker(failure.pid - 1000);
+    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, named(worker));
+    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, named(worker));
+  }
+  const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
+  if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
+  for (const int id : process.workers) {
+    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
+  }
+  promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
+  for (const int id : process.workers) {
+    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));
+  }
+}
+
+void Invariants::on_told(const Process& process, const Directive& directive) {
+  if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
+  const bool is_newer = directive.round > process.core.state().round;
+  const bool stops = directive.kind == Directive::Kind::Stop || directive.kind == Directive::Kind::Exit;
+  if (stops || (directive.kind == Directive::Kind::Run && is_newer)) must_stop_.insert(process.index);
+  if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
+    heard_the_end_.insert(process.index);
+  }
+}
+
+void Invariants::on_start(const Process& process, const Assignment& assignment) {
+  const int round = process.core.state().round;
+  const std::string who = process.config.host + ", round " + std::to_string(round);
+  must_stop_.erase(process.index);
+  promise(Promise::NewestRoundOnly, round == process.newest_round_told,
+          who + ", told of round " + std::to_string(process.newest_round_told));
+  const auto members = rounds_.find(round);
+  promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
+          who);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
+  }
+  promise(Promise::GuardedOnly, !process.guardian_gone, who);
+  promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
+}
+
+void Invariants::on_started(const Process& process) {
+  check_quiet();
+  for (const auto& [lost, when] : lost_at_) {
+    const Process& gone = scene_.process(lost);
+    const bool slept = gone.asleep || gone.awake_since + scene_.plan.lost_after > when;
+    if (!gone.alive || slept || gone.workers.empty() || newest_act(gone) == Time()) continue;
+    const Worker& one = scene_.worker(gone.workers.front());
+    if (one.round + 1 != process.core.state().round || newest_act(gone) > when) continue;
+    const auto margin = std::chrono::duration_cast<milliseconds>(scene_.now - newest_act(gone));
+    coverage_.least_margin_round = std::min(coverage_.least_margin_round, margin);
+  }
+}
+
+// An agent that was stopped has to find out first that its link is broken, and does so within the reconnect window.
+bool Invariants::has_just_woken(const Process& process) const {
+  return process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now;
+}
+
+// A worker that goes on although its node's lease is over, and its agent could kill it.
+bool Invariants::acts_against_orders(const Worker& worker) const {
+  const Process& process = scene_.process(worker.process);
+  const bool could_not = process.asleep || has_just_woken(process);
+  return worker.acts && !could_not && !scene_.is_stuck(worker) &&
+         scene_.machine(worker.machine).frozen_until <= scene_.now;
+}
+
+void Invariants::check_quiet() const {
+  const bool is_crowd = scene_.alive.size() > 300;
+  if (scene_.alive.empty()) return;
+  if (is_crowd && scene_.worker(*scene_.alive.begin()).round == scene_.coordinator->core.round())
+    return;  // of one round
+  const Worker* newest = nullptr;
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    if (worker.acts && (!newest || worker.round > newest->round)) newest = &worker;
+  }
+  std::map<std::pair<int, int>, const Worker*> slots;
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    if (!acts_against_orders(worker)) continue;
+    promise(Promise::QuietBeforeNext, worker.round == newest->round, named(worker) + " beside " + named(*newest));
+    const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
+    promise(Promise::OneIncarnation, is_first, named(worker) + " beside " + named(*other->second));
+  }
+}
+
+void Invariants::on_stepped(const Process& process) {
+  if (must_stop_.count(process.index) != 0) {
+    for (const int id : process.workers) {
+      const Worker& worker = scene_.worker(id);
+      promise(Promise::StopIsObeyed, !worker.acts || worker.told, named(worker));
+    }
+  }
+  if (process.stop_told && process.alive) {
+    const Time since = std::max(*process.stop_told, process.awake_since);
+    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + seconds(23),
+            process.config.host);
+  }
+}
+
+void Invariants::on_lease_kill(const Process& process) {
+  promise(Promise::LeaseOnlyInTrouble, was_in_trouble(process), process.config.host);
+}
+
+void Invariants::on_leave(const Process& process, const launcher::Leave& leave) {
+  const std::string who =
+      process.config.host + " leaves with " + std::to_string(leave.exit_code) + ": " + leave.directive.reason;
+  promise(Promise::ReasonsAreGiven, !leave.directive.reason.empty(), who);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + named(worker));
+  }
+  if (leave.exit_code == 0) check_success(who);
+  promise(Promise::SuccessIsClean, leave.exit_code != 0 || process.core.state().unkillable.empty(), who);
+  if (process.user_stopped) {
+    const milliseconds limit = 3 * scene_.plan.lost_after + process.config.shutdown_timeout + seconds(30);
+    promise(Promise::UserIsHeard, scene_.now <= std::max(*process.user_stopped, process.awake_since) + limit, who);
+  }
+  if (has(leave.directive.reason, "no coordinator at")) coverage_.reached(Branch::AgentNeverJoined);
+  if (has(leave.directive.reason, "is gone: no word from it")) coverage_.reached(Branch::CoordinatorGone);
+  const bool by_signal = has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") &&
+                         !has(leave.directive.reason, "leaves the job");
+  if (by_signal) coverage_.reached(Branch::DecidedAlone);
+  if (heard_the_end_.count(process.index) != 0) {
+    const bool same = leave.exit_code == the_end_->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
+    promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason,
+            who + "; the end was " + the_end_->reason);
+  }
+  if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
+  if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
+    return coverage_.reached(Branch::FarewellDeadline);
+  }
+  if (heard_the_end_.count(process.index) == 0) return;  // left for reasons of its own
+  for (const int index : known_) {
+    const Process& other = scene_.process(index);
+    if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
+    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // lost, or let go
+    const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
+    promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
+  }
+}
+
+// ---- All of it ----
+
+void Invariants::on_tick(int ticks_at_once) {
+  promise(Promise::NoBusyLoop, ticks_at_once < 3, std::to_string(ticks_at_once + 1) + " at one instant");
+}
+
+void Invariants::at_end() {
+  if (!scene_.coordinator) return;
+  const int rounds = scene_.coordinator->core.round();
+  for (const Process& process : scene_.processes) {
+    const std::string& host = process.config.host;
+    const int directives = process.directives_got, links = process.links_made;
+    promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
+            host + " got " + std::to_string(directives));
+    const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
+    promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
+            host + " sent " + std::to_string(reports));
+    if (scene_.plan.faults.empty() && process.links_made > 0) {
+      promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);
+    }
+  }
+  const bool is_fixed = scene_.plan.job.min_nodes == scene_.plan.job.max_nodes;
+  if (scene_.plan.faults.empty() && is_fixed) promise(Promise::FaultlessSucceeds, rounds == 1, std::to_string(rounds));
+  for (const int id : scene_.alive) {
+    const Worker& worker = scene_.worker(id);
+    const bool is_going = !worker.acts && worker.told;
+    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, named(worker));
+  }
+}
+
+void Invariants::check_success(const std::string& who) {
+  const int round = scene_.coordinator->core.round();
+  if (succeeded_ == round) return;  // has been looked at
+  std::set<int> ran;
+  for (const Worker& worker : scene_.workers) {
+    if (worker.round != round) continue;
+    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + named(worker));
+    ran.insert(worker.process);
+  }
+  const auto members = rounds_.find(round);
+  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
+  for (const auto& [process, run] : members->second) {
+    promise(Promise::SuccessIsTrue, ran.count(process) != 0,
+            who + "; nobody ran on " + scene_.process(process).config.host);
+  }
+  succeeded_ = round;
+}
+
+bool Invariants::was_in_trouble(const Process& process) const {
+  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.machine(0).calm_from;
+}
+
+Time Invariants::newest_act(const Process& process) const {
+  Time newest;
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    if (!worker.stuck_until) newest = std::max(newest, worker.acted_until);
+  }
+  return newest;
+}
+
+const Process* Invariants::process_on(const std::string& host) const {
+  for (const Process& process : scene_.processes) {
+    if (process.config.host == host) return &process;
+  }
+  return nullptr;
+}
+
+std::string Invariants::named(const Worker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " of round " + std::to_string(worker.round) + " on " +
+         scene_.process(worker.process).config.host + " (pid " + std::to_string(worker.pid()) + ")";
+}
+
+}  // namespace ddp::sim
