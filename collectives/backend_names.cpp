@@ -54,7 +54,7 @@ BackendNames parse_backend_names(const std::string& text) {
   return names;
 }
 
-std::string to_text(const BackendNames& names) {
+std::string to_string(const BackendNames& names) {
   if (names.cpu.empty()) return names.cuda;
   return names.cuda.empty() ? names.cpu : "cpu:" + names.cpu + ",cuda:" + names.cuda;
 }

@@ -20,6 +20,6 @@ struct BackendNames {
 BackendNames parse_backend_names(const std::string& text);
 
 // As the user might have written it.
-std::string to_text(const BackendNames& names);
+std::string to_string(const BackendNames& names);
 
 }  // namespace ddp::collectives

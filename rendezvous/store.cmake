@@ -2,6 +2,7 @@
 # no JSON.
 add_library(ddprun_store STATIC
   base/random_id.cpp
+  base/text.cpp
   net/asio.cpp
   net/listen.cpp
   net/name_lookup.cpp

@@ -33,8 +33,9 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 // ---- Environment, ddprun's own ----
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits naming this one process in its slot;
                                                               // inherited by its descendants, which ddprun finds by it
-inline constexpr char kLifeSign[] = "DDPRUN_LIFE_SIGN";  // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker
-                                                         // lives, see "Shared memory" below; unset: nowhere
+inline constexpr char kLivenessWord[] =
+    "DDPRUN_LIVENESS_WORD";  // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker
+                             // lives, see "Shared memory" below; unset: nowhere
 
 inline constexpr char kWarmParent[] =
     "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
@@ -67,11 +68,11 @@ inline std::string flight_recorder_file(const std::string& error_file, int rank)
 }
 
 // ---- Shared memory ----
-// What kLifeSign names: words of 32 bits, the agent's. A thread of the worker holds the one at kFirstLifeSign + INDEX
-// as robust futexes are held, by its id and FUTEX_WAITERS, so that the kernel makes it FUTEX_OWNER_DIED when the
-// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kBellOfLifeSigns.
-inline constexpr char kLifeSignsName[] = "ddprun_life_signs";  // of the memfd
-inline constexpr std::size_t kBellOfLifeSigns = 0, kFirstLifeSign = 1;
+// What kLivenessWord names: words of 32 bits, the agent's. A thread of the worker holds the one at kFirstLivenessWord +
+// INDEX as robust futexes are held, by its id and FUTEX_WAITERS, so that the kernel makes it FUTEX_OWNER_DIED when the
+// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kBellOfLivenessWords.
+inline constexpr char kLivenessWordsName[] = "ddprun_liveness_words";  // of the memfd
+inline constexpr std::size_t kBellOfLivenessWords = 0, kFirstLivenessWord = 1;
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".

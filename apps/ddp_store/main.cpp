@@ -84,7 +84,7 @@ void serve(const Options& options) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   ddp::rendezvous::raise_file_limit();
-  ddp::rendezvous::make_room_for_files(kManyConnections);
+  ddp::rendezvous::grow_file_table(kManyConnections);
 
   StoreServer::Options limits;
   limits.max_bytes = options.max_mib << 20;

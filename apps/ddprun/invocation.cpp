@@ -26,7 +26,7 @@ std::string python_of_environment(const fs::path& bin) {
 Invocation read_invocation(const std::string& called_as) {
   Invocation invocation;
   const fs::path path = called_as;
-  if (path.filename() == "torchrun") invocation.manner = launcher::Manner::Torchrun;
+  if (path.filename() == "torchrun") invocation.compatibility = launcher::CompatibilityMode::Torchrun;
   invocation.own_folder = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path file = path.has_parent_path() ? path : fs::path(launcher::find_in_path(called_as).value_or(""));
   if (file.has_parent_path()) invocation.python = python_of_environment(file.parent_path());

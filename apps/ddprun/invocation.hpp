@@ -4,18 +4,18 @@
 
 #include <string>
 
-#include "launcher/config/manner.hpp"
+#include "launcher/config/compatibility_mode.hpp"
 
 namespace ddp::apps {
 
 struct Invocation {
-  launcher::Manner manner = launcher::Manner::Ddprun;
+  launcher::CompatibilityMode compatibility = launcher::CompatibilityMode::Ddprun;
   std::string own_folder;  // where the binary lies
   // The interpreter of the virtual or conda environment that the called file or link lies in; empty: it lies in none.
   // torchrun runs the Python it was installed for: a link in its place means that one.
   std::string python;
 
-  const char* name() const { return manner == launcher::Manner::Torchrun ? "torchrun" : "ddprun"; }
+  const char* name() const { return compatibility == launcher::CompatibilityMode::Torchrun ? "torchrun" : "ddprun"; }
 };
 
 // called_as: argv[0].

@@ -27,7 +27,7 @@
 namespace {
 
 using ddp::apps::Invocation;
-using ddp::launcher::Manner;
+using ddp::launcher::CompatibilityMode;
 
 constexpr int kWrongUsage = 2;
 
@@ -50,11 +50,11 @@ void open_standard_descriptors() {
 
 // torchrun knows one code for whatever fails after its parser.
 int failure_code(const Invocation& invocation, int exit_code) {
-  return invocation.manner == Manner::Torchrun && exit_code != 0 ? 1 : exit_code;
+  return invocation.compatibility == CompatibilityMode::Torchrun && exit_code != 0 ? 1 : exit_code;
 }
 
 int wrong_usage(const Invocation& invocation, const char* what) {
-  if (invocation.manner == Manner::Torchrun) {
+  if (invocation.compatibility == CompatibilityMode::Torchrun) {
     fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n", what);
     return kWrongUsage;
   }
@@ -92,7 +92,8 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
   } catch (const ddp::apps::SyntaxError& error) {
     return wrong_usage(invocation, error.what());
   } catch (const ddp::apps::UsageError& error) {
-    return invocation.manner == Manner::Torchrun ? fail(1, error.what()) : wrong_usage(invocation, error.what());
+    return invocation.compatibility == CompatibilityMode::Torchrun ? fail(1, error.what())
+                                                                   : wrong_usage(invocation, error.what());
   } catch (const ddp::launcher::ProgramError& error) {
     return failure_code(invocation, fail(error.exit_code(), error.what()));
   }

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/asynchronous_signals.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::collectives {
 

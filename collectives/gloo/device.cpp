@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <vector>
 
-#include "rendezvous/base/asynchronous_signals.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::collectives {
 namespace {

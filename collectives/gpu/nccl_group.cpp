@@ -9,8 +9,8 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/element_types.hpp"
-#include "rendezvous/base/asynchronous_signals.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -80,7 +80,7 @@ class Agent {
         log_(output_, log, host_),
         output_([this](const std::string& line) { log_.warning("output_lost", line); }),
         attempts_(
-            config.logs, config.manner, config.job.id,
+            config.logs, config.compatibility, config.job.id,
             [this](const std::string& line) { log_.warning("log_folder", line); },
             [&guarded](const std::string& folder) { leave_will(guarded.will_fd, folder); }),
         events_(
@@ -104,7 +104,7 @@ class Agent {
         guardian_(io_, guarded.guardian_fd),
         cgroup_(guarded.cgroup),
         death_watch_(io_, config.workers, config.monitor_interval, callbacks_of_death_watch()) {
-    log_.debug("cgroup", cgroup_.in_words());
+    log_.debug("cgroup", cgroup_.describe());
     if (!config.logs.event_file.empty()) output_.open_events(config.logs.event_file);
     if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
   }
@@ -207,7 +207,7 @@ class Agent {
     callbacks.large = [this](int local_rank) {
       const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
       log_.debug("worker_large",
-                 name_of(worker) + " has much memory and shows no life sign: looked at every " +
+                 name_of(worker) + " has much memory and shows no liveness word: looked at every " +
                      std::to_string(config_.monitor_interval.count()) + " ms",
                  worker.rank);
     };
@@ -216,7 +216,7 @@ class Agent {
 
   void on_worker_dying(int local_rank, ExitStatus ends_so) {
     const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-    log_.debug("worker_dying", name_of(worker) + " " + in_words(ends_so) + "; its memory is not taken back yet",
+    log_.debug("worker_dying", name_of(worker) + " " + describe(ends_so) + "; its memory is not taken back yet",
                worker.rank);
     handle(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
   }
@@ -312,7 +312,7 @@ class Agent {
     event.status = status;
     if (status.signal == SIGKILL) event.out_of_memory = oom_.explain(worker.pid);
     if (!status.success()) event.exiting = exiting_workers();
-    log_.info("worker_exited", name_of(worker) + " " + in_words(status), worker.rank);
+    log_.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
     handle(event);
   }
 
@@ -424,7 +424,7 @@ class Agent {
       WorkerCommand command;
       command.path = config_.program.path;
       command.arguments = worker_command(config_, i);
-      const WorkerPlace place = {i, worker.incarnation, worker.error_file, death_watch_.life_sign_of(i)};
+      const WorkerPlace place = {i, worker.incarnation, worker.error_file, death_watch_.liveness_word_of(i)};
       for (const auto& [name, value] :
            worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
         command.environment.push_back(name + "=" + value);
@@ -586,7 +586,7 @@ class Agent {
 
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
 
-  void carry_out(const Say& action) { log_.warning("notice", action.text); }
+  void carry_out(const LogLine& action) { log_.warning("notice", action.text); }
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;
@@ -603,8 +603,8 @@ class Agent {
       if (pid != 0) log_.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
     }
     tell_parent(action.exit_code, why);
-    if (config_.manner == Manner::Torchrun) tell_as_torchrun(action);
-    events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? in_words(*why.cause) : why.reason);
+    if (config_.compatibility == CompatibilityMode::Torchrun) tell_as_torchrun(action);
+    events_.agent_ended(action.exit_code == 0 ? "" : why.cause ? describe(*why.cause) : why.reason);
     link_->stop();
     timer_.cancel();
     sweep_timer_.cancel();

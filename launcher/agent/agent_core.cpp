@@ -73,7 +73,7 @@ void AgentCore::on(const LinkDown& event) {
   if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // not one word came over it
   if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile
-  act(Say{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
+  act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
 }
 
 // While this process was stopped, what the coordinator said lay unread. It may have gone on without this node, though:
@@ -95,7 +95,7 @@ void AgentCore::on(const BeatArrived&) {
 void AgentCore::answered() {
   if (asked_) answered_ = *std::exchange(asked_, std::nullopt);
   if (std::exchange(is_new_link_, false) && cut_) {
-    act(Say{"the link to the coordinator is back"});
+    act(LogLine{"the link to the coordinator is back"});
     cut_.reset();
   }
 }
@@ -128,8 +128,8 @@ void AgentCore::watch_link() {
     }
     if (!linked_ && now_ >= *next_news_) {
       next_news_ = now_ + kBetweenNews;
-      act(Say{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
-              in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
+      act(LogLine{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
+                  in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
     }
     return;
   }
@@ -186,7 +186,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   if (directive.round < state_.round) return;  // about a round that is past
   switch (directive.kind) {
     case Directive::Kind::Wait:
-      if (!directive.reason.empty()) act(Say{directive.reason});
+      if (!directive.reason.empty()) act(LogLine{directive.reason});
       break;
     case Directive::Kind::Run:
       if (directive.round > state_.round) run(directive);  // else a repetition
@@ -201,7 +201,7 @@ void AgentCore::on(const DirectiveArrived& event) {
       if (directive.stop_signal == SIGKILL) {
         if (has_running_workers()) kill();
       } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
-        if (config_.job.max_nodes > 1) act(Say{"stopping: " + directive.reason});
+        if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
         exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
         if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
         stop(directive.stop_signal);
@@ -232,7 +232,7 @@ void AgentCore::run(const Directive& directive) {
     return;
   }
   if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);
-  if (!directive.reason.empty()) act(Say{directive.reason});
+  if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
   told_to_stop_ = false;
@@ -366,7 +366,7 @@ void AgentCore::on(const StopSignal& event) {
     return report();
   }
   if (has_running_workers()) {
-    act(Say{"second signal: killing the workers"});
+    act(LogLine{"second signal: killing the workers"});
     kill();
   }
   state_.stop_signal = SIGKILL;
@@ -409,7 +409,7 @@ void AgentCore::end(int exit_code, std::string reason) {
   const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
                                 [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
   // Nobody else may have heard of it.
-  if (own != state_.failures.end()) exit.reason += "; before that, " + in_words(*own);
+  if (own != state_.failures.end()) exit.reason += "; before that, " + describe(*own);
   if (phase_ == Phase::Idle) return leave(exit);
   if (!exit_) exit_ = exit;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
@@ -434,7 +434,7 @@ void AgentCore::kill() {
 
 // Told at once: their peers are about to fail of it.
 void AgentCore::kill_because(const std::string& reason) {
-  act(Say{"killing the workers of this node: " + reason});
+  act(LogLine{"killing the workers of this node: " + reason});
   state_.stopped_because = reason;
   report();  // first: workers that had not been started are gone with the kill, which is news again
   kill();
@@ -450,8 +450,8 @@ void AgentCore::on(const Tick&) {
 void AgentCore::escalate() {
   switch (phase_) {
     case Phase::Stopping:
-      act(Say{"the workers did not end within " + in_seconds(config_.shutdown_timeout) +
-              " (--shutdown-timeout): killing them"});
+      act(LogLine{"the workers did not end within " + in_seconds(config_.shutdown_timeout) +
+                  " (--shutdown-timeout): killing them"});
       kill();
       break;
     case Phase::Killing:
@@ -460,7 +460,7 @@ void AgentCore::escalate() {
         if (!worker.exited) state_.unkillable.push_back(worker.pid);
       }
       if (state_.unkillable.empty()) state_.unkillable.push_back(0);  // a descendant, not a worker
-      act(Say{"processes of this job cannot be killed (stuck in the kernel?); giving up on them"});
+      act(LogLine{"processes of this job cannot be killed (stuck in the kernel?); giving up on them"});
       become_idle();
       break;
     case Phase::Idle:

@@ -123,7 +123,7 @@ struct SendBeat {};
 struct Reconnect {  // the link says nothing any more: drop it, try another one
   std::string why;
 };
-struct Say {
+struct LogLine {
   std::string text;
 };
 struct Leave {
@@ -132,7 +132,7 @@ struct Leave {
   std::vector<int> unkillable;
 };
 using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
-                                 ClearDescendants, Report, SendBeat, Reconnect, Say, Leave>;
+                                 ClearDescendants, Report, SendBeat, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:

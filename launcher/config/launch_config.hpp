@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/log_config.hpp"
-#include "launcher/config/manner.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -38,7 +38,7 @@ struct StdinReader {
 };
 
 struct LaunchConfig {
-  Manner manner = Manner::Ddprun;
+  CompatibilityMode compatibility = CompatibilityMode::Ddprun;
   int launcher_pid = 0;  // the process that the user started
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker

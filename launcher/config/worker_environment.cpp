@@ -14,7 +14,7 @@ namespace contract = rendezvous::contract;
 namespace {
 
 // Written anew for each worker, and not for workers at all.
-constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLifeSign, contract::kSecretFile};
+constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kSecretFile};
 
 }  // namespace
 
@@ -63,7 +63,7 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
   env[contract::kErrorFile] = place.error_file;
   env[contract::kIncarnation] = place.incarnation;
-  if (!place.life_sign.empty()) env[contract::kLifeSign] = place.life_sign;
+  if (!place.liveness_word.empty()) env[contract::kLivenessWord] = place.liveness_word;
   if (visible_gpus && config.virtual_local_rank) {
     env[contract::kCudaVisibleDevices] = gpu_of_worker(*visible_gpus, place.local_rank);
   }

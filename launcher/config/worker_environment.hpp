@@ -21,7 +21,7 @@ struct WorkerPlace {
   int local_rank = 0;
   std::string incarnation;  // 16 hex digits
   std::string error_file;
-  std::string life_sign = {};  // empty: none
+  std::string liveness_word = {};  // empty: none
 };
 
 // What is the same for all workers of this node in every round: all that modules see that are imported beforehand

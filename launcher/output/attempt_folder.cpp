@@ -12,9 +12,10 @@ namespace ddp::launcher {
 
 namespace fs = std::filesystem;
 
-AttemptFolder::AttemptFolder(const LogConfig& config, Manner manner, const std::string& run_id, Tell warn,
-                             const Tell& will)
-    : warn_(std::move(warn)), is_shared_(config.folder.empty() && !config.writes_logs() && manner == Manner::Ddprun) {
+AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id,
+                             Tell warn, const Tell& will)
+    : warn_(std::move(warn)),
+      is_shared_(config.folder.empty() && !config.writes_logs() && compatibility == CompatibilityMode::Ddprun) {
   if (config.folder == kNoFolder) return;
   std::string name = run_id;
   std::replace(name.begin(), name.end(), '/', '_');

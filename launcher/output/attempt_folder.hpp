@@ -14,8 +14,8 @@
 #include <functional>
 #include <string>
 
+#include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/log_config.hpp"
-#include "launcher/config/manner.hpp"
 
 namespace ddp::launcher {
 
@@ -26,7 +26,8 @@ class AttemptFolder {
   // A log dir that cannot be had is replaced by a temporary one, or by none, and the job goes on: `warn` says so, once.
   // `will` hears, before it is made, of a folder that is to be removed at the end, should this process not live to do
   // it. Throws rendezvous::Error if the log dir is a file.
-  AttemptFolder(const LogConfig& config, Manner manner, const std::string& run_id, Tell warn, const Tell& will);
+  AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Tell warn,
+                const Tell& will);
   ~AttemptFolder();
   AttemptFolder(const AttemptFolder&) = delete;
   AttemptFolder& operator=(const AttemptFolder&) = delete;

@@ -30,7 +30,7 @@ void EventLog::worker_started(int local_rank, int pid) {
 
 void EventLog::worker_ended(int local_rank, int pid, const rendezvous::WorkerFailure* failure) {
   if (!failure) return record("WORKER", "SUCCEEDED", Worker{local_rank, pid, 0}, {}, {});
-  const std::string message = failure->message.empty() ? in_words(*failure) : failure->message;
+  const std::string message = failure->message.empty() ? describe(*failure) : failure->message;
   record("WORKER", failure->stopped_by_ddprun ? "TERMINATED" : "FAILED",
          Worker{local_rank, pid, exit_code_of(failure->status)}, JsonObject().text("message", message).str(), {});
 }

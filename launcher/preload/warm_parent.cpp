@@ -42,7 +42,7 @@ void append(std::string& words, const std::string& word) { words.append(word).pu
 
 // For each worker its command line, environment and CPUs, each behind its length. Words end in NUL, which none
 // contains.
-std::string in_words(const std::vector<WorkerCommand>& commands) {
+std::string describe(const std::vector<WorkerCommand>& commands) {
   std::string words;
   append(words, number(commands.size()));
   for (const WorkerCommand& command : commands) {
@@ -183,7 +183,7 @@ void WarmParent::fork(std::vector<WorkerCommand> commands) {
   try {
     gate_.emplace();
     const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    const Descriptor words = memory_file("workers", in_words(asked_for_));
+    const Descriptor words = memory_file("workers", describe(asked_for_));
     const int socket = socket_.native_handle();
     send_three(socket, {words.get(), gate_->workers_end(), gate_->status_end()});
     for (const WorkerCommand& command : asked_for_) {
@@ -228,7 +228,7 @@ std::string WarmParent::how_it_ended(const ExitStatus& status) {
     return "this Python does not import sitecustomize from where PYTHONPATH says (-I, -E or -S, a wrapper, or one "
            "older than 3)";
   }
-  return "it " + in_words(status) + when;
+  return "it " + describe(status) + when;
 }
 
 void WarmParent::lose(const std::string& why) {

@@ -2,7 +2,7 @@
 // Tells that a worker dies while the kernel is still taking it apart. waitpid tells when that is done, some 70 ms
 // later for each GiB of its memory.
 //
-//     worker of libddp    shows a life sign (life_signs.hpp): it is looked at when that is lost, at once
+//     worker of libddp    shows a liveness word (liveness_words.hpp): it is looked at when that is lost, at once
 //     any other, large    is looked at every `interval`: nothing in Linux tells an ordinary user of it unasked
 //     any other, small    is soon taken apart: nobody looks, waitpid tells
 //
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/life_signs.hpp"
+#include "launcher/process/liveness_words.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
@@ -33,8 +33,8 @@ class DeathWatch {
 
   DeathWatch(rendezvous::asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks);
 
-  // What a worker is told, so that it can show a life sign (contract::kLifeSign); empty: nothing.
-  std::string life_sign_of(int local_rank) const { return signs_.of_worker(local_rank); }
+  // What a worker is told, so that it can show a liveness word (contract::kLivenessWord); empty: nothing.
+  std::string liveness_word_of(int local_rank) const { return signs_.of_worker(local_rank); }
 
   // A worker, child of this process, has taken this place.
   void watch(int local_rank, pid_t pid);
@@ -79,7 +79,7 @@ class DeathWatch {
   std::vector<Place> places_;  // by local rank
   Looks sizes_, large_;
   rendezvous::asio::posix::stream_descriptor bell_;  // of signs_
-  LifeSigns signs_;
+  LivenessWords signs_;
 };
 
 }  // namespace ddp::launcher

@@ -25,7 +25,7 @@ class JobCgroup {
   void make();
 
   // Where it is, or why there is none.
-  const std::string& in_words() const { return words_; }
+  const std::string& describe() const { return words_; }
 
   // The folders of the first round's workers, which open_worker() would make: for a process that has time.
   void prepare(int workers) const;

@@ -33,8 +33,7 @@ void reserve_files(int workers, bool have_log_files, rlim_t connections) {
   const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
   const rlim_t each = kFilesOfWorker + (have_log_files ? kLogFilesOfWorker : 0);
   const rlim_t needed = static_cast<rlim_t>(open) + kOwnFiles + static_cast<rlim_t>(workers) * each;
-  if (needed <= limit.rlim_cur)
-    return rendezvous::make_room_for_files(needed + std::min(connections, kMostConnections));
+  if (needed <= limit.rlim_cur) return rendezvous::grow_file_table(needed + std::min(connections, kMostConnections));
   throw rendezvous::Error(rendezvous::ErrorCode::System,
                           "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
                               " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +

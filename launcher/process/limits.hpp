@@ -19,7 +19,7 @@ Limits raise_limits();
 
 // Throws rendezvous::Error if this process may not have the files that starting so many workers takes: for each the two
 // ends of two pipes and its control group, and two log files if it has any. Makes room for them, and for so many
-// connections (rendezvous::make_room_for_files: while this process has one thread).
+// connections (rendezvous::grow_file_table: while this process has one thread).
 void reserve_files(int workers, bool have_log_files, rlim_t connections);
 
 // "this user may have 40 processes and threads (ulimit -u)", for a fork or thread that was refused.

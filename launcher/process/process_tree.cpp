@@ -118,15 +118,15 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-// A pid read from /proc may be somebody else's by the time it is used. Held by a pidfd it is known whether it was.
-class Held {
+// A pid read from /proc may be somebody else's by the time it is used. PidFd by a pidfd it is known whether it was.
+class PidFd {
  public:
-  explicit Held(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  ~Held() {
+  explicit PidFd(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  ~PidFd() {
     if (fd_ >= 0) close(fd_);
   }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  PidFd(const PidFd&) = delete;
+  PidFd& operator=(const PidFd&) = delete;
 
   pid_t pid() const { return pid_; }
   bool lives() const {
@@ -143,9 +143,9 @@ class Held {
 // Everything below `parent`, from the top, so that who has been reached starts nothing more. A process counts as a
 // child if /proc says so while both are held and alive. Where they cannot be held (before Linux 5.3) nothing is done:
 // they become the caller's own children as those above them die.
-void signal_below(const Held& parent, int number) {
+void signal_below(const PidFd& parent, int number) {
   for (const pid_t pid : children_of(parent.pid())) {
-    const Held child(pid);
+    const PidFd child(pid);
     const auto stat = read_stat(pid);
     if (!stat || stat->parent != parent.pid() || !child.lives() || !parent.lives()) continue;
     child.signal(number);
@@ -206,7 +206,7 @@ std::size_t resident_size(pid_t pid) {
 }
 
 void signal_family(pid_t child, int number) {
-  const Held held(child);
+  const PidFd held(child);
   kill(child, number);
   if (held.lives()) signal_below(held, number);  // else what it had is ours already
 }

@@ -108,7 +108,7 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
   using std::chrono::duration_cast, std::chrono::seconds;
   json record = json::parse(cause.error_record, nullptr, /*allow_exceptions=*/false);
   if (!has_known_shape(record)) {
-    const std::string what = in_words(cause);
+    const std::string what = describe(cause);
     std::string trace = what;
     if (!cause.message.empty()) trace += ":\n" + cause.message;
     for (const std::string& line : cause.stderr_tail) trace += "\n" + line;

@@ -70,7 +70,7 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
       continue;
     }
     const bool same = other->message == cause.message;  // say it once
-    lines.push_back("  after it: " + (same ? in_words(*other) : in_one_line(*other)) + " (pid " +
+    lines.push_back("  after it: " + (same ? describe(*other) : in_one_line(*other)) + " (pid " +
                     std::to_string(other->pid) + ")");
   }
   if (!more.empty()) lines.push_back("  after them: " + named(more));
@@ -136,7 +136,7 @@ JsonObject details_of(const WorkerFailure& failure) {
   object.number("rank", failure.rank).number("local_rank", failure.local_rank).text("node", failure.host);
   object.number("pid", failure.pid).number("exit_code", failure.status.shell_code());
   object.number("signal", if_any(failure.status.signal)).number("time_ms", failure.time.time_since_epoch().count());
-  return object.text("what", in_words(failure))
+  return object.text("what", describe(failure))
       .text("error", failure.message)
       .text("flight_recorder", failure.flight_recorder);
 }
@@ -146,7 +146,7 @@ JsonObject details_of(const WorkerFailure& failure) {
 std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
                                         const std::vector<WorkerFailure>& all) {
   std::vector<std::string> lines;
-  lines.push_back(program + " failed: " + in_words(cause));
+  lines.push_back(program + " failed: " + describe(cause));
   if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +

@@ -23,7 +23,7 @@ inline rlimit raise_file_limit() {
 // Makes room for so many open files, or for as many as this process may have. To be called while it has one thread: the
 // kernel's table of them doubles whenever it is full, and where threads share it, whoever opens that file waits until
 // all CPUs have noticed, up to 10 ms.
-inline void make_room_for_files(rlim_t files) {
+inline void grow_file_table(rlim_t files) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   const int last = static_cast<int>(std::min(files, limit.rlim_cur)) - 1;

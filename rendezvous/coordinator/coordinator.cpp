@@ -145,7 +145,7 @@ void Coordinator::carry_out(const PublishFailure& action) {
   store().set(std::string("/") + contract::kFailureKey, action.text);
 }
 
-void Coordinator::carry_out(const CoordinatorSays& action) {
+void Coordinator::carry_out(const CoordinatorLogLine& action) {
   if (options_.say) options_.say(action.text);
 }
 

@@ -60,7 +60,7 @@ class Coordinator {
   void carry_out(const CloseLink& action);
   void carry_out(const OpenStore& action);
   void carry_out(const PublishFailure& action);
-  void carry_out(const CoordinatorSays& action);
+  void carry_out(const CoordinatorLogLine& action);
   void open_store(const OpenStore& action);
 
   const CoordinatorConfig config_;

@@ -233,8 +233,8 @@ void CoordinatorCore::on(const AgentGone& event) {
   if (is_own(node))
     return lose(Incarnation(node.state.incarnation), now_, "the agent on node " + named(node) + " is gone");
   if (!over()) {
-    actions_->push_back(CoordinatorSays{"the link to node " + named(node) + " broke (" + event.why + "); waiting " +
-                                        in_seconds(kReconnectWindow) + " for it to come back"});
+    actions_->push_back(CoordinatorLogLine{"the link to node " + named(node) + " broke (" + event.why + "); waiting " +
+                                           in_seconds(kReconnectWindow) + " for it to come back"});
   }
 }
 
@@ -274,7 +274,7 @@ void CoordinatorCore::lose(const Incarnation& incarnation, TimePoint noticed, co
   if (is_needed && round_is_on) {
     stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = text, .dead = ranks_of(node)});
   } else {
-    actions_->push_back(CoordinatorSays{text});
+    actions_->push_back(CoordinatorLogLine{text});
   }
   advance();
 }
@@ -396,7 +396,7 @@ void CoordinatorCore::on_round_report(const Node& node) {
   } else if (!state.failures.empty()) {
     std::vector<WorkerFailure> known;
     for (const KnownFailure& f : failures_) known.push_back(f.failure);
-    stop_round(SIGTERM, {.trigger = Trigger::Failure, .reason = in_words(*cause_of(known)), .dead = failed_ranks()});
+    stop_round(SIGTERM, {.trigger = Trigger::Failure, .reason = describe(*cause_of(known)), .dead = failed_ranks()});
   }
 }
 
@@ -662,7 +662,7 @@ void CoordinatorCore::after_stop() {
                                    [&](const Loss& l) { return l.noticed <= failures_.front().seen + kCauseWindow; });
     if (loss == losses_.end()) {
       cause = *cause_of(failures);
-      exit.reason = in_words(*cause);
+      exit.reason = describe(*cause);
     } else {  // its peers could only fail
       stop_.trigger = Trigger::Loss;
       exit.reason = loss->text;

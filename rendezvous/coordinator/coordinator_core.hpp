@@ -96,10 +96,11 @@ struct PublishFailure {  // tell the workers that are still running who died
   std::string text;
   std::vector<int> ranks;  // in order; of a lost node: all of its
 };
-struct CoordinatorSays {  // to the user, on the coordinator's node
+struct CoordinatorLogLine {  // to the user, on the coordinator's node
   std::string text;
 };
-using CoordinatorAction = std::variant<SendDirective, SendBeat, CloseLink, OpenStore, PublishFailure, CoordinatorSays>;
+using CoordinatorAction =
+    std::variant<SendDirective, SendBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
 
 class CoordinatorCore {
  public:

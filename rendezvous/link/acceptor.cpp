@@ -29,7 +29,7 @@ bool send_at_once(int fd, const std::string& bytes) {
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-std::string in_words(std::chrono::milliseconds time) {
+std::string describe(std::chrono::milliseconds time) {
   return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
 }
 
@@ -147,7 +147,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     const Clock::time_point now = Clock::now();
     while (!pending_.empty() && pending_.front()->deadline <= now) {
       const ShakingPtr oldest = pending_.front();
-      refuse(*oldest, "only half a handshake in " + in_words(options_.limit));
+      refuse(*oldest, "only half a handshake in " + describe(options_.limit));
     }
     set_timer();
   }

@@ -30,14 +30,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kJitter = 0.2;  // of a wait, either way: thousands of agents shall not come back in step
 
-std::string in_words(const boost::system::error_code& error) {
+std::string describe(const boost::system::error_code& error) {
   if (error == asio::error::eof) return "it closed the connection";
   std::string text = std::generic_category().message(error.value());
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
 }
 
-std::string in_words(milliseconds time) {
+std::string describe(milliseconds time) {
   return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
 }
 
@@ -134,7 +134,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     looking_up_ = true;
     set_timer(timing_.try_limit, [](Loop& loop) {
       loop.looking_up_ = false;
-      loop.unreachable("its name could not be resolved in " + in_words(loop.timing_.try_limit));
+      loop.unreachable("its name could not be resolved in " + describe(loop.timing_.try_limit));
     });
     looked_up();
   }
@@ -161,7 +161,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     addresses_.pop_back();
     attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where_, secret_));
     attempt_->address = numeric_address(address.raw());
-    set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + in_words(share)); });
+    set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + describe(share)); });
     connect(attempt_, address);
   }
 
@@ -177,11 +177,11 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     } else {
       error = {errno, boost::system::system_category()};
     }
-    if (error) return failed(in_words(error));
+    if (error) return failed(describe(error));
     const asio::generic::stream_protocol::endpoint to(address.raw(), address.size);
     attempt->socket.async_connect(to, [self = shared_from_this(), attempt](const auto& result) {
       if (self->attempt_ != attempt) return;
-      if (result) return self->failed(in_words(result));
+      if (result) return self->failed(describe(result));
       self->send_at_once(attempt, attempt->handshake.preface());
       self->read(attempt);
     });
@@ -199,7 +199,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
           if (self->attempt_ != attempt) return;
           const bool has_ended = error == asio::error::eof || error == asio::error::connection_reset;
           if (has_ended) return self->conclude(attempt, attempt->handshake.ended());
-          if (error) return self->failed(in_words(error));
+          if (error) return self->failed(describe(error));
           std::string answer;
           HandshakeVerdict verdict = attempt->handshake.feed({attempt->buffer.data(), size}, answer);
           self->send_at_once(attempt, answer);

@@ -44,7 +44,7 @@ std::size_t text_bytes(const WorkerFailure& failure) {
 std::string in_one_line(const WorkerFailure& failure) {
   std::string_view line = telling_line(failure.message);
   if (line.empty() && !failure.stderr_tail.empty()) line = failure.stderr_tail.back();
-  std::string text = in_words(failure);
+  std::string text = describe(failure);
   if (line.empty()) return text;
   text.append(": ").append(line.substr(0, whole(line, kLineBytes)));
   return line.size() > kLineBytes ? text + " [...]" : text;

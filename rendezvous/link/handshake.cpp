@@ -57,7 +57,7 @@ Nonce nonce_in(std::string_view preface) {
 }
 
 // "HTTP/1.1 400 Bad", "\x00\x01ab"
-std::string in_words(std::string_view bytes) {
+std::string describe(std::string_view bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (const char c : bytes.substr(0, kShownBytes)) {
@@ -80,7 +80,7 @@ HandshakeFailed no_coordinator(const std::string& how) {
 }
 
 HandshakeFailed no_agent(std::string_view bytes) {
-  return failed(HandshakeFailed::Kind::Stranger, "it is not a ddprun agent (" + in_words(bytes) + ")");
+  return failed(HandshakeFailed::Kind::Stranger, "it is not a ddprun agent (" + describe(bytes) + ")");
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::string AgentHandshake::preface() const { return make_preface(secret_.has_va
 HandshakeVerdict AgentHandshake::feed(std::string_view bytes, std::string& answer) {
   if (!has_preface_) {
     const bool is_whole = fill(received_, kLinkPrefaceBytes, bytes);
-    if (!is_name_so_far(received_)) return no_coordinator(in_words(received_));
+    if (!is_name_so_far(received_)) return no_coordinator(describe(received_));
     if (!is_whole && !is_other_version(received_)) return HandshakeGoesOn{};
     if (auto verdict = check_preface(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
     has_preface_ = true;
@@ -122,7 +122,7 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
   others_ = nonce_in(received_);
   if (others_ == own_) return no_coordinator("it sends back what it is sent");
   const char mode = received_[kModeAt];
-  if (mode != kWithoutSecret && mode != kWithSecret) return no_coordinator(in_words(received_));
+  if (mode != kWithoutSecret && mode != kWithSecret) return no_coordinator(describe(received_));
   if (mode == kWithSecret && !secret_) {
     return failed(Kind::OtherSecret, "the coordinator at " + where_ + " wants a secret: give " + kSecretVariable);
   }
@@ -139,7 +139,7 @@ HandshakeFailed AgentHandshake::ended() const {
     return failed(HandshakeFailed::Kind::Stranger, "it closed the connection in the middle of the handshake");
   }
   if (received_.empty()) return no_coordinator("it closed the connection without a word");
-  return no_coordinator("it closed the connection after " + in_words(received_));
+  return no_coordinator("it closed the connection after " + describe(received_));
 }
 
 // ---- The coordinator's side ----

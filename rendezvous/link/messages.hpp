@@ -35,7 +35,7 @@ struct ExitStatus {
 };
 
 // "was killed by SIGKILL", "exited with code 7"
-std::string in_words(const ExitStatus& status);
+std::string describe(const ExitStatus& status);
 
 // One worker that did not end well, with everything its agent knows about it.
 struct WorkerFailure {
@@ -58,7 +58,7 @@ struct WorkerFailure {
 };
 
 // "rank 5 on node b was killed by SIGKILL"
-std::string in_words(const WorkerFailure& failure);
+std::string describe(const WorkerFailure& failure);
 
 enum class WorkersPhase {
   Idle,      // no process of any round is left on this node

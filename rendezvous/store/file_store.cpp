@@ -98,7 +98,7 @@ class FileStore::Locked {
     for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
-        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + in_words(timeout_) +
+        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + describe(timeout_) +
                                             " (is one stopped?)");
       }
       std::this_thread::sleep_for(pause);

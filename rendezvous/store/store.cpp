@@ -14,7 +14,7 @@ void Store::barrier(std::string_view key, std::int64_t world_size, Milliseconds 
   wait({last_member}, timeout);
 }
 
-std::string in_words(Store::Milliseconds time) {
+std::string describe(Store::Milliseconds time) {
   if (time.count() < 1000 || time.count() % 1000 != 0) return std::to_string(time.count()) + " ms";
   return std::to_string(time.count() / 1000) + " s";
 }
@@ -28,12 +28,12 @@ std::string quoted(const std::vector<std::string>& keys) {
 }
 
 Error not_set(const std::string& store, const std::vector<std::string>& keys, Store::Milliseconds timeout) {
-  return {ErrorCode::Timeout, store + ": " + quoted(keys) + " not set within " + in_words(timeout) +
+  return {ErrorCode::Timeout, store + ": " + quoted(keys) + " not set within " + describe(timeout) +
                                   " (is the worker that sets it running?)"};
 }
 
 Error still_empty(const std::string& store, std::string_view queue, Store::Milliseconds timeout) {
-  return {ErrorCode::Timeout, store + ": queue \"" + std::string(queue) + "\" still empty after " + in_words(timeout) +
+  return {ErrorCode::Timeout, store + ": queue \"" + std::string(queue) + "\" still empty after " + describe(timeout) +
                                   " (is the worker that pushes to it running?)"};
 }
 

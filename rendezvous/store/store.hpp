@@ -72,7 +72,7 @@ class Store {
 // ---- What the stores have in common ----
 
 // "30 s" or "1234 ms".
-std::string in_words(Store::Milliseconds time);
+std::string describe(Store::Milliseconds time);
 // `key "k"`, or `keys "a", "b" and 7 more`.
 std::string quoted(const std::vector<std::string>& keys);
 // "STORE: key "k" not set within 30 s (is the worker that sets it running?)"

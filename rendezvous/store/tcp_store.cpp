@@ -219,7 +219,7 @@ class TcpStore::Connection {
       if (!connection_.idle_.wait_until(lock, deadline, [this] { return !connection_.busy_; })) {
         throw Error(ErrorCode::Timeout, connection_.name() + ": " + what_for(request) +
                                             ": another thread's call kept " + "the connection busy for " +
-                                            in_words(timeout));
+                                            describe(timeout));
       }
       connection_.busy_ = true;
     }
@@ -284,7 +284,7 @@ void TcpStore::Connection::connect(Milliseconds timeout) {
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
   }
-  throw Error(ErrorCode::Timeout, name() + ": no answer in " + in_words(timeout) + ": " + cause_ + kWhoToBlame);
+  throw Error(ErrorCode::Timeout, name() + ": no answer in " + describe(timeout) + ": " + cause_ + kWhoToBlame);
 }
 
 bool TcpStore::Connection::resolve() {
@@ -454,7 +454,7 @@ Error TcpStore::Connection::lost(const Request& request) const {
 void TcpStore::Connection::fail(int error, const Request& request, Milliseconds timeout) {
   if (error == ETIMEDOUT) {
     throw Error(ErrorCode::Timeout,
-                name() + ": no answer in " + in_words(timeout) + " to " + what_for(request) + kWhoToBlame);
+                name() + ": no answer in " + describe(timeout) + " to " + what_for(request) + kWhoToBlame);
   }
   close();
   cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
@@ -618,7 +618,7 @@ std::int64_t TcpStore::queue_len(std::string_view key) {
 void TcpStore::barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) {
   if (connection_->wait({.op = Op::Barrier, .keys = {on_wire(key)}, .number = world_size}, timeout)) return;
   throw Error(ErrorCode::Timeout, connection_->name() + ": barrier \"" + std::string(key) + "\" of " +
-                                      std::to_string(world_size) + " not complete within " + in_words(timeout) +
+                                      std::to_string(world_size) + " not complete within " + describe(timeout) +
                                       " (are all workers running?)");
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/service_thread.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::runtime {
 
@@ -30,7 +30,7 @@ void DeadlineWatch::expect(Time deadline) {
   if (deadline >= wakes_at_.load()) return;
   const std::lock_guard lock(mutex_);
   earlier_ = true;
-  if (!thread_.joinable()) thread_ = start_service_thread("ddp-deadlines", [this] { run(); });
+  if (!thread_.joinable()) thread_ = rendezvous::start_thread("ddp-deadlines", [this] { run(); });
   changed_.notify_all();
 }
 

@@ -5,10 +5,10 @@
 #include <charconv>
 #include <utility>
 
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/store/store.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/base/service_thread.hpp"
-#include "runtime/diagnosis/life_sign.hpp"
+#include "runtime/diagnosis/liveness_word.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -42,9 +42,9 @@ bool FailureNews::concern(const std::vector<int>& members) const {
 }
 
 FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
-                           std::string life_sign)
-    : store_(std::move(store)), heard_(std::move(heard)), life_sign_(std::move(life_sign)) {
-  thread_ = start_service_thread("ddp-failures", [this] { run(); });
+                           std::string liveness_word)
+    : store_(std::move(store)), heard_(std::move(heard)), liveness_word_(std::move(liveness_word)) {
+  thread_ = rendezvous::start_thread("ddp-failures", [this] { run(); });
 }
 
 FailureWatch::~FailureWatch() {
@@ -63,7 +63,7 @@ std::optional<FailureNews> FailureWatch::news(std::chrono::milliseconds timeout)
 }
 
 void FailureWatch::run() {
-  const LifeSign life_sign(life_sign_);
+  const LivenessWord liveness_word(liveness_word_);
   std::optional<FailureNews> news = hear();
   {
     const std::lock_guard lock(mutex_);

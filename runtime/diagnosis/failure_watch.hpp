@@ -30,9 +30,9 @@ struct FailureNews {
 class FailureWatch {
  public:
   // heard: called at most once, on the watch's thread; a launcher has one failure to tell in the life of its workers.
-  // life_sign: see LifeSign.
+  // liveness_word: see LivenessWord.
   FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
-               std::string life_sign = "");
+               std::string liveness_word = "");
   ~FailureWatch();  // prompt, whatever the store does
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
@@ -46,7 +46,7 @@ class FailureWatch {
 
   const std::unique_ptr<rendezvous::Store> store_;
   const std::function<void(const FailureNews&)> heard_;
-  const std::string life_sign_;
+  const std::string liveness_word_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;  // or nothing more can come

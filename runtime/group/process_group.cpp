@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
-#include "runtime/base/service_thread.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -65,7 +65,7 @@ std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeo
   if (runs_on_device(operation)) return start_on_device(operation, timeout, lock);
   if (operation.is_message()) return start_message(operation, timeout, lock);
   const std::uint64_t sequence = enqueue(operation, timeout, true, lock);
-  if (!thread_.joinable()) thread_ = start_service_thread("ddp-progress", [this] { run_asynchronous(); });
+  if (!thread_.joinable()) thread_ = rendezvous::start_thread("ddp-progress", [this] { run_asynchronous(); });
   if (front_can_start()) asynchronous_front_.notify_one();
   return sequence;
 }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
-#include "runtime/base/service_thread.hpp"
+#include "rendezvous/base/thread.hpp"
 #include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {
@@ -47,7 +47,7 @@ bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point unt
   Message* message = messages_.find(sequence);
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
     message->awaited = true;
-    message->waiter = start_service_thread("ddp-message", [this, message] {
+    message->waiter = rendezvous::start_thread("ddp-message", [this, message] {
       Lock waiters_lock(mutex_);
       await_message(*message, waiters_lock);
     });

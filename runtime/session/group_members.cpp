@@ -65,7 +65,7 @@ int rank_in(const Members& members, int rank) {
   return found != members.end() ? static_cast<int>(found - members.begin()) : -1;
 }
 
-std::string in_words(const Members& members) {
+std::string describe(const Members& members) {
   const std::vector<std::string> all = ranges(members);
   std::string text = members.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < std::min(all.size(), kShownRanges); ++i) text += (i > 0 ? ", " : "") + all[i];

@@ -26,7 +26,7 @@ Members members_of_color(const std::vector<SplitChoice>& choices, std::int64_t c
 
 int rank_in(const Members& members, int rank);  // -1: not a member
 // "rank 5", "ranks 0-3, 7"; of a long list the beginning and how many there are.
-std::string in_words(const Members& members);
+std::string describe(const Members& members);
 // The whole list however long it is, in few characters: "0-3,7".
 std::string exact(const Members& members);
 

@@ -78,8 +78,8 @@ std::string own_name() {
   return "pid " + std::to_string(getpid()) + " on " + host;
 }
 
-std::string in_words(const MeetingPlace& place) {
-  if (place.kind == MeetingPlace::Kind::Address) return rendezvous::endpoint(place.host, place.port);
+std::string describe(const RendezvousPoint& place) {
+  if (place.kind == RendezvousPoint::Kind::Address) return rendezvous::endpoint(place.host, place.port);
   return "the file " + place.file;
 }
 
@@ -90,7 +90,7 @@ JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
   if (info_.world_size == 1) return;
   sessions_before_ = count_sessions();
   key_prefix_ = make_key_prefix(info_, sessions_before_);
-  if (place_.kind == MeetingPlace::Kind::PortInFile) {
+  if (place_.kind == RendezvousPoint::Kind::PortInFile) {
     agree_on_port();
   } else {
     host();
@@ -121,11 +121,11 @@ void JobStore::agree_on_port() {
   }
   place_.port = static_cast<std::uint16_t>(number({"port", file.get(key("port"), time_left())}, 1, 65535));
   place_.host = "127.0.0.1";
-  place_.kind = MeetingPlace::Kind::Address;
+  place_.kind = RendezvousPoint::Kind::Address;
 }
 
 void JobStore::host() {
-  if (info_.rank != 0 || place_.launcher_hosts || place_.kind == MeetingPlace::Kind::File) return;
+  if (info_.rank != 0 || place_.launcher_hosts || place_.kind == RendezvousPoint::Kind::File) return;
   try {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
@@ -136,7 +136,7 @@ void JobStore::host() {
 }
 
 std::unique_ptr<Store> JobStore::open(milliseconds timeout) const {
-  if (place_.kind == MeetingPlace::Kind::File) {
+  if (place_.kind == RendezvousPoint::Kind::File) {
     return std::make_unique<rendezvous::FileStore>(place_.file, info_.world_size, timeout);
   }
   return std::make_unique<TcpStore>(place_.host, place_.port, timeout);
@@ -155,10 +155,10 @@ void JobStore::take_rank() {
   const std::string me = own_name();
   const std::string holder = connection_->compare_set(key("joined/" + std::to_string(info_.rank)), "", me);
   if (holder == me) return;
-  const bool file = place_.kind == MeetingPlace::Kind::File;
+  const bool file = place_.kind == RendezvousPoint::Kind::File;
   throw Error(ErrorCode::Mismatch,
               std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
-                  in_words(place_) + ": two processes were told the same rank, or " +
+                  describe(place_) + ": two processes were told the same rank, or " +
                   (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
                         : "the store is that of another run (give each a port of its own)"));
 }
@@ -175,7 +175,7 @@ void JobStore::agree_on_world_size() {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
     throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
-                                        in_words(place_) + " within " + std::to_string(timeouts_.init.count() / 1000) +
+                                        describe(place_) + " within " + std::to_string(timeouts_.init.count() / 1000) +
                                         " s (was it started, and told the same place?)");
   }
   if (theirs == mine) return;
@@ -226,7 +226,7 @@ std::string who_is_missing(Store& store, const std::string& prefix, const Member
       if (!store.check({prefix + "joined/" + std::to_string(rank)})) missing.push_back(rank);
     }
     if (missing.empty()) return "though all ranks have joined (can they reach this address?)";
-    return in_words(missing) + " never joined (" + hint + ")";
+    return describe(missing) + " never joined (" + hint + ")";
   } catch (const std::exception& e) {
     return std::string("and the store is gone: ") + e.what();
   }
@@ -244,7 +244,7 @@ std::string JobStore::tell_cause(const std::string& prefix, const std::string& w
 }
 
 void JobStore::leave(bool in_good_order) {
-  if (connection_ == nullptr || place_.launcher_hosts || place_.kind == MeetingPlace::Kind::File) return;
+  if (connection_ == nullptr || place_.launcher_hosts || place_.kind == RendezvousPoint::Kind::File) return;
   try {
     const std::string everyone_left = key("everyone_left");
     if (connection_->add(key("left"), 1) == info_.world_size) connection_->set(everyone_left, "");

@@ -69,7 +69,7 @@ class JobStore {
   const WorkerInfo info_;
   const Timeouts timeouts_;
   const std::chrono::steady_clock::time_point init_deadline_;
-  MeetingPlace place_;  // once its port is known
+  RendezvousPoint place_;  // once its port is known
   int sessions_before_ = 0;
   std::string key_prefix_;
   std::shared_ptr<rendezvous::StoreServer> hosted_;  // on rank 0, where nobody else hosts one

@@ -88,7 +88,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ = std::make_unique<FailureWatch>(
         store_->connect_again(), [this](const FailureNews& news) { on_failure(news); },
-        environment(contract::kLifeSign).value_or(""));
+        environment(contract::kLivenessWord).value_or(""));
   }
   if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
     call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
@@ -175,7 +175,7 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
 
 void Session::say_formed(const Group& group) const {
   const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
-  const std::string line = "libddp: the group " + group.name + " is formed: " + in_words(group.members) + over + "\n";
+  const std::string line = "libddp: the group " + group.name + " is formed: " + describe(group.members) + over + "\n";
   std::fputs(line.c_str(), stderr);
 }
 
@@ -219,7 +219,7 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
       return store_->tell_cause(prefix, why);
     };
   }
-  group->backend = to_text(group->backends);
+  group->backend = to_string(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
   if (debug_ != DebugLevel::Off && plan.rank == 0) say_formed(*group);
   Group& added = *group;
@@ -250,7 +250,7 @@ void Session::name_new(Group& group, const std::string& given) {
     const std::string list = key_of(group.members);
     const int before = made_of_[list]++;
     group.id = "of/" + list + "/" + std::to_string(before);
-    group.name = in_words(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
+    group.name = describe(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
     return;
   }
   if (given.find('/') != std::string::npos) invalid("new_group: a group's name, \"" + given + "\", has no slash in it");

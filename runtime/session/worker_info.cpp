@@ -6,7 +6,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/session/init_method.hpp"
-#include "runtime/session/starter.hpp"
+#include "runtime/session/process_manager.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -45,7 +45,7 @@ void add(std::optional<Setting>& said, std::optional<Setting> more) {
 }
 
 Said everything_said(const InitArguments& arguments, const InitMethod& method, const Environment& environment,
-                     const std::optional<Starter>& starter) {
+                     const std::optional<ProcessManager>& process_manager) {
   Said said = {argument("rank", arguments.rank), argument("world_size", arguments.world_size),
                argument("local_rank", arguments.local_rank), argument("local_world_size", arguments.local_world_size),
                setting(environment, contract::kRestartCount)};
@@ -55,12 +55,12 @@ Said everything_said(const InitArguments& arguments, const InitMethod& method, c
   add(said.world_size, setting(environment, contract::kWorldSize));
   add(said.local_rank, setting(environment, contract::kLocalRank));
   add(said.local_world_size, setting(environment, contract::kLocalWorldSize));
-  if (starter) {
-    add(said.rank, starter->rank);
-    add(said.world_size, starter->world_size);
-    add(said.local_rank, starter->local_rank);
-    add(said.local_world_size, starter->local_world_size);
-    add(said.restart_count, starter->restart_count);
+  if (process_manager) {
+    add(said.rank, process_manager->rank);
+    add(said.world_size, process_manager->world_size);
+    add(said.local_rank, process_manager->local_rank);
+    add(said.local_world_size, process_manager->local_world_size);
+    add(said.restart_count, process_manager->restart_count);
   }
   return said;
 }
@@ -91,19 +91,19 @@ bool require_all_or_none(const Said& said, const Environment& environment) {
   refuse(missing + " not set, though " + present + " would describe a job: " + kHowToStart);
 }
 
-MeetingPlace place_in_environment(const Environment& environment) {
-  MeetingPlace place;
-  place.kind = MeetingPlace::Kind::Address;
+RendezvousPoint place_in_environment(const Environment& environment) {
+  RendezvousPoint place;
+  place.kind = RendezvousPoint::Kind::Address;
   place.host = *environment(contract::kMasterAddr);
   if (place.host.empty()) refuse(std::string(contract::kMasterAddr) + " is empty: " + kHowToStart);
   place.port = static_cast<std::uint16_t>(number(*setting(environment, contract::kMasterPort), 1, 65535));
   return place;
 }
 
-MeetingPlace place_in_url(const InitMethod& method) {
-  MeetingPlace place;
+RendezvousPoint place_in_url(const InitMethod& method) {
+  RendezvousPoint place;
   const bool tcp = method.kind == InitMethod::Kind::Tcp;
-  place.kind = tcp ? MeetingPlace::Kind::Address : MeetingPlace::Kind::File;
+  place.kind = tcp ? RendezvousPoint::Kind::Address : RendezvousPoint::Kind::File;
   place.host = method.host;
   place.port = method.port;
   place.file = method.path;
@@ -111,7 +111,7 @@ MeetingPlace place_in_url(const InitMethod& method) {
 }
 
 // The launcher's word is about its own address only.
-bool launcher_hosts(const MeetingPlace& place, const Environment& environment) {
+bool launcher_hosts(const RendezvousPoint& place, const Environment& environment) {
   return environment(contract::kUseAgentStore) == "True" && environment(contract::kMasterAddr) == place.host &&
          environment(contract::kMasterPort) == std::to_string(place.port);
 }
@@ -120,14 +120,15 @@ bool launcher_hosts(const MeetingPlace& place, const Environment& environment) {
 
 WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& environment) {
   const InitMethod method = parse_init_method(arguments.init_method);
-  std::optional<Starter> starter;
-  if (!environment(contract::kRank) && !environment(contract::kWorldSize)) starter = find_starter(environment);
-  const Said said = everything_said(arguments, method, environment, starter);
+  std::optional<ProcessManager> process_manager;
+  if (!environment(contract::kRank) && !environment(contract::kWorldSize))
+    process_manager = find_process_manager(environment);
+  const Said said = everything_said(arguments, method, environment, process_manager);
 
   const bool in_environment = method.kind == InitMethod::Kind::Env;
   if (!in_environment) {
     require_all(method, said);
-  } else if (!starter && !require_all_or_none(said, environment)) {
+  } else if (!process_manager && !require_all_or_none(said, environment)) {
     return {};
   }
   WorkerInfo info;
@@ -137,9 +138,9 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (said.local_rank) info.local_rank = number(*said.local_rank, 0, kMany);
   if (said.restart_count) info.restart_count = number(*said.restart_count, 0, kMany);
   if (said.world_of_one()) return info;  // it meets nobody
-  info.place = !in_environment ? place_in_url(method)
-               : starter       ? meeting_place(*starter, environment)
-                               : place_in_environment(environment);
+  info.place = !in_environment   ? place_in_url(method)
+               : process_manager ? rendezvous_point(*process_manager, environment)
+                                 : place_in_environment(environment);
   info.place.launcher_hosts = launcher_hosts(info.place, environment);
   return info;
 }

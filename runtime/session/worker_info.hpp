@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/base/environment.hpp"
-#include "runtime/session/meeting_place.hpp"
+#include "runtime/session/rendezvous_point.hpp"
 
 namespace ddp::runtime {
 
@@ -16,7 +16,7 @@ struct WorkerInfo {
   int local_rank = 0;
   int local_world_size = 1;
   int restart_count = 0;
-  MeetingPlace place;
+  RendezvousPoint place;
 };
 
 // What the program says itself; it counts more than what init_method says, and that more than the environment.

@@ -7,7 +7,7 @@
 namespace ddp::runtime {
 namespace {
 
-std::string in_words(int signal) {
+std::string describe(int signal) {
   const char* name = sigabbrev_np(signal);
   const char* meaning = sigdescr_np(signal);
   if (name == nullptr || meaning == nullptr) return "signal " + std::to_string(signal);
@@ -24,7 +24,7 @@ std::optional<SpawnFailure> SpawnCore::failure_of(const Ending& ending) const {
   const std::string who = "rank " + std::to_string(ending.rank) + " of " + std::to_string(is_left_.size());
   SpawnFailure failure = {ending.rank, ending.exit_code, ending.signal, DDP_SYSTEM, ""};
   if (ending.signal != 0) {
-    failure.text = who + " was killed by " + in_words(ending.signal);
+    failure.text = who + " was killed by " + describe(ending.signal);
   } else if (ending.report && ending.report->status != DDP_OK) {
     failure.status = ending.report->status;
     failure.text = who + " failed: " + ending.report->text;

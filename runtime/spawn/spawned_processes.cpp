@@ -23,8 +23,8 @@
 
 #include "collectives/gpu/cuda_api.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/base/service_thread.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -168,7 +168,7 @@ SpawnedProcesses::SpawnedProcesses(int size, const Options& options, const Work&
     fork_all(size, work, gate);
     store_ = std::make_unique<rendezvous::StoreServer>(std::vector<std::string>{kHost}, 0);
     open_pidfds();
-    watch_ = start_service_thread("ddp-spawn", [this] { watch(); });
+    watch_ = rendezvous::start_thread("ddp-spawn", [this] { watch(); });
     const std::vector<std::uint16_t> ports(static_cast<std::size_t>(size), store_->port());
     write_all(gate.write.get(), ports.data(), ports.size() * sizeof ports.front());
   } catch (...) {

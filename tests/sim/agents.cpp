@@ -311,7 +311,7 @@ void World::repeat_an_old_one(Process& process, const rendezvous::Directive& dir
 
 // ---- Words and the end ----
 
-void World::carry_out(Process& process, const Say& action) {
+void World::carry_out(Process& process, const LogLine& action) {
   trace([&] { return process.config.host + " says: " + action.text; });
   const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };
   if (says("killing the workers of this node: it had lost")) {

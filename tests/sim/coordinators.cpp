@@ -182,7 +182,7 @@ void World::carry_out(const PublishFailure& action) {
   invariants_.on_said(action.text);
 }
 
-void World::carry_out(const CoordinatorSays& action) {
+void World::carry_out(const CoordinatorLogLine& action) {
   trace([&] { return "coordinator says: " + action.text; });
   invariants_.on_said(action.text);
 }

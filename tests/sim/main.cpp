@@ -56,7 +56,7 @@ void explain(const Plan& plan, const Violation& violation) {
   std::vector<std::string> lines;
   World world(small, coverage, &lines);
   world.run();
-  std::printf("the least of it that still does: %s", in_words(small).c_str());
+  std::printf("the least of it that still does: %s", describe(small).c_str());
   const std::size_t told = std::min(lines.size(), kLinesTold);
   lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(told));
   print_lines(lines);
@@ -70,7 +70,7 @@ int run_one(std::uint64_t seed, bool with_trace) {
   const Plan plan = make_plan(seed);
   World world(plan, coverage, with_trace ? &lines : nullptr);
   const auto violation = world.run();
-  if (with_trace) std::printf("%s", in_words(plan).c_str());
+  if (with_trace) std::printf("%s", describe(plan).c_str());
   print_lines(lines);
   std::printf("hash %016llx\n", number(world.hash()));
   if (!violation) return 0;

@@ -212,7 +212,7 @@ milliseconds time_to_end(const Plan& plan) {
 
 std::string name_of(FaultKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
-std::string in_words(const Plan& plan) {
+std::string describe(const Plan& plan) {
   const auto ms = [](milliseconds time) { return std::to_string(time.count()) + " ms"; };
   const rendezvous::JobShape& job = plan.job;
   std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +

@@ -92,6 +92,6 @@ Plan make_crowd(int agents, bool fails);
 milliseconds time_to_end(const Plan& plan);
 
 std::string name_of(FaultKind kind);
-std::string in_words(const Plan& plan);
+std::string describe(const Plan& plan);
 
 }  // namespace ddp::sim

@@ -104,7 +104,7 @@ void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
   trace([&] {
     return scene_.process(worker.process).config.host + ": rank " + std::to_string(worker.rank) + " of round " +
            std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " +
-           rendezvous::in_words(status) +
+           rendezvous::describe(status) +
            (why == Why::Own    ? " by itself"
             : why == Why::Peer ? " because of a peer"
                                : "");

@@ -67,7 +67,7 @@ class World {
   void carry_out(Process& process, const launcher::Report& action);
   void carry_out(Process& process, const launcher::SendBeat& action);
   void carry_out(Process& process, const launcher::Reconnect& action);
-  void carry_out(Process& process, const launcher::Say& action);
+  void carry_out(Process& process, const launcher::LogLine& action);
   void carry_out(Process& process, const launcher::Leave& action);
   void spawned(Process& process, int round, const rendezvous::Assignment& assignment);
   void stop_the_start(Process& process);
@@ -90,7 +90,7 @@ class World {
   void carry_out(const rendezvous::CloseLink& action);
   void carry_out(const rendezvous::OpenStore& action);
   void carry_out(const rendezvous::PublishFailure& action);
-  void carry_out(const rendezvous::CoordinatorSays& action);
+  void carry_out(const rendezvous::CoordinatorLogLine& action);
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);

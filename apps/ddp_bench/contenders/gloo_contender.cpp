@@ -44,11 +44,11 @@ class GlooStore : public gloo::rendezvous::Store {
 class GlooContender : public Contender {
  public:
   GlooContender(ddp::Store store, int rank, int size) {
-    GlooStore meeting_place(store);
+    GlooStore rendezvous_point(store);
     std::shared_ptr<gloo::transport::Device> device =
         gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
     context_ = std::make_shared<gloo::rendezvous::Context>(rank, size);
-    context_->connectFullMesh(meeting_place, device);
+    context_->connectFullMesh(rendezvous_point, device);
   }
 
   const char* name() const override { return "gloo"; }

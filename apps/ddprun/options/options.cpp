@@ -140,7 +140,7 @@ std::string legacy_argument(const GivenOptions& given) {
   throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, whichever the script parses");
 }
 
-launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Manner manner) {
+launcher::ProgramKind program_kind(const GivenOptions& given, launcher::CompatibilityMode compatibility) {
   using launcher::ProgramKind;
   if (given.run_path) return ProgramKind::RunPath;
   if (given.module && given.no_python) {
@@ -148,7 +148,7 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Manner m
   }
   if (given.module) return ProgramKind::Module;
   if (given.no_python) return ProgramKind::Direct;
-  return manner == launcher::Manner::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
+  return compatibility == launcher::CompatibilityMode::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
 }
 
 // The pages and scripts that are printed instead of starting a job.
@@ -191,10 +191,10 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
     throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
   launch.config = to_config(given);
-  launch.config.manner = invocation.manner;
+  launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
   const std::string legacy = legacy_argument(given);
-  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.manner),
+  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility),
                                                  {invocation.own_folder, invocation.python});
   launch.config.program_args = std::move(split.program_args);
   const bool is_python = launch.config.program.prefix.size() > 1;

@@ -118,8 +118,8 @@ typedef struct ddp_sink {
 typedef struct ddp_session ddp_session;
 /** The ranks that talk to each other. Owned by its session; single-use after an error. */
 typedef struct ddp_group ddp_group;
-/** The parameters of a model whose gradients are averaged. Made by ddp_model_create(). */
-typedef struct ddp_model ddp_model;
+/** The parameters of a model whose gradients are averaged. Made by ddp_reducer_create(). */
+typedef struct ddp_reducer ddp_reducer;
 /** A checkpoint opened for reading. Made by ddp_checkpoint_open() and a folder's functions. */
 typedef struct ddp_checkpoint ddp_checkpoint;
 /** The checkpoints of a training. Made by ddp_checkpoint_folder_create(). */
@@ -479,13 +479,13 @@ DDP_API ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects
 
 /** A tensor of the model, a trainable one or a buffer: plain memory. Never owns. */
 typedef struct ddp_parameter {
-  void* value;          /**< count elements */
-  void* grad;           /**< count elements, averaged in place; NULL: in a bucket, see ddp_model_gradient(). Of a buffer
-                         * it is not looked at */
-  size_t count;         /**< in elements */
-  int32_t dtype;        /**< floating point; of a buffer any ddp_dtype */
-  ddp_device device;    /**< where value and grad are; of all of a model's parameters the same, of buffers any */
-  const char* name;     /**< for error messages; copied; may be NULL */
+  void* value;       /**< count elements */
+  void* grad;        /**< count elements, averaged in place; NULL: in a bucket, see ddp_reducer_gradient(). Of a buffer
+                      * it is not looked at */
+  size_t count;      /**< in elements */
+  int32_t dtype;     /**< floating point; of a buffer any ddp_dtype */
+  ddp_device device; /**< where value and grad are; of all of a model's parameters the same, of buffers any */
+  const char* name;  /**< for error messages; copied; may be NULL */
   const int64_t* shape; /**< rank entries, whose product is count; copied; may be NULL: one dimension of count */
   size_t rank;          /**< number of dimensions in shape */
 } ddp_parameter;
@@ -511,7 +511,7 @@ typedef struct ddp_grad_bucket {
 
 /** All zeros: as PyTorch. Equal on all ranks, but for gradient_as_bucket_view. Source: the arguments of
  * DistributedDataParallel. */
-typedef struct ddp_model_options {
+typedef struct ddp_reducer_options {
   size_t first_bucket_bytes;       /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
   size_t bucket_bytes;             /**< 0 means 25 MiB */
   const ddp_parameter* buffers;    /**< what is not trained but belongs to the model, such as running statistics; the
@@ -521,56 +521,56 @@ typedef struct ddp_model_options {
   int32_t static_graph;            /**< 1: each is marked as often as in the first step, maybe never, maybe twice */
   int32_t gradient_as_bucket_view; /**< 1: gradients live in the buckets, so that none is copied: every grad is NULL */
   int32_t no_broadcast_buffers;    /**< 1: buffers are rank 0's at the beginning only, not before each forward */
-} ddp_model_options;
+} ddp_reducer_options;
 
 /** Checks that all ranks have the same parameters and buffers (count, shapes, types; an error names the first that
  * differs and both shapes), then copies rank 0's values to every rank. Collective. options may be NULL, and parameters
  * if count is 0; the array itself is copied, the memory it points to must stay until the model is destroyed.
  * DDP_MISMATCH on every rank if they differ.
  *
- * Where parameters are on a GPU, of a group with a backend for it, so are the buckets. ddp_model_mark_ready() and
- * ddp_model_synchronize() then follow this thread's current stream, as operations do: the gradient is what that stream
- * has written when it comes so far, and what is on it after ddp_model_synchronize() finds the average; the host waits
- * for neither, but in the first step, which may make buckets anew, and with find_unused_parameters. NCCL averages, so
- * 16-bit gradients round at every hop. An operation that fails may leave gradients of any value.
+ * Where parameters are on a GPU, of a group with a backend for it, so are the buckets. ddp_reducer_mark_ready() and
+ * ddp_reducer_synchronize() then follow this thread's current stream, as operations do: the gradient is what that
+ * stream has written when it comes so far, and what is on it after ddp_reducer_synchronize() finds the average; the
+ * host waits for neither, but in the first step, which may make buckets anew, and with find_unused_parameters. NCCL
+ * averages, so 16-bit gradients round at every hop. An operation that fails may leave gradients of any value.
  *
  * Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
  * which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
  * memory may not move. */
-DDP_API ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
-                                    const ddp_model_options* options, ddp_model** out);
+DDP_API ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                                      const ddp_reducer_options* options, ddp_reducer** out);
 /** In the middle of a step it aborts the group: reductions in flight use memory that is about to go. Destroy models
  * before their session. NULL is allowed. */
-DDP_API void ddp_model_destroy(ddp_model* model);
+DDP_API void ddp_reducer_destroy(ddp_reducer* model);
 /** Parameter i's gradient, count elements: the caller's grad, or memory in a bucket that is reduced without a copy.
  * That is valid until the model is destroyed; but with gradient_as_bucket_view it moves once, values and all, in the
  * first synchronize() outside no_sync (or a join's end): ask again after it. NULL if there is no parameter i;
  * ddp_last_error() then says so. */
-DDP_API void* ddp_model_gradient(ddp_model* model, size_t i);
+DDP_API void* ddp_reducer_gradient(ddp_reducer* model, size_t i);
 /** Call it before each forward: rank 0's buffers go to all ranks, and inside a join the ranks that have no input left
  * hear that there is another step. Collective, if there are buffers or a join. Under no_sync buffers are left alone,
  * except before the first forward after one that synchronizes, as in PyTorch. */
-DDP_API ddp_status ddp_model_before_forward(ddp_model* model);
+DDP_API ddp_status ddp_reducer_before_forward(ddp_reducer* model);
 /** Backward has produced gradient i of this step. When a bucket is complete (and all before it), its reduction starts.
  * Marking a parameter twice in a step is an error that names it; it is final, for the ranks no longer agree on what
  * comes next: every later call on this model fails with it too. With static_graph, once is as often as in the first
  * step. Inside no_sync it only counts as used. */
-DDP_API ddp_status ddp_model_mark_ready(ddp_model* model, size_t i);
+DDP_API ddp_status ddp_reducer_mark_ready(ddp_reducer* model, size_t i);
 /** With find_unused_parameters: gradient i will not come in this step, so its bucket need not wait for synchronize() to
  * find that out. It is marked ready no more in this step. Inside no_sync, and with static_graph, it does nothing. */
-DDP_API ddp_status ddp_model_mark_unused(ddp_model* model, size_t i);
+DDP_API ddp_status ddp_reducer_mark_unused(ddp_reducer* model, size_t i);
 /** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
  * it, not a hang, and final like one marked twice; with find_unused_parameters this rank adds zeros to its average
  * (but what it has gathered under no_sync since the step before), and if no rank used it its gradient stays as it was.
  * The caller's grads change only once all reductions of the step have succeeded. Inside no_sync it does nothing. */
-DDP_API ddp_status ddp_model_synchronize(ddp_model* model);
+DDP_API ddp_status ddp_reducer_synchronize(ddp_reducer* model);
 /** 1 if any rank used parameter i in the last step, so that its gradient is an average; 0 if none did. */
-DDP_API int32_t ddp_model_was_used(const ddp_model* model, size_t i);
+DDP_API int32_t ddp_reducer_was_used(const ddp_reducer* model, size_t i);
 /** enabled = 1: gradients stay local (to be accumulated); 0: the next backward reduces what has accumulated. All ranks
  * must do the same. Source: DistributedDataParallel.no_sync. */
-DDP_API ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled);
+DDP_API ddp_status ddp_reducer_set_no_sync(ddp_reducer* model, int32_t enabled);
 /** Number of buckets, for those who tune: so many all_reduces make a step. */
-DDP_API size_t ddp_model_bucket_count(const ddp_model* model);
+DDP_API size_t ddp_reducer_bucket_count(const ddp_reducer* model);
 
 /** How gradients travel instead of the plain average. Both functions are called by the thread that calls the model, for
  * the same buckets in the same order on every rank, and may issue operations on the model's group or on another one.
@@ -590,7 +590,7 @@ typedef struct ddp_comm_hook {
 } ddp_comm_hook;
 /** Once, before the first backward, on every rank; hook itself is copied. Else DDP_INVALID_ARGUMENT, which is not
  * final. Source: DistributedDataParallel.register_comm_hook. */
-DDP_API ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook);
+DDP_API ddp_status ddp_reducer_register_comm_hook(ddp_reducer* model, const ddp_comm_hook* hook);
 
 /** Communication hooks of libddp's own. Source: torch.distributed.algorithms.ddp_comm_hooks.default_hooks. */
 typedef enum ddp_builtin_comm_hook {
@@ -599,9 +599,9 @@ typedef enum ddp_builtin_comm_hook {
   DDP_BF16_COMPRESS_HOOK = 3  /**< the same with DDP_BFLOAT16, whose range is that of a float */
 } ddp_builtin_comm_hook;
 
-/** Gradients travel as a ddp_builtin_comm_hook says; otherwise as ddp_model_register_comm_hook(). Source:
+/** Gradients travel as a ddp_builtin_comm_hook says; otherwise as ddp_reducer_register_comm_hook(). Source:
  * DistributedDataParallel._register_builtin_comm_hook. */
-DDP_API ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook);
+DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* model, int32_t hook);
 
 /** How PowerSGD compresses. All zeros: as PyTorch's PowerSGDState. */
 typedef struct ddp_powersgd_options {
@@ -615,9 +615,9 @@ typedef struct ddp_powersgd_options {
 
 /** Gradients travel as products of thin matrices: PowerSGD, of Vogels, Karimireddy and Jaggi (2019). A gradient is the
  * matrix of its first dimension against all others; one that is not worth it, as a vector never is, travels as it is.
- * All options are the same on every rank; options may be NULL. Otherwise as ddp_model_register_comm_hook(). Source:
+ * All options are the same on every rank; options may be NULL. Otherwise as ddp_reducer_register_comm_hook(). Source:
  * powerSGD_hook.PowerSGDState and powerSGD_hook. */
-DDP_API ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options);
+DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powersgd_options* options);
 
 /** All zeros: as PyTorch. Equal on all ranks. */
 typedef struct ddp_join_options {
@@ -625,17 +625,17 @@ typedef struct ddp_join_options {
   int32_t throw_on_early_termination; /**< 1: as soon as one has none left, all stop */
 } ddp_join_options;
 
-/** Ranks have different amounts of input from here to ddp_model_join_end(). Each step begins with
- * ddp_model_before_forward(), in which every rank hears how many have input; where throw_on_early_termination is set
+/** Ranks have different amounts of input from here to ddp_reducer_join_end(). Each step begins with
+ * ddp_reducer_before_forward(), in which every rank hears how many have input; where throw_on_early_termination is set
  * and one has none, it fails with DDP_MISMATCH on all ranks and names the first, and the join is over. options may be
  * NULL. Source: DistributedDataParallel.join. */
-DDP_API ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* options);
+DDP_API ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_join_options* options);
 /** This rank has no input left. It takes part in the others' steps, with zeros, until none has any; then parameters and
  * buffers become those of the last that had, of several the highest rank. Gradients in buckets mean nothing
  * afterwards. */
-DDP_API ddp_status ddp_model_join_end(ddp_model* model);
+DDP_API ddp_status ddp_reducer_join_end(ddp_reducer* model);
 /** The loop ended by an error instead: this rank goes on without the others, which wait for it until their deadline. */
-DDP_API void ddp_model_join_cancel(ddp_model* model);
+DDP_API void ddp_reducer_join_cancel(ddp_reducer* model);
 
 /** @} */
 
@@ -769,7 +769,7 @@ DDP_API ddp_status ddp_sync_batch_norm_forward(ddp_sync_batch_norm* norm, ddp_bu
                                                size_t length);
 /** Of the last forward, whose input is given again: grad_input becomes the gradient of the loss of all ranks by this
  * rank's input; it may be grad_output's memory. Gradients of weight and bias are this rank's part, to be averaged
- * with the others' (ddp_model). Collective after a forward in training. For a layer that is called twice before
+ * with the others' (ddp_reducer). Collective after a forward in training. For a layer that is called twice before
  * backward make two of these over the same tensors. */
 DDP_API ddp_status ddp_sync_batch_norm_backward(ddp_sync_batch_norm* norm, ddp_buffer input, ddp_buffer grad_output,
                                                 ddp_buffer grad_input);

@@ -21,7 +21,7 @@ namespace ddp {
 
 namespace detail {
 struct ModelDeleter {
-  void operator()(ddp_model* model) const { ddp_model_destroy(model); }
+  void operator()(ddp_reducer* model) const { ddp_reducer_destroy(model); }
 };
 }  // namespace detail
 
@@ -62,7 +62,7 @@ class DistributedDataParallel {
                           const DistributedDataParallelOptions& options = {}) {
     const std::vector<ddp_parameter> trained = c(parameters);
     const std::vector<ddp_parameter> buffers = c(options.buffers);
-    ddp_model_options model_options = {};
+    ddp_reducer_options model_options = {};
     model_options.first_bucket_bytes = options.first_bucket_bytes;
     model_options.bucket_bytes = options.bucket_bytes;
     model_options.buffers = buffers.data();
@@ -71,57 +71,57 @@ class DistributedDataParallel {
     model_options.static_graph = options.static_graph ? 1 : 0;
     model_options.gradient_as_bucket_view = options.gradient_as_bucket_view ? 1 : 0;
     model_options.no_broadcast_buffers = options.broadcast_buffers ? 0 : 1;
-    ddp_model* model = nullptr;
-    detail::check(ddp_model_create(group.c(), trained.data(), trained.size(), &model_options, &model));
+    ddp_reducer* model = nullptr;
+    detail::check(ddp_reducer_create(group.c(), trained.data(), trained.size(), &model_options, &model));
     model_.reset(model);
   }
 
   /// Call it before each forward if there are buffers, or inside join(): buffers become rank 0's, and ranks without
   /// input hear that there is another step. Inside no_sync() buffers are left alone, except before the first forward
   /// after one that synchronizes, as in PyTorch.
-  void before_forward() { check(ddp_model_before_forward(model_.get())); }
+  void before_forward() { check(ddp_reducer_before_forward(model_.get())); }
   /// Gradient i of this step is complete. May start the reduction of its bucket. Twice in a step is an error that names
   /// the parameter, and final: every later call fails with it too (with static_graph, more often than in the first
   /// step). Inside no_sync() it only counts as used.
-  void mark_ready(std::size_t i) { check(ddp_model_mark_ready(model_.get(), i)); }
+  void mark_ready(std::size_t i) { check(ddp_reducer_mark_ready(model_.get(), i)); }
   /// With find_unused_parameters: gradient i will not come in this step, so its bucket need not wait for synchronize()
   /// to find that out.
-  void mark_unused(std::size_t i) { check(ddp_model_mark_unused(model_.get(), i)); }
+  void mark_unused(std::size_t i) { check(ddp_reducer_mark_unused(model_.get(), i)); }
   /// Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
   /// it, and final; with find_unused_parameters this rank adds zeros to its average, and if no rank used it its
   /// gradient stays as it was. The caller's gradients change only once all reductions have succeeded. Does nothing
   /// inside no_sync().
-  void synchronize() { check(ddp_model_synchronize(model_.get())); }
+  void synchronize() { check(ddp_reducer_synchronize(model_.get())); }
   /// Has any rank used parameter i in the last step? If not, its gradient is no average, but what it was.
-  bool was_used(std::size_t i) const { return ddp_model_was_used(model_.get(), i) != 0; }
+  bool was_used(std::size_t i) const { return ddp_reducer_was_used(model_.get(), i) != 0; }
   /// Parameter i's gradient: the caller's memory, or if Parameter::grad was null memory in a bucket, which is reduced
   /// without a copy and valid as long as this object. But with gradient_as_bucket_view it moves once, values and all,
   /// in the first synchronize() outside no_sync(), or in join(): ask again after it. T is the parameter's type. Null if
   /// there is no parameter i.
   template <typename T = float>
   T* gradient(std::size_t i) {
-    return static_cast<T*>(ddp_model_gradient(model_.get(), i));
+    return static_cast<T*>(ddp_reducer_gradient(model_.get(), i));
   }
   /// Number of buckets, for those who tune.
-  std::size_t bucket_count() const { return ddp_model_bucket_count(model_.get()); }
+  std::size_t bucket_count() const { return ddp_reducer_bucket_count(model_.get()); }
 
   /// Gradients travel as the hook says, on every rank, instead of as the plain average. Once, before the first
   /// backward.
   void register_comm_hook(std::shared_ptr<CommHook> hook) {
     auto call = std::make_unique<detail::HookCall>(std::move(hook));
     const ddp_comm_hook c = call->c();
-    detail::check(ddp_model_register_comm_hook(model_.get(), &c));
+    detail::check(ddp_reducer_register_comm_hook(model_.get(), &c));
     hook_ = std::move(call);
   }
 
   /// The same with one of libddp's own: allreduce_hook, fp16_compress_hook, bf16_compress_hook.
   void register_comm_hook(BuiltinCommHook hook) {
-    detail::check(ddp_model_register_builtin_comm_hook(model_.get(), static_cast<std::int32_t>(hook)));
+    detail::check(ddp_reducer_register_builtin_comm_hook(model_.get(), static_cast<std::int32_t>(hook)));
   }
   /// The same with PowerSGD.
   void register_comm_hook(const PowerSGD& hook) {
     const ddp_powersgd_options c = hook.c();
-    detail::check(ddp_model_register_powersgd_hook(model_.get(), &c));
+    detail::check(ddp_reducer_register_powersgd_hook(model_.get(), &c));
   }
 
   /// Runs body, a loop over input of which each rank may have another amount; each step begins with before_forward(). A
@@ -132,32 +132,32 @@ class DistributedDataParallel {
   void join(Body&& body, const JoinOptions& options = {}) {
     const ddp_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
                                 options.throw_on_early_termination ? 1 : 0};
-    detail::check(ddp_model_join_begin(model_.get(), &c));
+    detail::check(ddp_reducer_join_begin(model_.get(), &c));
     try {
       body();
     } catch (...) {
-      ddp_model_join_cancel(model_.get());
+      ddp_reducer_join_cancel(model_.get());
       throw;
     }
-    check(ddp_model_join_end(model_.get()));
+    check(ddp_reducer_join_end(model_.get()));
   }
 
   /// While it lives, gradients stay local and may accumulate; the first backward after it reduces the sum.
   class NoSync {
    public:
     /// Made by no_sync().
-    explicit NoSync(ddp_model* model) : model_(model) { detail::check(ddp_model_set_no_sync(model_, 1)); }
-    ~NoSync() { ddp_model_set_no_sync(model_, 0); }
+    explicit NoSync(ddp_reducer* model) : model_(model) { detail::check(ddp_reducer_set_no_sync(model_, 1)); }
+    ~NoSync() { ddp_reducer_set_no_sync(model_, 0); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    ddp_model* model_;
+    ddp_reducer* model_;
   };
   /// From now on, until what it returns is destroyed, gradients stay local.
   [[nodiscard]] NoSync no_sync() { return NoSync(model_.get()); }
   /// For ddp.h.
-  ddp_model* c() const { return model_.get(); }
+  ddp_reducer* c() const { return model_.get(); }
 
  private:
   static std::vector<ddp_parameter> c(const std::vector<Parameter>& tensors) {
@@ -183,7 +183,7 @@ class DistributedDataParallel {
   }
 
   std::unique_ptr<detail::HookCall> hook_;  // goes after the model
-  std::unique_ptr<ddp_model, detail::ModelDeleter> model_;
+  std::unique_ptr<ddp_reducer, detail::ModelDeleter> model_;
 };
 
 }  // namespace ddp

@@ -136,11 +136,11 @@ class OptimizerState {
 };
 
 /// The part of an optimizer that one rank has: state for the parameters' elements between two places in their row. What
-/// ddp::AdamW, ddp::Sgd and ddp::ZeroRedundancyOptimizer have in common; not for itself.
+/// ddp::AdamW, ddp::SGD and ddp::ZeroRedundancyOptimizer have in common; not for itself.
 template <typename Rule>
 class OptimizerShard {
  public:
-  using Options = typename Rule::Options;  ///< AdamWOptions or SgdOptions
+  using Options = typename Rule::Options;  ///< AdamWOptions or SGDOptions
   using Group = ParameterGroup<Options>;   ///< parameters, and options for them
 
   OptimizerShard(const OptimizerShard&) = delete;
@@ -300,7 +300,7 @@ template <typename RuleOf>
 class Optimizer : public OptimizerShard<RuleOf> {
  public:
   using Rule = RuleOf;                                     ///< what a step computes
-  using Options = typename OptimizerShard<Rule>::Options;  ///< AdamWOptions or SgdOptions
+  using Options = typename OptimizerShard<Rule>::Options;  ///< AdamWOptions or SGDOptions
   using Group = typename OptimizerShard<Rule>::Group;      ///< parameters, and options for them
 
   /// Throws Error with DDP_INVALID_ARGUMENT, naming the parameter, if one is not float32 or float64 in the CPU's memory

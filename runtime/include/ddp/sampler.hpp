@@ -49,7 +49,7 @@ inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uin
 }
 
 /// How far all ranks together have come in an epoch. It says nothing of how many ranks there were, so any number of
-/// them may go on from it. Plain numbers, the same on every rank; to_text() writes them into a checkpoint's metadata.
+/// them may go on from it. Plain numbers, the same on every rank; to_string() writes them into a checkpoint's metadata.
 struct SamplerState {
   std::uint64_t epoch = 0;     ///< as set_epoch() was told
   std::uint64_t position = 0;  ///< samples of the epoch's order that are used up: the first `position` of it
@@ -65,13 +65,13 @@ struct SamplerState {
 };
 
 /// One line, such as "epoch 3, position 4096 of 50000, seed 7, shuffled".
-inline std::string to_text(const SamplerState& state) {
+inline std::string to_string(const SamplerState& state) {
   return "epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) + " of " +
          std::to_string(state.length) + ", seed " + std::to_string(state.seed) +
          (state.shuffle ? ", shuffled" : ", in order");
 }
 
-/// What to_text() wrote. Throws Error with DDP_CORRUPT if it is anything else.
+/// What to_string() wrote. Throws Error with DDP_CORRUPT if it is anything else.
 inline SamplerState sampler_state(const std::string& text) {
   SamplerState state;
   std::istringstream in(text);
@@ -83,8 +83,8 @@ inline SamplerState sampler_state(const std::string& text) {
   const bool numbers = number("epoch", state.epoch) && comma() && number("position", state.position) &&
                        number("of", state.length) && comma() && number("seed", state.seed) && comma();
   state.shuffle = text.size() >= 8 && text.compare(text.size() - 8, 8, "shuffled") == 0;
-  if (!numbers || to_text(state) != text) {
-    throw Error(DDP_CORRUPT, "\"" + text + "\" is no sampler's state as to_text() writes it");
+  if (!numbers || to_string(state) != text) {
+    throw Error(DDP_CORRUPT, "\"" + text + "\" is no sampler's state as to_string() writes it");
   }
   return state;
 }
@@ -154,9 +154,9 @@ class DistributedSampler {
   void load_state(const SamplerState& state) {
     const SamplerState here = {state.epoch, state.position, length_, seed_, shuffle_};
     if (!(state == here) || state.position > state.length) {
-      throw Error(DDP_MISMATCH, "DistributedSampler: cannot go on from \"" + to_text(state) +
+      throw Error(DDP_MISMATCH, "DistributedSampler: cannot go on from \"" + to_string(state) +
                                     "\", this sampler's order is \"" +
-                                    to_text({state.epoch, 0, length_, seed_, shuffle_}) +
+                                    to_string({state.epoch, 0, length_, seed_, shuffle_}) +
                                     "\": make it with the same data set, seed and shuffle");
     }
     epoch_ = state.epoch;

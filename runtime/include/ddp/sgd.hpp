@@ -14,7 +14,7 @@
 namespace ddp {
 
 /// Those of torch.optim.SGD, with its defaults.
-struct SgdOptions {
+struct SGDOptions {
   double lr = 1e-3;         ///< learning rate
   double momentum = 0;      ///< how much of the last direction is kept; not 0 from the beginning on, or never
   double dampening = 0;     ///< how much of the gradient is left out then
@@ -24,9 +24,9 @@ struct SgdOptions {
 };
 
 namespace detail {
-struct SgdRule {
-  using Options = SgdOptions;
-  static constexpr const char* kName = "Sgd";
+struct SGDRule {
+  using Options = SGDOptions;
+  static constexpr const char* kName = "SGD";
   static constexpr std::array<const char*, 1> kStates = {"momentum_buffer"};
   static std::size_t state_count(const Options& options) { return options.momentum != 0 ? 1 : 0; }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
@@ -39,6 +39,6 @@ struct SgdRule {
 }  // namespace detail
 
 /// torch.optim.SGD, in whose order it computes. State: "momentum_buffer", if there is momentum.
-using Sgd = Optimizer<detail::SgdRule>;
+using SGD = Optimizer<detail::SGDRule>;
 
 }  // namespace ddp

@@ -4,7 +4,7 @@
 /// that part, and gets the others' new values. What it computes is bit for bit what the plain optimizer does.
 ///
 ///     ddp::DistributedDataParallel model(world, parameters);
-///     ddp::ZeroRedundancyOptimizer optimizer(world, parameters);   // AdamW; <ddp::Sgd> for the other
+///     ddp::ZeroRedundancyOptimizer optimizer(world, parameters);   // AdamW; <ddp::SGD> for the other
 ///     ...
 ///     model.synchronize();                                         // every rank has all gradients
 ///     optimizer.step();                                            // every rank has all new values
@@ -42,7 +42,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   using Shard = OptimizerShard<typename Plain::Rule>;
 
  public:
-  using Options = typename Shard::Options;  ///< AdamWOptions or SgdOptions
+  using Options = typename Shard::Options;  ///< AdamWOptions or SGDOptions
   using Group = typename Shard::Group;      ///< parameters, and options for them
 
   /// Every rank gives the same parameters with the same values, which DistributedDataParallel sees to; their memory

@@ -7,7 +7,7 @@
 #include "collectives/element_types.hpp"
 #include "rendezvous/base/error.hpp"
 #include "runtime/collective/operation.hpp"
-#include "runtime/training/ddp/host_words.hpp"
+#include "runtime/training/ddp/host_exchange.hpp"
 #include "runtime/training/ddp/replicated_tensors.hpp"
 
 namespace ddp::runtime {
@@ -127,7 +127,7 @@ void SyncBatchNorm::forward(const ddp_buffer& input, const ddp_buffer& output, s
 // Once, before sizes that differ could break an exchange. Every rank throws, and the group is as good as before.
 void SyncBatchNorm::compare_channels() {
   if (channels_compared_) return;
-  HostWords words(group_);
+  HostExchange words(group_);
   compare_numbers(words, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
                            "every rank must build the same model"}});
   channels_compared_ = true;

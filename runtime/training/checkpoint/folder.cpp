@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/service_thread.hpp"
+#include "rendezvous/base/thread.hpp"
 #include "runtime/collective/operation.hpp"
 #include "runtime/training/tensor_file/durable_file.hpp"
 
@@ -92,7 +92,7 @@ CheckpointFolder::CheckpointFolder(const std::string& path, const Options& optio
   };
   // The folder is made by one; what the others think of their options counts too.
   const Report mine = ranks_.is_first() ? report_of(prepare) : Report();
-  throw_failure(in_words(), first_failure(ranks_.tell_all(mine)));
+  throw_failure(describe(), first_failure(ranks_.tell_all(mine)));
 }
 
 CheckpointFolder::~CheckpointFolder() {
@@ -119,7 +119,7 @@ std::uint64_t CheckpointFolder::save_async(std::int64_t step, std::span<const dd
   const std::uint64_t save = begin(lock);
   job_ = take(step, slices, metadata, true);
   changed_.notify_all();
-  if (!thread_.joinable()) thread_ = start_service_thread("ddp-checkpoint", [this] { run(); });
+  if (!thread_.joinable()) thread_ = rendezvous::start_thread("ddp-checkpoint", [this] { run(); });
   return save;
 }
 
@@ -128,7 +128,7 @@ void CheckpointFolder::wait(std::uint64_t save, Milliseconds timeout) {
   await(save, timeout, lock);
   if (save != ended_) return;  // what became of an earlier one, the next has told
   told_ = true;
-  throw_failure(in_words(), outcome_);
+  throw_failure(describe(), outcome_);
 }
 
 bool CheckpointFolder::has_ended(std::uint64_t save) {
@@ -139,7 +139,7 @@ bool CheckpointFolder::has_ended(std::uint64_t save) {
 // One at a time; what the last one failed with is said before the next begins.
 std::uint64_t CheckpointFolder::begin(Lock& lock) {
   await(begun_, {}, lock);
-  if (!std::exchange(told_, true)) throw_failure(in_words(), outcome_);
+  if (!std::exchange(told_, true)) throw_failure(describe(), outcome_);
   written_ = 0;
   return ++begun_;
 }
@@ -156,7 +156,7 @@ void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& loc
   if (timeout.count() == 0) timeout = options_.timeout;
   if (timeout.count() == 0) timeout = kTimeout;
   if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
-  throw Error(ErrorCode::Timeout, in_words() + ": the save in flight has not ended in " +
+  throw Error(ErrorCode::Timeout, describe() + ": the save in flight has not ended in " +
                                       std::to_string(timeout.count()) + " ms (" + human_bytes(written_) +
                                       " written by this rank): a slow disk here, or another rank that does not come");
 }
@@ -265,7 +265,7 @@ std::string CheckpointFolder::write(const Job& job, const Start& start) const {
   if (!start.shard.empty()) record = write_shard(start.folder, start.shard, job.slices, job.metadata, written_);
   record.step = job.step;
   record.metadata = {job.metadata.begin(), job.metadata.end()};
-  return to_text(record);
+  return to_string(record);
 }
 
 std::string CheckpointFolder::commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const {
@@ -274,7 +274,7 @@ std::string CheckpointFolder::commit(std::int64_t step, const Start& start, cons
   const CheckpointRecord whole = join(ranks);
   for (const CheckpointRecord::File& file : whole.files) check_visible(start.folder, file);
   if (has_index(whole)) write_file(start.folder + "/" + kIndexFile, index_text(whole));
-  write_file(start.folder + "/" + kRecordFile, to_text(whole));
+  write_file(start.folder + "/" + kRecordFile, to_string(whole));
   folders_.publish(start.folder, step);
   return "";
 }
@@ -300,7 +300,7 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
   std::string why_none;
   for (;;) {
     const Report chosen = ranks_.hear_first(report_of([&] { return newest_before(before); }));
-    throw_failure(in_words(), chosen);
+    throw_failure(describe(), chosen);
     if (chosen.text.empty()) break;
     before = std::stoll(chosen.text);
     std::unique_ptr<Checkpoint> found;
@@ -311,12 +311,12 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
     }));
     const Report wrong = first_failure(reports);
     if (!wrong.failure) return found;
-    if (!verified || wrong.failure != ErrorCode::Corrupt) throw_failure(in_words(), wrong);
+    if (!verified || wrong.failure != ErrorCode::Corrupt) throw_failure(describe(), wrong);
     skip(wrong.text);
     why_none = wrong.text;
   }
   if (why_none.empty()) return nullptr;
-  throw Error(ErrorCode::Corrupt, in_words() + ": none of them is as it was written; the oldest: " + why_none);
+  throw Error(ErrorCode::Corrupt, describe() + ": none of them is as it was written; the oldest: " + why_none);
 }
 
 // "" if there is none.

@@ -31,7 +31,7 @@
 #include "rendezvous/base/error.hpp"
 #include "runtime/group/process_group.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
-#include "runtime/training/checkpoint/saving_ranks.hpp"
+#include "runtime/training/checkpoint/save_group.hpp"
 #include "runtime/training/checkpoint/shard_file.hpp"
 #include "runtime/training/checkpoint/staging_memory.hpp"
 #include "runtime/training/checkpoint/step_folders.hpp"
@@ -99,11 +99,11 @@ class CheckpointFolder {
   std::string commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const;
   void remove_old(std::int64_t saved) const;
   std::string newest_before(std::int64_t before) const;
-  std::string in_words() const { return "checkpoints in " + folders_.path(); }
+  std::string describe() const { return "checkpoints in " + folders_.path(); }
 
   const StepFolders folders_;
   const Options options_;
-  const SavingRanks ranks_;
+  const SaveGroup ranks_;
   StagingMemory staging_;
   mutable std::atomic<std::uint64_t> written_{0};  // bytes of the save in flight
 

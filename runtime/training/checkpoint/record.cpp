@@ -135,7 +135,7 @@ std::uint64_t part_bytes(const Record::Tensor& tensor, const Record::Part& part)
 
 std::uint64_t block_count(std::uint64_t bytes) { return (bytes + kChecksumBlock - 1) / kChecksumBlock; }
 
-std::string to_text(const Record& record) {
+std::string to_string(const Record& record) {
   Json files = Json::array();
   for (const Record::File& file : record.files) {
     files.push_back({{"name", file.name},

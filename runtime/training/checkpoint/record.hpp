@@ -53,8 +53,8 @@ struct CheckpointRecord {
 std::uint64_t part_bytes(const CheckpointRecord::Tensor& tensor, const CheckpointRecord::Part& part);
 std::uint64_t block_count(std::uint64_t bytes);
 
-std::string to_text(const CheckpointRecord& record);
-// path: for messages. Error{Corrupt} if it is not what to_text() makes, or if some part cannot be.
+std::string to_string(const CheckpointRecord& record);
+// path: for messages. Error{Corrupt} if it is not what to_string() makes, or if some part cannot be.
 CheckpointRecord parse_record(const std::string& path, std::string_view text);
 // The files and tensors of all ranks, the step and metadata of the first. Error{Mismatch} if they do not agree about a
 // tensor, or if the parts do not make it whole.

@@ -23,7 +23,7 @@ void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::s
 
 // One after the other: what each rank has.
 template <typename T>
-std::vector<T> gather(HostWords& words, std::span<T> mine) {
+std::vector<T> gather(HostExchange& words, std::span<T> mine) {
   std::vector<T> all(static_cast<std::size_t>(words.ranks()) * mine.size());
   words.all_gather(mine.data(), mine.size_bytes(), all.data());
   return all;
@@ -141,7 +141,7 @@ ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const 
   return result;
 }
 
-void compare_numbers(HostWords& words, const std::vector<Agreed>& numbers) {
+void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers) {
   std::vector<std::int64_t> mine;
   for (const Agreed& number : numbers) mine.push_back(number.value);
   const std::vector<std::int64_t> all = gather(words, std::span(mine));
@@ -156,7 +156,7 @@ void compare_numbers(HostWords& words, const std::vector<Agreed>& numbers) {
 }
 
 // Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
-void compare_shapes(HostWords& words, const ReplicatedTensors& tensors) {
+void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
   auto size = static_cast<std::int64_t>(mine.size());
   words.broadcast(&size, sizeof(size), 0);
@@ -173,13 +173,13 @@ void compare_shapes(HostWords& words, const ReplicatedTensors& tensors) {
   }
 }
 
-bool holds_on_all_ranks(HostWords& words, bool here) {
+bool holds_on_all_ranks(HostExchange& words, bool here) {
   std::uint8_t holds = here ? 1 : 0;
   words.all_reduce(&holds, 1, DDP_MIN);
   return holds != 0;
 }
 
-void check_on_all_ranks(HostWords& words, const std::function<void()>& check) {
+void check_on_all_ranks(HostExchange& words, const std::function<void()>& check) {
   std::string why;
   try {
     check();

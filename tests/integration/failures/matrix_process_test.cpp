@@ -59,7 +59,7 @@ namespace {
 
 // As ddprun logs it.
 constexpr char kEarly[] = "; its memory is not taken back yet";
-constexpr char kLookedAt[] = "has much memory and shows no life sign: looked at every ";
+constexpr char kLookedAt[] = "has much memory and shows no liveness word: looked at every ";
 
 }  // namespace
 
@@ -197,7 +197,7 @@ TEST_CASE("failure: small workers are not looked at", "[launcher][integration][P
   CHECK(count(result.err, kEarly) == 0);
 }
 
-TEST_CASE("failure: a worker of libddp that loses its life sign without failing fails nothing",
+TEST_CASE("failure: a worker of libddp that loses its liveness word without failing fails nothing",
           "[launcher][integration][P2][P4]") {
   for (const std::string how : {"exit=0", "become=0", "leave=0"}) {
     CAPTURE(how);
@@ -216,7 +216,7 @@ TEST_CASE("failure: a worker of libddp that loses its life sign without failing 
   }
 }
 
-TEST_CASE("failure: the code of a worker of libddp is its own however it left its life sign",
+TEST_CASE("failure: the code of a worker of libddp is its own however it left its liveness word",
           "[launcher][integration][P4]") {
   for (const std::string how : {"become=9", "leave=9", "leave_well"}) {
     CAPTURE(how);

@@ -93,7 +93,7 @@ Kill make_kill(unsigned seed) {
   return kill;
 }
 
-std::string in_words(const Kill& kill) {
+std::string describe(const Kill& kill) {
   std::string text = std::string("SIG") + sigabbrev_np(kill.signal) + " to " +
                      kTargets[static_cast<std::size_t>(kill.target)] + " " + std::to_string(kill.after.count()) +
                      " us after " + (kill.once_ready ? "ready" : "start") + ", DDPRUN_CGROUP=" + kill.way + ":";
@@ -164,7 +164,7 @@ TEST_CASE("orphans: whoever of ddprun is killed, at whatever moment, nothing of 
     const unsigned seed = first + static_cast<unsigned>(i);
     Kill kill = make_kill(seed);
     if (only_way) kill.way = only_way;
-    CAPTURE(seed, in_words(kill));
+    CAPTURE(seed, describe(kill));
     const TemporaryFolder temporary;
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", kill.way}, {"TMPDIR", temporary.path()}};
@@ -185,7 +185,7 @@ TEST_CASE("orphans: whoever of ddprun is killed, at whatever moment, nothing of 
     job.wait();
     REQUIRE(job.all_gone());
     // Logs that were asked for are kept; what ddprun needs for itself is not.
-    const bool keeps_logs = in_words(kill).find("--tee") != std::string::npos;
+    const bool keeps_logs = describe(kill).find("--tee") != std::string::npos;
     if (!keeps_logs) REQUIRE(std::filesystem::is_empty(temporary.path()));
     longest = std::max(longest, Clock::now() - struck);
     const std::string cgroup = cgroup_of(job);

@@ -20,7 +20,7 @@ int main() {
     ddp::DistributedSampler before(length, world, rank, seed, shuffle, drop_last);
     before.set_epoch(epoch);
     ddp::DistributedSampler sampler(length, world, rank, seed, shuffle, drop_last);
-    sampler.load_state(ddp::sampler_state(ddp::to_text(before.state(consumed))));
+    sampler.load_state(ddp::sampler_state(ddp::to_string(before.state(consumed))));
     std::cout << sampler.size() << ' ' << ddp::test::hash(sampler.indices()) << '\n';
   }
   return 0;

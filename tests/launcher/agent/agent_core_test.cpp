@@ -384,7 +384,7 @@ TEST_CASE("agent: waits for its coordinator until the join deadline, with a line
     REQUIRE(*agent.core.wake_at() > agent.now);
     agent.now = *agent.core.wake_at();
     agent.step(Tick{});
-    if (const Say* line = agent.find<Say>(); line && lines++ == 0) {
+    if (const LogLine* line = agent.find<LogLine>(); line && lines++ == 0) {
       CHECK(line->text == "waiting for the coordinator at 10.0.0.1:29500: connection refused; 2 s of 60 s");
     }
   }

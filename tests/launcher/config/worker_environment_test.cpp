@@ -56,7 +56,7 @@ TEST_CASE("worker environment: holds torchrun's whole table", "[launcher][unit]"
                                 {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                 {"OMP_NUM_THREADS", "1"},
                                 {"DDPRUN_INCARNATION", "00ff"},
-                                {"DDPRUN_LIFE_SIGN", "/proc/1/fd/9:3"}};
+                                {"DDPRUN_LIVENESS_WORD", "/proc/1/fd/9:3"}};
   CHECK(env == expected);
 }
 
@@ -75,12 +75,12 @@ TEST_CASE("worker environment: an outer job's variables do not leak in", "[launc
   const Environment outer = {{"RANK", "77"},
                              {"TORCHELASTIC_RUN_ID", "outer"},
                              {"DDPRUN_INCARNATION", "outer"},
-                             {"DDPRUN_LIFE_SIGN", "outer"},
+                             {"DDPRUN_LIVENESS_WORD", "outer"},
                              {"TORCHELASTIC_TIMER_FILE", "/x"}};
   const auto env = worker_environment(config_of(1), kPlace, {0, "inner", ""}, outer, {});
   CHECK(env.at("RANK") == "8");
   CHECK(env.at("DDPRUN_INCARNATION") == "inner");
-  CHECK(env.count("DDPRUN_LIFE_SIGN") == 0);
+  CHECK(env.count("DDPRUN_LIVENESS_WORD") == 0);
   CHECK(env.count("TORCHELASTIC_TIMER_FILE") == 0);
 }
 

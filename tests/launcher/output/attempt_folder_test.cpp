@@ -27,7 +27,7 @@ int folders_in(const std::string& path) {
 TEST_CASE("attempt folder: error files share a folder, which goes at the end", "[launcher][integration]") {
   std::string root, first, later;
   {
-    AttemptFolder folder({}, Manner::Ddprun, "job", kNobody, [&](const std::string& path) { root = path; });
+    AttemptFolder folder({}, CompatibilityMode::Ddprun, "job", kNobody, [&](const std::string& path) { root = path; });
     first = folder.error_file(0, 0);
     CHECK(folder.error_file(0, 1) != first);
     later = folder.error_file(1, 0);
@@ -44,7 +44,7 @@ TEST_CASE("attempt folder: in a log dir it is laid out as torchrun does", "[laun
   const TemporaryFolder logs;
   LogConfig config;
   config.folder = logs.path();
-  AttemptFolder folder(config, Manner::Ddprun, "job", kNobody, kNobody);
+  AttemptFolder folder(config, CompatibilityMode::Ddprun, "job", kNobody, kNobody);
   const std::string worker = folder.of_worker(1, 2);
   CHECK(fs::path(worker).filename() == "2");
   CHECK(fs::path(worker).parent_path().filename() == "attempt_1");
@@ -52,6 +52,6 @@ TEST_CASE("attempt folder: in a log dir it is laid out as torchrun does", "[laun
 }
 
 TEST_CASE("attempt folder: under torchrun's name it is torchrun's without a log dir too", "[launcher][integration]") {
-  AttemptFolder folder({}, Manner::Torchrun, "job", kNobody, kNobody);
+  AttemptFolder folder({}, CompatibilityMode::Torchrun, "job", kNobody, kNobody);
   CHECK(folder.error_file(0, 3) == folder.of_worker(0, 3) + "/error.json");
 }

@@ -18,7 +18,7 @@ namespace {
 // Empty: there is none on this machine.
 std::string path_of(const JobCgroup& group) {
   const std::string before = "workers are in the control group ";
-  const std::string& words = group.in_words();
+  const std::string& words = group.describe();
   if (words.rfind(before, 0) == 0) return words.substr(before.size());
   WARN("skipped: " << words);
   return "";

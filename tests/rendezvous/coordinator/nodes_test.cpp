@@ -50,7 +50,7 @@ struct Job {
         opened = *store;
       } else if (const auto* published = std::get_if<PublishFailure>(&action)) {
         dead = published->ranks;
-      } else if (const auto* says = std::get_if<CoordinatorSays>(&action)) {
+      } else if (const auto* says = std::get_if<CoordinatorLogLine>(&action)) {
         said += says->text + "\n";
       }
     }

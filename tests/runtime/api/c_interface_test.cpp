@@ -14,12 +14,12 @@
 TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]") {
   CHECK(ddp_init_process_group(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
-  CHECK(ddp_model_mark_ready(nullptr, 0) == DDP_INVALID_ARGUMENT);
-  CHECK(ddp_model_gradient(nullptr, 0) == nullptr);
+  CHECK(ddp_reducer_mark_ready(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_reducer_gradient(nullptr, 0) == nullptr);
   CHECK(ddp_checkpoint_open(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
   CHECK(std::string(ddp_last_error()).find("is null") != std::string::npos);
   ddp_session_destroy(nullptr);
-  ddp_model_destroy(nullptr);
+  ddp_reducer_destroy(nullptr);
   ddp_checkpoint_close(nullptr);
 }
 

@@ -37,7 +37,7 @@ struct Fault {
   bool launcher = true;  // one that hosts the store and tells who died
 };
 
-std::string in_words(const Fault& f) {
+std::string describe(const Fault& f) {
   return f.operation + ", rank " + std::to_string(f.victim) + " of " + std::to_string(f.size) + " dies " + f.when +
          (f.launcher ? "" : ", no launcher");
 }
@@ -84,7 +84,7 @@ double kill_victim(Job& job, const Fault& fault) {
 
 // What a survivor said must be what it should have learned; returns how long that took.
 double check_survivor(const Ended& ended, const Fault& fault, double killed) {
-  INFO(in_words(fault) << "; a survivor said: " << ended.output);
+  INFO(describe(fault) << "; a survivor said: " << ended.output);
   CHECK(ended.code == 0);
   const std::string victim = "rank " + std::to_string(fault.victim);
   if (fault.launcher) {

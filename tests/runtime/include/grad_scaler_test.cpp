@@ -47,9 +47,9 @@ TEST_CASE("grad_scaler: grows, falls and leaves out steps as torch's does", "[tr
     options.growth_interval = g["options"].value("growth_interval", options.growth_interval);
     GradScaler scaler(options);
     std::vector<float> values(2), gradients(2);
-    ddp::SgdOptions sgd;
+    ddp::SGDOptions sgd;
     sgd.lr = 1;
-    ddp::Sgd optimizer(std::vector<ddp::Parameter>{{"w", values.data(), gradients.data(), 2}}, sgd);
+    ddp::SGD optimizer(std::vector<ddp::Parameter>{{"w", values.data(), gradients.data(), 2}}, sgd);
     REQUIRE(g["after"].size() == g["overflows"].size());
     for (std::size_t i = 0; i < g["after"].size(); ++i) {
       const bool overflow = g["overflows"][i] != 0;

@@ -6,11 +6,11 @@
 #error "compile this as C99"
 #endif
 
-int takes_a_step(ddp_model* model);
+int takes_a_step(ddp_reducer* model);
 ddp_status publishes(ddp_store* store, const char* address, size_t size);
 
-int takes_a_step(ddp_model* model) {
-  return ddp_model_mark_ready(model, 0) == DDP_OK && ddp_model_synchronize(model) == DDP_OK;
+int takes_a_step(ddp_reducer* model) {
+  return ddp_reducer_mark_ready(model, 0) == DDP_OK && ddp_reducer_synchronize(model) == DDP_OK;
 }
 
 ddp_status publishes(ddp_store* store, const char* address, size_t size) {

@@ -25,9 +25,9 @@ TEST_CASE("master_weights: steps too small for 16 bits add up", "[training][unit
   std::vector<std::uint16_t> value = {0x3f80, 0x3f80, 0x3f80}, grad = {0x3f80, 0, 0x3f80};  // bfloat16: ones
   float wide = 1, wide_grad = 1;
   ddp::MasterWeights master({parameter(value, grad, ddp::DType::BFloat16), {"wide", &wide, &wide_grad, 1}});
-  ddp::SgdOptions options;
+  ddp::SGDOptions options;
   options.lr = 0x1p-10;  // below half of the last place of 1 as bfloat16
-  ddp::Sgd optimizer(master.parameters(), options);
+  ddp::SGD optimizer(master.parameters(), options);
   for (int step = 1; step <= 8; ++step) {
     CHECK(master.read_gradients());
     optimizer.step();

@@ -200,9 +200,9 @@ TEST_CASE("sampler state: what is of another order is refused and changes nothin
 
 TEST_CASE("sampler state: is one line of text and comes back from it", "[runtime][unit]") {
   for (const SamplerState& state : {SamplerState{3, 4096, 50000, 7, true}, SamplerState{~0ULL, 0, 0, ~0ULL, false}}) {
-    CHECK(ddp::sampler_state(ddp::to_text(state)) == state);
+    CHECK(ddp::sampler_state(ddp::to_string(state)) == state);
   }
-  CHECK(ddp::to_text({3, 4096, 50000, 7, true}) == "epoch 3, position 4096 of 50000, seed 7, shuffled");
+  CHECK(ddp::to_string({3, 4096, 50000, 7, true}) == "epoch 3, position 4096 of 50000, seed 7, shuffled");
   for (const char* bad :
        {"", "epoch 3", "epoch 3, position 4096 of 50000, seed 7, sorted",
         "epoch 3, position 4096 of 50000, seed 7, shuffled ", "epoch x, position 1 of 2, seed 7, in order",

@@ -39,13 +39,13 @@ TEST_CASE("group members: the rank in a group is the place in its list", "[runti
 }
 
 TEST_CASE("group members: are told as ranges, and not all of very many", "[runtime][unit]") {
-  CHECK(in_words({5}) == "rank 5");
-  CHECK(in_words({0, 1}) == "ranks 0, 1");
-  CHECK(in_words({0, 1, 2, 3, 7}) == "ranks 0-3, 7");
-  CHECK(in_words({3, 2, 1}) == "ranks 3, 2, 1");
+  CHECK(describe({5}) == "rank 5");
+  CHECK(describe({0, 1}) == "ranks 0, 1");
+  CHECK(describe({0, 1, 2, 3, 7}) == "ranks 0-3, 7");
+  CHECK(describe({3, 2, 1}) == "ranks 3, 2, 1");
   Members even;
   for (int rank = 0; rank < 40; rank += 2) even.push_back(rank);
-  CHECK(in_words(even) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, ... (20 in all)");
+  CHECK(describe(even) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, ... (20 in all)");
   CHECK(exact({0, 1, 2, 3, 7, 8}) == "0-3,7,8");
   CHECK(exact(even).ends_with(",36,38"));
 }

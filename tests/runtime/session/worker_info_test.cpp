@@ -9,8 +9,8 @@
 
 using Catch::Matchers::Contains;
 using ddp::runtime::InitArguments;
-using ddp::runtime::MeetingPlace;
 using ddp::runtime::read_worker_info;
+using ddp::runtime::RendezvousPoint;
 using ddp::runtime::WorkerInfo;
 using Variables = std::map<std::string, std::string>;
 
@@ -79,7 +79,7 @@ TEST_CASE("worker info: a value that makes no sense is quoted", "[runtime][unit]
 }
 
 TEST_CASE("worker info: a world of one needs no place to meet", "[runtime][unit]") {
-  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).place.kind == MeetingPlace::Kind::Nowhere);
+  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).place.kind == RendezvousPoint::Kind::Nowhere);
   CHECK(read({}, {.init_method = "", .rank = 0, .world_size = 1}).world_size == 1);
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("worker info: arguments count more than the URL, and that more than th
 TEST_CASE("worker info: a URL's place needs a rank and a world size from somewhere", "[runtime][unit]") {
   const InitArguments file = {.init_method = "file:///shared/store"};
   const WorkerInfo info = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, file);
-  CHECK(info.place.kind == MeetingPlace::Kind::File);
+  CHECK(info.place.kind == RendezvousPoint::Kind::File);
   CHECK(info.place.file == "/shared/store");
   CHECK(info.rank == 1);
   CHECK_THROWS_WITH(read({}, file),
@@ -167,7 +167,7 @@ TEST_CASE("worker info: a task of srun's finds rank, size and the first node", "
   CHECK(info.local_rank == 3);
   CHECK(info.local_world_size == 16);
   CHECK(info.restart_count == 2);
-  CHECK(info.place.kind == MeetingPlace::Kind::Address);
+  CHECK(info.place.kind == RendezvousPoint::Kind::Address);
   CHECK(info.place.host == "gpu03");
   CHECK(info.place.port == 20000 + (1000 * 16 + 2) % 12000);
   CHECK(info.place.port_is_a_guess);
@@ -256,7 +256,7 @@ TEST_CASE("worker info: ranks of Open MPI on one node meet in the folder of thei
   CHECK(info.world_size == 4);
   CHECK(info.local_rank == 1);
   CHECK(info.local_world_size == 4);
-  CHECK(info.place.kind == MeetingPlace::Kind::PortInFile);
+  CHECK(info.place.kind == RendezvousPoint::Kind::PortInFile);
   CHECK(info.place.file == "/tmp/ompi.vm.0/pid.1/libddp.4711");
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("worker info: ranks of an MPI on several nodes need MASTER_ADDR and MA
   const WorkerInfo info = read(mpiexec(4, 2, {{"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "4711"}}));
   CHECK(info.rank == 1);
   CHECK(info.local_world_size == 2);
-  CHECK(info.place.kind == MeetingPlace::Kind::Address);
+  CHECK(info.place.kind == RendezvousPoint::Kind::Address);
   CHECK(info.place.host == "node-a");
   CHECK(info.place.port == 4711);
 }

@@ -89,11 +89,11 @@ class Reducer {
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(std::exchange(reducer.no_sync_, true)) {
-      ddp::detail::check(ddp_model_set_no_sync(reducer_.model_.c(), 1));
+      ddp::detail::check(ddp_reducer_set_no_sync(reducer_.model_.c(), 1));
     }
     ~NoSync() {
       reducer_.no_sync_ = before_;
-      ddp_model_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // what is wrong, the next call says too
+      ddp_reducer_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // what is wrong, the next call says too
     }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;

@@ -40,7 +40,7 @@ std::string signed_text(const std::string& body) {
 
 TEST_CASE("checkpoint record: what is written is read again", "[training][unit]") {
   const CheckpointRecord whole = join({rank_with("a", 0), rank_with("b", 2)});
-  const CheckpointRecord read = parse_record("R", to_text(whole));
+  const CheckpointRecord read = parse_record("R", to_string(whole));
   CHECK(read.step == 500);
   CHECK(read.metadata.at("lr") == "0.1");
   REQUIRE(read.files.size() == 2);
@@ -57,7 +57,7 @@ TEST_CASE("checkpoint record: what is written is read again", "[training][unit]"
 }
 
 TEST_CASE("checkpoint record: any changed byte is noticed", "[training][unit]") {
-  const std::string text = to_text(join({rank_with("a", 0), rank_with("b", 2)}));
+  const std::string text = to_string(join({rank_with("a", 0), rank_with("b", 2)}));
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string changed = text;
     changed[i] = static_cast<char>(changed[i] ^ 1);
@@ -68,7 +68,7 @@ TEST_CASE("checkpoint record: any changed byte is noticed", "[training][unit]") 
 }
 
 TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is right", "[training][unit]") {
-  const std::string good = to_text(join({rank_with("a", 0), rank_with("b", 2)}));
+  const std::string good = to_string(join({rank_with("a", 0), rank_with("b", 2)}));
   const std::string body = good.substr(good.find('\n') + 1);
   REQUIRE(why_not(signed_text(body)).empty());
   const auto [from, to, why] = GENERATE(table<std::string, std::string, std::string>({

@@ -407,9 +407,9 @@ struct Network {
   }
 };
 
-class Sgd {
+class SGD {
  public:
-  explicit Sgd(float momentum) : momentum_(momentum) {}
+  explicit SGD(float momentum) : momentum_(momentum) {}
   void step(Network& network) {
     for (std::size_t i = 0; i < Network::kCount; ++i) {
       velocity_[i] = momentum_ * velocity_[i] + network.gradients[i];
@@ -434,7 +434,7 @@ void Cases::train() {
     const std::vector<double> pytorchs = golden_.result<double>(std::string(name) + ".losses", kTrainingSteps);
     Network network{golden_.input<float>("mlp", Network::kCount)};
     Network alone = network;  // one process with everybody's samples
-    Sgd sgd(momentum), sgd_alone(momentum);
+    SGD sgd(momentum), sgd_alone(momentum);
     ddp::DistributedDataParallel model(world_, network.parameters(), small_buckets());
     double worst = 0;
     for (int step = 0; step < kTrainingSteps; ++step) {

@@ -133,8 +133,8 @@ void mistakes(Session& session) {
 
   DistributedDataParallel half(session.world(), t.parameters());
   const ddp_comm_hook nothing = {nullptr, nullptr, nullptr, nullptr};
-  expect(ddp_model_register_comm_hook(half.c(), &nothing) == DDP_INVALID_ARGUMENT, "a hook without functions");
-  expect(ddp_model_register_comm_hook(half.c(), nullptr) == DDP_INVALID_ARGUMENT, "no hook at all");
+  expect(ddp_reducer_register_comm_hook(half.c(), &nothing) == DDP_INVALID_ARGUMENT, "a hook without functions");
+  expect(ddp_reducer_register_comm_hook(half.c(), nullptr) == DDP_INVALID_ARGUMENT, "no hook at all");
 }
 
 }  // namespace

@@ -157,10 +157,10 @@ void mistakes(Session& session) {
   float w = 0;
   float g = 0;
   DistributedDataParallel model(session.world(), {{"w", &w, &g, 1}});
-  expect(ddp_model_join_end(model.c()) == DDP_INVALID_ARGUMENT, "an end without a beginning");
-  expect(ddp_model_join_begin(model.c(), nullptr) == DDP_OK, "C, with defaults");
-  expect(ddp_model_join_begin(model.c(), nullptr) == DDP_INVALID_ARGUMENT, "a beginning in a join");
-  expect(ddp_model_join_end(model.c()) == DDP_OK, "without any step");
+  expect(ddp_reducer_join_end(model.c()) == DDP_INVALID_ARGUMENT, "an end without a beginning");
+  expect(ddp_reducer_join_begin(model.c(), nullptr) == DDP_OK, "C, with defaults");
+  expect(ddp_reducer_join_begin(model.c(), nullptr) == DDP_INVALID_ARGUMENT, "a beginning in a join");
+  expect(ddp_reducer_join_end(model.c()) == DDP_OK, "without any step");
   try {
     model.join([] { throw 7; });
     expect(false, "an exception comes out of join");

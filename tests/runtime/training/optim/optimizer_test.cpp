@@ -40,8 +40,8 @@ ddp::AdamWOptions adamw_options(const json& given) {
   return o;
 }
 
-ddp::SgdOptions sgd_options(const json& given) {
-  ddp::SgdOptions o;
+ddp::SGDOptions sgd_options(const json& given) {
+  ddp::SGDOptions o;
   o.lr = given.value("lr", o.lr);
   o.momentum = given.value("momentum", o.momentum);
   o.dampening = given.value("dampening", o.dampening);
@@ -110,7 +110,7 @@ TEST_CASE("optimizers: take the steps of torch's", "[training][unit]") {
     if (g["optimizer"] == "AdamW") {
       check_steps<ddp::AdamW>(g, adamw_options(g["options"]));
     } else {
-      check_steps<ddp::Sgd>(g, sgd_options(g["options"]));
+      check_steps<ddp::SGD>(g, sgd_options(g["options"]));
     }
   }
 }
@@ -167,9 +167,9 @@ TEST_CASE("optimizers: groups of parameters have options of their own", "[traini
 TEST_CASE("optimizers: a gradient that has moved is read where it is now, the others where they were",
           "[training][unit]") {
   float moves = 1, stays = 1, before = 100, here = 2, stays_grad = 4;
-  ddp::SgdOptions options;
+  ddp::SGDOptions options;
   options.lr = 0.25;
-  ddp::Sgd optimizer(std::vector<ddp::Parameter>{{"moves", &moves, &before, 1}, {"stays", &stays, &stays_grad, 1}},
+  ddp::SGD optimizer(std::vector<ddp::Parameter>{{"moves", &moves, &before, 1}, {"stays", &stays, &stays_grad, 1}},
                      options);
   optimizer.set_gradient(0, &here);
   optimizer.step();
@@ -219,11 +219,11 @@ TEST_CASE("optimizers: what cannot be stepped is refused, with what to do", "[tr
   };
   check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.dtype = ddp::DType::BFloat16; })); },
                 "AdamW: parameter weight is not float32 or float64: give the parameters of ddp::MasterWeights");
-  check_refused([&] { ddp::Sgd(parameters([](ddp::Parameter& p) { p.grad = nullptr; })); },
-                "Sgd: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
+  check_refused([&] { ddp::SGD(parameters([](ddp::Parameter& p) { p.grad = nullptr; })); },
+                "SGD: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
   check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = DDP_CUDA; })); },
                 "parameter weight is not in the CPU's memory");
-  ddp::Sgd sgd(parameters([](ddp::Parameter&) {}));
+  ddp::SGD sgd(parameters([](ddp::Parameter&) {}));
   sgd.options().momentum = 0.9;
   check_refused([&] { sgd.step(); }, "SGD with momentum: an array is null");
   sgd.options().momentum = 0;

@@ -106,12 +106,12 @@ void compare(const ddp::ProcessGroup& group, const std::vector<std::size_t>& siz
 }
 
 void same_bits(ddp::Session& session) {
-  ddp::SgdOptions sgd;
+  ddp::SGDOptions sgd;
   sgd.momentum = 0.9;
   for (const std::vector<std::size_t>& sizes : kShapes) {
     compare<ddp::AdamW>(session.world(), sizes, 50, {});
-    compare<ddp::Sgd>(session.world(), sizes, 50, sgd);
-    compare<ddp::Sgd>(session.world(), sizes, 5, {});  // no state at all
+    compare<ddp::SGD>(session.world(), sizes, 50, sgd);
+    compare<ddp::SGD>(session.world(), sizes, 5, {});  // no state at all
   }
 }
 

@@ -246,9 +246,9 @@ class Run:
             self.results[f"{case}.losses"] = numpy.array(losses)
 
 
-def run_rank(inputs, rank, size, meeting_place, path):
+def run_rank(inputs, rank, size, rendezvous_point, path):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting_place}", rank=rank, world_size=size)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous_point}", rank=rank, world_size=size)
     run = Run(inputs, rank, size)
     run.plain()
     run.mixed()
@@ -272,9 +272,9 @@ def make(folder, worlds):
     for size in worlds:
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(folder, f"world_{size}.safetensors")
-            meeting_place = os.path.join(scratch, "store")
+            rendezvous_point = os.path.join(scratch, "store")
             ranks = [
-                processes.Process(target=run_rank, args=(inputs, rank, size, meeting_place, path)) for rank in range(size)
+                processes.Process(target=run_rank, args=(inputs, rank, size, rendezvous_point, path)) for rank in range(size)
             ]
             for process in ranks:
                 process.start()

@@ -17,7 +17,7 @@
 #include "ddp/ddp.h"
 #include "runtime/group/process_group.hpp"
 #include "runtime/training/ddp/bucket.hpp"
-#include "runtime/training/ddp/host_words.hpp"
+#include "runtime/training/ddp/host_exchange.hpp"
 #include "runtime/training/ddp/join_core.hpp"
 #include "runtime/training/ddp/reducer_core.hpp"
 #include "runtime/training/ddp/replicated_tensors.hpp"
@@ -26,13 +26,13 @@
 
 namespace ddp::runtime {
 
-class Model {
+class Reducer {
  public:
   // Collective. Throws rendezvous::Error: InvalidArgument, Mismatch, or a failed collective's.
-  Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options);
-  ~Model();  // in the middle of a step it aborts the group: buckets in flight use memory that is about to go
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
+  Reducer(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_reducer_options& options);
+  ~Reducer();  // in the middle of a step it aborts the group: buckets in flight use memory that is about to go
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
 
   ProcessGroup& group() { return group_; }
   bool is_on_gpu() const { return place_.is_gpu(); }
@@ -62,8 +62,8 @@ class Model {
   // What the constructor begins with.
   struct Checked {
     ProcessGroup& group;
-    HostWords words;
-    ddp_model_options options;
+    HostExchange words;
+    ddp_reducer_options options;
     ReplicatedTensors parameters{};
     TensorPlace place{};
     ReplicatedTensors buffers{};
@@ -71,13 +71,13 @@ class Model {
   };
   enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
 
-  explicit Model(Checked from);
-  static ddp_model_options with_defaults(ddp_model_options options);
+  explicit Reducer(Checked from);
+  static ddp_reducer_options with_defaults(ddp_reducer_options options);
   static Checked checked(Checked from, const ddp_parameter* parameters, std::size_t count);
   static std::vector<Gradient> gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
-                                         const ddp_model_options& options);
+                                         const ddp_reducer_options& options);
   static TensorPlace common_place(const ReplicatedTensors& parameters);
-  static StepShape shape_of(const ddp_model_options& options);
+  static StepShape shape_of(const ddp_reducer_options& options);
   static std::vector<std::string> names(const ReplicatedTensors& parameters);
   std::vector<PlannedBucket> plan(const std::vector<std::size_t>& order) const;
   void compare_across_ranks();
@@ -108,8 +108,8 @@ class Model {
   auto ask_hook(Body&& body);
 
   ProcessGroup& group_;
-  HostWords host_words_;
-  ddp_model_options options_;
+  HostExchange host_exchange_;
+  ddp_reducer_options options_;
   ReplicatedTensors parameters_;
   TensorPlace place_;  // of all of them, and of their gradients
   ReplicatedTensors buffers_;

@@ -16,10 +16,10 @@
 
 namespace ddp::runtime {
 
-class HostWords {
+class HostExchange {
  public:
-  explicit HostWords(ProcessGroup& group);
-  HostWords(HostWords&&) = default;
+  explicit HostExchange(ProcessGroup& group);
+  HostExchange(HostExchange&&) = default;
 
   int ranks() const { return group_.size(); }
   void broadcast(void* data, std::size_t size, int root);

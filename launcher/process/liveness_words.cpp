@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/process/life_signs.hpp"
+#include "launcher/process/liveness_words.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -32,8 +32,8 @@ constexpr std::uint32_t kClosed = FUTEX_TID_MASK;
 // Sealed in size, so that nobody who has it open can make us, or another worker, touch what is no longer there.
 Descriptor make_memory(std::size_t size) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Descriptor memory(memfd_create(contract::kLifeSignsName, kFlags | MFD_NOEXEC_SEAL));
-  if (!memory && errno == EINVAL) memory = Descriptor(memfd_create(contract::kLifeSignsName, kFlags));
+  Descriptor memory(memfd_create(contract::kLivenessWordsName, kFlags | MFD_NOEXEC_SEAL));
+  if (!memory && errno == EINVAL) memory = Descriptor(memfd_create(contract::kLivenessWordsName, kFlags));
   const bool is_made = memory && ftruncate(memory.get(), static_cast<off_t>(size)) == 0 &&
                        fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
   return is_made ? std::move(memory) : Descriptor();
@@ -45,9 +45,9 @@ void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
 
 }  // namespace
 
-LifeSigns::LifeSigns(int workers, std::function<void(int)> lost)
+LivenessWords::LivenessWords(int workers, std::function<void(int)> lost)
     : lost_(std::move(lost)),
-      size_((contract::kFirstLifeSign + static_cast<std::size_t>(workers)) * sizeof(Word)),
+      size_((contract::kFirstLivenessWord + static_cast<std::size_t>(workers)) * sizeof(Word)),
       watchers_(static_cast<std::size_t>(workers)) {
   static_assert(sizeof(Word) == sizeof(std::uint32_t));
   int bell[2];
@@ -59,10 +59,10 @@ LifeSigns::LifeSigns(int workers, std::function<void(int)> lost)
   void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (memory == MAP_FAILED) return;
   words_ = static_cast<Word*>(memory);
-  words_[contract::kBellOfLifeSigns] = static_cast<std::uint32_t>(bell_of_workers_.get());
+  words_[contract::kBellOfLivenessWords] = static_cast<std::uint32_t>(bell_of_workers_.get());
 }
 
-LifeSigns::~LifeSigns() {
+LivenessWords::~LivenessWords() {
   for (std::size_t i = 0; i < watchers_.size(); ++i) {
     if (!watchers_[i].joinable()) continue;
     Word& word = word_of(static_cast<int>(i));
@@ -73,15 +73,15 @@ LifeSigns::~LifeSigns() {
   if (words_ != nullptr) munmap(words_, size_);
 }
 
-std::string LifeSigns::of_worker(int local_rank) const {
+std::string LivenessWords::of_worker(int local_rank) const {
   if (words_ == nullptr) return "";
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.get()) + ":" +
          std::to_string(local_rank);
 }
 
-Descriptor LifeSigns::take_bell() { return std::move(bell_); }
+Descriptor LivenessWords::take_bell() { return std::move(bell_); }
 
-void LifeSigns::watch(int local_rank) {
+void LivenessWords::watch(int local_rank) {
   if (words_ == nullptr || local_rank < 0 || static_cast<std::size_t>(local_rank) >= watchers_.size()) return;
   std::thread& watcher = watchers_[static_cast<std::size_t>(local_rank)];
   if (watcher.joinable()) return;
@@ -91,7 +91,7 @@ void LifeSigns::watch(int local_rank) {
   }
 }
 
-void LifeSigns::wait_for_loss(int local_rank) {
+void LivenessWords::wait_for_loss(int local_rank) {
   Word& word = word_of(local_rank);
   for (std::uint32_t seen = word; seen != kClosed; seen = word) {
     if ((seen & FUTEX_TID_MASK) == 0 && (seen & FUTEX_OWNER_DIED) != 0) {
@@ -103,8 +103,8 @@ void LifeSigns::wait_for_loss(int local_rank) {
   }
 }
 
-LifeSigns::Word& LifeSigns::word_of(int local_rank) const {
-  return words_[contract::kFirstLifeSign + static_cast<std::size_t>(local_rank)];
+LivenessWords::Word& LivenessWords::word_of(int local_rank) const {
+  return words_[contract::kFirstLivenessWord + static_cast<std::size_t>(local_rank)];
 }
 
 }  // namespace ddp::launcher

@@ -24,15 +24,15 @@
 
 namespace ddp::launcher {
 
-class LifeSigns {
+class LivenessWords {
  public:
   // lost: called on a thread of this, at once when a worker's word is lost.
-  LifeSigns(int workers, std::function<void(int local_rank)> lost);
-  ~LifeSigns();
-  LifeSigns(const LifeSigns&) = delete;
-  LifeSigns& operator=(const LifeSigns&) = delete;
+  LivenessWords(int workers, std::function<void(int local_rank)> lost);
+  ~LivenessWords();
+  LivenessWords(const LivenessWords&) = delete;
+  LivenessWords& operator=(const LivenessWords&) = delete;
 
-  // What a worker is told (contract::kLifeSign); empty: this kernel gives us no such memory.
+  // What a worker is told (contract::kLivenessWord); empty: this kernel gives us no such memory.
   std::string of_worker(int local_rank) const;
   // Comes to hold an int, the local rank of a worker to watch.
   rendezvous::Descriptor take_bell();
@@ -50,7 +50,7 @@ class LifeSigns {
   rendezvous::Descriptor bell_;
   rendezvous::Descriptor bell_of_workers_;
   std::size_t size_ = 0;
-  Word* words_ = nullptr;  // contract::kFirstLifeSign says which is whose
+  Word* words_ = nullptr;  // contract::kFirstLivenessWord says which is whose
   std::vector<std::thread> watchers_;
 };
 

@@ -20,10 +20,10 @@ struct Report {
 // What body returns, or its failure.
 Report report_of(const std::function<std::string()>& body);
 
-class SavingRanks {
+class SaveGroup {
  public:
   // group: of its own, so that what is told here waits for nothing else. Null: this process alone.
-  explicit SavingRanks(ProcessGroup* group) : group_(group) {}
+  explicit SaveGroup(ProcessGroup* group) : group_(group) {}
 
   int rank() const { return group_ != nullptr ? group_->rank() : 0; }
   int size() const { return group_ != nullptr ? group_->size() : 1; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/diagnosis/life_sign.hpp"
+#include "runtime/diagnosis/liveness_word.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ namespace contract = rendezvous::contract;
 
 // In another pid namespace than the agent's the path may be some other process's file.
 bool is_of_an_agent(const std::string& path) {
-  const std::string expected = std::string("/memfd:") + contract::kLifeSignsName;
+  const std::string expected = std::string("/memfd:") + contract::kLivenessWordsName;
   char target[128];
   const ssize_t size = readlink(path.c_str(), target, sizeof target);
   return size > 0 && std::string_view(target, static_cast<std::size_t>(size)).starts_with(expected);
@@ -27,7 +27,7 @@ bool is_of_an_agent(const std::string& path) {
 
 }  // namespace
 
-LifeSign::LifeSign(const std::string& place) {
+LivenessWord::LivenessWord(const std::string& place) {
   const auto colon = place.rfind(':');
   if (colon == std::string::npos) return;
   int index = -1;
@@ -38,7 +38,7 @@ LifeSign::LifeSign(const std::string& place) {
   if (is_held_) ring(path, index);
 }
 
-LifeSign::~LifeSign() {
+LivenessWord::~LivenessWord() {
   if (is_held_) {
     auto own = static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS;
     word_->compare_exchange_strong(own, 0);  // unless the agent has closed it
@@ -47,13 +47,13 @@ LifeSign::~LifeSign() {
   if (words_ != nullptr) munmap(words_, size_);
 }
 
-bool LifeSign::open(const std::string& path, std::size_t index) {
+bool LivenessWord::open(const std::string& path, std::size_t index) {
   if (!is_of_an_agent(path)) return false;
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat file = {};
   if (fstat(fd, &file) == 0) size_ = static_cast<std::size_t>(file.st_size);
-  const std::size_t word = contract::kFirstLifeSign + index;
+  const std::size_t word = contract::kFirstLivenessWord + index;
   void* memory = MAP_FAILED;
   if (size_ >= (word + 1) * sizeof(Word)) memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
@@ -64,7 +64,7 @@ bool LifeSign::open(const std::string& path, std::size_t index) {
 }
 
 // The word holds the thread's id, which the kernel compares, and says that somebody waits.
-bool LifeSign::hold() {
+bool LivenessWord::hold() {
   std::size_t size = 0;
   if (syscall(SYS_get_robust_list, 0, &list_before_, &size) != 0 || size != sizeof list_) return false;
   std::uint32_t seen = *word_;
@@ -82,9 +82,9 @@ bool LifeSign::hold() {
 
 // An agent that watches this place already, since a worker of a past round was here, is woken by the kernel all the
 // same.
-void LifeSign::ring(const std::string& path, int index) const {
+void LivenessWord::ring(const std::string& path, int index) const {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
-  const std::string bell = folder + std::to_string(words_[contract::kBellOfLifeSigns].load());
+  const std::string bell = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());
   const int fd = ::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
   [[maybe_unused]] const ssize_t written = write(fd, &index, sizeof index);

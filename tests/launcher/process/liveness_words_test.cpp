@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Both sides of a life sign: the agent's, and that of a worker of libddp.
-#include "launcher/process/life_signs.hpp"
+// Both sides of a liveness word: the agent's, and that of a worker of libddp.
+#include "launcher/process/liveness_words.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,10 +17,10 @@
 
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/diagnosis/life_sign.hpp"
+#include "runtime/diagnosis/liveness_word.hpp"
 
-using ddp::launcher::LifeSigns;
-using ddp::runtime::LifeSign;
+using ddp::launcher::LivenessWords;
+using ddp::runtime::LivenessWord;
 
 namespace {
 
@@ -31,11 +31,11 @@ struct Agent {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> lost;
-  LifeSigns signs{2, [this](int local_rank) {
-                    const std::lock_guard lock(mutex);
-                    lost.push_back(local_rank);
-                    changed.notify_all();
-                  }};
+  LivenessWords signs{2, [this](int local_rank) {
+                        const std::lock_guard lock(mutex);
+                        lost.push_back(local_rank);
+                        changed.notify_all();
+                      }};
   ddp::rendezvous::Descriptor bell = signs.take_bell();
 
   int hear() const {
@@ -63,7 +63,7 @@ class Child {
     REQUIRE(pipe(ready) == 0);
     pid_ = fork();
     if (pid_ == 0) {
-      const LifeSign sign(place);
+      const LivenessWord sign(place);
       const char answer = sign.held() ? 'y' : 'n';
       if (write(ready[1], &answer, 1) != 1) _exit(1);
       while (true) pause();
@@ -91,7 +91,7 @@ class Child {
 
 }  // namespace
 
-TEST_CASE("life signs: who holds one rings the bell, and is missed when it is killed", "[launcher][integration]") {
+TEST_CASE("liveness words: who holds one rings the bell, and is missed when it is killed", "[launcher][integration]") {
   Agent agent;
   Child worker(agent.signs.of_worker(1));
   REQUIRE(worker.holds());
@@ -103,7 +103,8 @@ TEST_CASE("life signs: who holds one rings the bell, and is missed when it is ki
   CHECK(agent.lost == std::vector<int>{1});
 }
 
-TEST_CASE("life signs: a worker that is dead before it is watched is missed all the same", "[launcher][integration]") {
+TEST_CASE("liveness words: a worker that is dead before it is watched is missed all the same",
+          "[launcher][integration]") {
   Agent agent;
   Child(agent.signs.of_worker(0)).kill();
   REQUIRE(agent.hear() == 0);
@@ -111,7 +112,7 @@ TEST_CASE("life signs: a worker that is dead before it is watched is missed all 
   CHECK(agent.is_lost(1));
 }
 
-TEST_CASE("life signs: each round's worker takes its place again, and is missed like the first",
+TEST_CASE("liveness words: each round's worker takes its place again, and is missed like the first",
           "[launcher][integration]") {
   Agent agent;
   for (std::size_t round = 1; round <= 3; ++round) {
@@ -124,10 +125,11 @@ TEST_CASE("life signs: each round's worker takes its place again, and is missed 
   }
 }
 
-TEST_CASE("life signs: a place has one holder at a time, and who lets go is not missed", "[launcher][integration]") {
+TEST_CASE("liveness words: a place has one holder at a time, and who lets go is not missed",
+          "[launcher][integration]") {
   Agent agent;
   agent.signs.watch(0);
-  auto first = std::make_unique<LifeSign>(agent.signs.of_worker(0));
+  auto first = std::make_unique<LivenessWord>(agent.signs.of_worker(0));
   CHECK(first->held());
   CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());
   CHECK(Child(agent.signs.of_worker(1)).holds());
@@ -140,11 +142,11 @@ TEST_CASE("life signs: a place has one holder at a time, and who lets go is not 
   CHECK(agent.lost == std::vector<int>{0});  // the second one, once
 }
 
-TEST_CASE("life signs: what a worker forks holds nothing", "[launcher][integration]") {
+TEST_CASE("liveness words: what a worker forks holds nothing", "[launcher][integration]") {
   Agent agent;
   agent.signs.watch(0);
   {
-    const LifeSign sign(agent.signs.of_worker(0));
+    const LivenessWord sign(agent.signs.of_worker(0));
     REQUIRE(sign.held());
     const pid_t child = fork();
     if (child == 0) _exit(0);
@@ -154,7 +156,7 @@ TEST_CASE("life signs: what a worker forks holds nothing", "[launcher][integrati
   CHECK(agent.is_none_lost());
 }
 
-TEST_CASE("life signs: a place that is no agent's is left alone", "[launcher][integration]") {
+TEST_CASE("liveness words: a place that is no agent's is left alone", "[launcher][integration]") {
   const int other = memfd_create("somebody else's", MFD_CLOEXEC);
   REQUIRE(ftruncate(other, 4096) == 0);
   Agent agent;
@@ -164,7 +166,7 @@ TEST_CASE("life signs: a place that is no agent's is left alone", "[launcher][in
                                    std::string("/dev/null:0"), "/proc/self/fd/" + std::to_string(other) + ":0", memory,
                                    memory + ":", memory + ":-1", memory + ":2", memory + ":99999999"}) {
     CAPTURE(place);
-    CHECK_FALSE(LifeSign(place).held());
+    CHECK_FALSE(LivenessWord(place).held());
   }
   char content[4096];
   REQUIRE(read(other, content, sizeof content) == sizeof content);
@@ -172,7 +174,7 @@ TEST_CASE("life signs: a place that is no agent's is left alone", "[launcher][in
   close(other);
 }
 
-TEST_CASE("life signs: an agent ends while its workers live on", "[launcher][integration]") {
+TEST_CASE("liveness words: an agent ends while its workers live on", "[launcher][integration]") {
   auto agent = std::make_unique<Agent>();
   const Child worker(agent->signs.of_worker(0));
   agent->signs.watch(0);

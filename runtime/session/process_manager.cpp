@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/session/starter.hpp"
+#include "runtime/session/process_manager.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -31,28 +31,28 @@ constexpr unsigned long kFirstSpecialStep = 0xfffffff0;
 
 // ---- Who it is ----
 
-std::optional<Starter> find_open_mpi(const Environment& environment) {
+std::optional<ProcessManager> find_open_mpi(const Environment& environment) {
   const auto rank = setting(environment, "OMPI_COMM_WORLD_RANK");
   const auto world_size = setting(environment, "OMPI_COMM_WORLD_SIZE");
   if (!rank || !world_size) return std::nullopt;
-  return Starter{Starter::Kind::OpenMpi,
-                 *rank,
-                 *world_size,
-                 setting(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
-                 setting(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-                 std::nullopt};
+  return ProcessManager{ProcessManager::Kind::OpenMpi,
+                        *rank,
+                        *world_size,
+                        setting(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
+                        setting(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+                        std::nullopt};
 }
 
-std::optional<Starter> find_pmi(const Environment& environment) {
+std::optional<ProcessManager> find_pmi(const Environment& environment) {
   const auto rank = setting(environment, "PMI_RANK");
   const auto world_size = setting(environment, "PMI_SIZE");
   if (!rank || !world_size) return std::nullopt;
-  return Starter{Starter::Kind::Pmi,
-                 *rank,
-                 *world_size,
-                 setting(environment, "MPI_LOCALRANKID"),
-                 setting(environment, "MPI_LOCALNRANKS"),
-                 std::nullopt};
+  return ProcessManager{ProcessManager::Kind::Pmi,
+                        *rank,
+                        *world_size,
+                        setting(environment, "MPI_LOCALRANKID"),
+                        setting(environment, "MPI_LOCALNRANKS"),
+                        std::nullopt};
 }
 
 std::optional<Setting> tasks_on_this_node(const Environment& environment) {
@@ -64,18 +64,18 @@ std::optional<Setting> tasks_on_this_node(const Environment& environment) {
   return Setting{counts->name, std::to_string(*count)};
 }
 
-std::optional<Starter> find_slurm(const Environment& environment) {
+std::optional<ProcessManager> find_slurm(const Environment& environment) {
   const auto rank = setting(environment, "SLURM_PROCID");
   const auto step = setting(environment, "SLURM_STEP_ID");
   const auto world_size = first_setting(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
   if (!rank || !step || !world_size) return std::nullopt;
   if (std::strtoul(step->text.c_str(), nullptr, 10) >= kFirstSpecialStep) return std::nullopt;
-  return Starter{Starter::Kind::Slurm,
-                 *rank,
-                 *world_size,
-                 setting(environment, "SLURM_LOCALID"),
-                 tasks_on_this_node(environment),
-                 setting(environment, "SLURM_RESTART_COUNT")};
+  return ProcessManager{ProcessManager::Kind::Slurm,
+                        *rank,
+                        *world_size,
+                        setting(environment, "SLURM_LOCALID"),
+                        tasks_on_this_node(environment),
+                        setting(environment, "SLURM_RESTART_COUNT")};
 }
 
 // ---- Where its ranks meet ----
@@ -89,7 +89,7 @@ std::uint16_t guessed_port(unsigned long job, unsigned long step) {
   return static_cast<std::uint16_t>(kFirst + (job * kStepsApart + step) % kCount);
 }
 
-void meet_at_first_node(MeetingPlace& place, const Environment& environment) {
+void meet_at_first_node(RendezvousPoint& place, const Environment& environment) {
   const auto nodes = first_setting(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (nodes) place.host = rendezvous::first_host(nodes->text);
   if (place.host.empty()) {
@@ -101,7 +101,7 @@ void meet_at_first_node(MeetingPlace& place, const Environment& environment) {
   }
 }
 
-void meet_in_step(MeetingPlace& place, const Environment& environment) {
+void meet_in_step(RendezvousPoint& place, const Environment& environment) {
   const auto job = setting(environment, "SLURM_JOB_ID");
   const auto step = setting(environment, "SLURM_STEP_ID");
   if (place.host.empty()) meet_at_first_node(place, environment);
@@ -147,8 +147,8 @@ std::string maker_of_socket(int socket) {
 }
 
 // A file that the ranks of this job on this node have in common, and nobody else; empty if there is no saying.
-std::string file_of_job(const Starter& starter, const Environment& environment) {
-  if (starter.kind == Starter::Kind::OpenMpi) {
+std::string file_of_job(const ProcessManager& process_manager, const Environment& environment) {
+  if (process_manager.kind == ProcessManager::Kind::OpenMpi) {
     const auto folder = environment("PMIX_SERVER_TMPDIR");
     const auto name = environment("PMIX_NAMESPACE");
     return folder && name ? *folder + "/libddp." + *name : "";
@@ -158,18 +158,18 @@ std::string file_of_job(const Starter& starter, const Environment& environment) 
   return maker.empty() ? "" : own_folder(environment) + "/" + maker;
 }
 
-void meet_on_this_host(MeetingPlace& place, const Starter& starter, const Environment& environment) {
-  const bool open_mpi = starter.kind == Starter::Kind::OpenMpi;
-  const std::string what = starter.world_size.name + " is " + starter.world_size.text + ", but " +
+void meet_on_this_host(RendezvousPoint& place, const ProcessManager& process_manager, const Environment& environment) {
+  const bool open_mpi = process_manager.kind == ProcessManager::Kind::OpenMpi;
+  const std::string what = process_manager.world_size.name + " is " + process_manager.world_size.text + ", but " +
                            contract::kMasterAddr + " and " + contract::kMasterPort + " are not set";
   const std::string example = open_mpi ? "mpirun -x MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 PROGRAM"
                                        : "mpiexec -genv MASTER_ADDR $(hostname) -genv MASTER_PORT 29500 PROGRAM";
   const std::string advice = ": set them to the node of rank 0 and a port that is free there, for example: " + example;
-  if (!starter.local_world_size || starter.local_world_size->text != starter.world_size.text) {
+  if (!process_manager.local_world_size || process_manager.local_world_size->text != process_manager.world_size.text) {
     refuse(what + ", and not all ranks are on one node" + advice);
   }
-  place.kind = MeetingPlace::Kind::PortInFile;
-  place.file = file_of_job(starter, environment);
+  place.kind = RendezvousPoint::Kind::PortInFile;
+  place.file = file_of_job(process_manager, environment);
   if (place.file.empty()) {
     refuse(what + ", and " +
            (open_mpi ? "PMIX_SERVER_TMPDIR, where ranks could meet," : "PMI_FD, which names the job,") +
@@ -179,7 +179,7 @@ void meet_on_this_host(MeetingPlace& place, const Starter& starter, const Enviro
 
 }  // namespace
 
-std::optional<Starter> find_starter(const Environment& environment) {
+std::optional<ProcessManager> find_process_manager(const Environment& environment) {
   if (auto open_mpi = find_open_mpi(environment)) return open_mpi;
   auto pmi = find_pmi(environment);
   auto slurm = find_slurm(environment);
@@ -189,17 +189,17 @@ std::optional<Starter> find_starter(const Environment& environment) {
   return pmi && !same ? pmi : slurm;
 }
 
-MeetingPlace meeting_place(const Starter& starter, const Environment& environment) {
-  MeetingPlace place;
-  place.kind = MeetingPlace::Kind::Address;
+RendezvousPoint rendezvous_point(const ProcessManager& process_manager, const Environment& environment) {
+  RendezvousPoint place;
+  place.kind = RendezvousPoint::Kind::Address;
   place.host = environment(contract::kMasterAddr).value_or("");
   if (const auto port = setting(environment, contract::kMasterPort)) {
     place.port = static_cast<std::uint16_t>(number(*port, 1, 65535));
   }
-  if (starter.kind == Starter::Kind::Slurm) {
+  if (process_manager.kind == ProcessManager::Kind::Slurm) {
     meet_in_step(place, environment);
   } else if (place.host.empty() && place.port == 0) {
-    meet_on_this_host(place, starter, environment);
+    meet_on_this_host(place, process_manager, environment);
   } else if (place.host.empty() || place.port == 0) {
     refuse(std::string(place.host.empty() ? contract::kMasterAddr : contract::kMasterPort) + " not set, though " +
            (place.host.empty() ? contract::kMasterPort : contract::kMasterAddr) + " is: set both, or neither");

@@ -12,11 +12,11 @@
 #include <optional>
 
 #include "runtime/base/environment.hpp"
-#include "runtime/session/meeting_place.hpp"
+#include "runtime/session/rendezvous_point.hpp"
 
 namespace ddp::runtime {
 
-struct Starter {
+struct ProcessManager {
   enum class Kind { OpenMpi, Slurm, Pmi };
   Kind kind = Kind::Slurm;
   Setting rank;
@@ -26,10 +26,10 @@ struct Starter {
   std::optional<Setting> restart_count;
 };
 
-std::optional<Starter> find_starter(const Environment& environment);
+std::optional<ProcessManager> find_process_manager(const Environment& environment);
 
-// Where its ranks meet: MASTER_ADDR and MASTER_PORT as far as they are set, else what the starter's words allow to
-// find. Throws rendezvous::Error saying what to set.
-MeetingPlace meeting_place(const Starter& starter, const Environment& environment);
+// Where its ranks meet: MASTER_ADDR and MASTER_PORT as far as they are set, else what the process_manager's words allow
+// to find. Throws rendezvous::Error saying what to set.
+RendezvousPoint rendezvous_point(const ProcessManager& process_manager, const Environment& environment);
 
 }  // namespace ddp::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/training/ddp/distributed_data_parallel.hpp"
+#include "runtime/training/ddp/reducer.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -19,12 +19,13 @@ constexpr char kSameOptions[] = "every rank must set the same options";
 
 }  // namespace
 
-Model::Model(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_model_options& options)
-    : Model(checked({group, HostWords(group), with_defaults(options)}, parameters, count)) {}
+Reducer::Reducer(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count,
+                 const ddp_reducer_options& options)
+    : Reducer(checked({group, HostExchange(group), with_defaults(options)}, parameters, count)) {}
 
-Model::Model(Checked from)
+Reducer::Reducer(Checked from)
     : group_(from.group),
-      host_words_(std::move(from.words)),
+      host_exchange_(std::move(from.words)),
       options_(from.options),
       parameters_(std::move(from.parameters)),
       place_(std::move(from.place)),
@@ -35,20 +36,20 @@ Model::Model(Checked from)
       used_(parameters_.size()),
       words_(static_cast<std::size_t>(group_.size())) {
   compare_across_ranks();
-  will_rebuild_ = holds_on_all_ranks(host_words_, can_rebuild());
+  will_rebuild_ = holds_on_all_ranks(host_exchange_, can_rebuild());
   buckets_ = make_buckets(plan_);
   place_gradients(plan_);
   broadcast_.run(group_, parameters_, 0);
   broadcast_.run(group_, buffers_, 0);
 }
 
-Model::~Model() {
+Reducer::~Reducer() {
   if (launched_ == 0) return;
   group_.abort("DistributedDataParallel was destroyed in the middle of a step");
   group_.drain();
 }
 
-ddp_model_options Model::with_defaults(ddp_model_options options) {
+ddp_reducer_options Reducer::with_defaults(ddp_reducer_options options) {
   if (options.first_bucket_bytes == 0) options.first_bucket_bytes = kMebibyte;
   if (options.bucket_bytes == 0) options.bucket_bytes = 25 * kMebibyte;
   for (std::int32_t* flag : {&options.find_unused_parameters, &options.static_graph, &options.gradient_as_bucket_view,
@@ -59,7 +60,7 @@ ddp_model_options Model::with_defaults(ddp_model_options options) {
 }
 
 // Everything that a rank can find wrong alone, before the others wait for it.
-Model::Checked Model::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
+Reducer::Checked Reducer::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
   check_on_all_ranks(from.words, [&] {
     from.parameters = replicated(from.group, "parameter", parameters, count);
     from.place = common_place(from.parameters);
@@ -69,8 +70,8 @@ Model::Checked Model::checked(Checked from, const ddp_parameter* parameters, std
   return from;
 }
 
-std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
-                                              const ddp_model_options& options) {
+std::vector<Reducer::Gradient> Reducer::gradients(const ddp_parameter* parameters, const ReplicatedTensors& checked,
+                                                  const ddp_reducer_options& options) {
   std::vector<Gradient> result;
   for (std::size_t i = 0; i < checked.size(); ++i) {
     if (!collectives::is_floating_point(checked[i].dtype)) {
@@ -82,14 +83,14 @@ std::vector<Model::Gradient> Model::gradients(const ddp_parameter* parameters, c
       throw Error(ErrorCode::InvalidArgument,
                   checked[i].name +
                       " has a gradient of its own, but gradient_as_bucket_view puts it into a bucket: "
-                      "leave grad null and ask ddp_model_gradient()");
+                      "leave grad null and ask ddp_reducer_gradient()");
     }
     result.push_back({parameters[i].grad, 0, 0, {}});
   }
   return result;
 }
 
-TensorPlace Model::common_place(const ReplicatedTensors& parameters) {
+TensorPlace Reducer::common_place(const ReplicatedTensors& parameters) {
   for (const ReplicatedTensor& p : parameters) {
     if (p.place.is_gpu() == parameters.front().place.is_gpu()) continue;
     const auto where = [](const ReplicatedTensor& t) { return t.place.is_gpu() ? " is on a GPU" : " is on the CPU"; };
@@ -99,47 +100,47 @@ TensorPlace Model::common_place(const ReplicatedTensors& parameters) {
   return parameters.empty() ? TensorPlace() : parameters.front().place;
 }
 
-StepShape Model::shape_of(const ddp_model_options& options) {
+StepShape Reducer::shape_of(const ddp_reducer_options& options) {
   if (options.static_graph != 0) return StepShape::AsFirst;
   return options.find_unused_parameters != 0 ? StepShape::Any : StepShape::All;
 }
 
-std::vector<std::string> Model::names(const ReplicatedTensors& parameters) {
+std::vector<std::string> Reducer::names(const ReplicatedTensors& parameters) {
   std::vector<std::string> result;
   for (const ReplicatedTensor& p : parameters) result.push_back(p.name);
   return result;
 }
 
-std::vector<PlannedBucket> Model::plan(const std::vector<std::size_t>& order) const {
+std::vector<PlannedBucket> Reducer::plan(const std::vector<std::size_t>& order) const {
   std::vector<PlannedParameter> planned;
   for (const ReplicatedTensor& p : parameters_) planned.push_back({p.bytes(), p.dtype});
   return plan_buckets(planned, order, {options_.first_bucket_bytes, options_.bucket_bytes});
 }
 
 // What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
-void Model::compare_across_ranks() {
+void Reducer::compare_across_ranks() {
   const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
-  compare_numbers(host_words_, {{"the model has ", count(parameters_), " parameters", kSameModel},
-                                {"the model has ", count(buffers_), " buffers", kSameModel},
-                                {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
-                                {"static_graph is ", options_.static_graph, "", kSameOptions},
-                                {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
-  compare_shapes(host_words_, parameters_);
-  compare_shapes(host_words_, buffers_);
-  compare_numbers(host_words_,
+  compare_numbers(host_exchange_, {{"the model has ", count(parameters_), " parameters", kSameModel},
+                                   {"the model has ", count(buffers_), " buffers", kSameModel},
+                                   {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
+                                   {"static_graph is ", options_.static_graph, "", kSameOptions},
+                                   {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
+  compare_shapes(host_exchange_, parameters_);
+  compare_shapes(host_exchange_, buffers_);
+  compare_numbers(host_exchange_,
                   {{"first_bucket_bytes is ", static_cast<std::int64_t>(options_.first_bucket_bytes), "", kSameOptions},
                    {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
 }
 
 // Not where backward produces another set of gradients each time, nor where callers hold pointers into buckets for
 // good.
-bool Model::can_rebuild() const {
+bool Reducer::can_rebuild() const {
   const bool may_move = options_.gradient_as_bucket_view != 0;
   return shape_of(options_) != StepShape::Any &&
          std::all_of(gradients_.begin(), gradients_.end(), [&](const Gradient& g) { return may_move || g.own; });
 }
 
-std::vector<Bucket> Model::make_buckets(const std::vector<PlannedBucket>& plan) const {
+std::vector<Bucket> Reducer::make_buckets(const std::vector<PlannedBucket>& plan) const {
   std::vector<Bucket> buckets;
   for (const PlannedBucket& members : plan) {
     std::vector<ddp_grad_slice> slices;
@@ -152,7 +153,7 @@ std::vector<Bucket> Model::make_buckets(const std::vector<PlannedBucket>& plan) 
   return buckets;
 }
 
-void Model::place_gradients(const std::vector<PlannedBucket>& plan) {
+void Reducer::place_gradients(const std::vector<PlannedBucket>& plan) {
   for (std::size_t b = 0; b < plan.size(); ++b) {
     for (std::size_t s = 0; s < plan[b].size(); ++s) {
       gradients_[plan[b][s]].bucket = b;
@@ -163,7 +164,7 @@ void Model::place_gradients(const std::vector<PlannedBucket>& plan) {
   done_.assign(plan.size(), false);
 }
 
-void* Model::gradient(std::size_t i) {
+void* Reducer::gradient(std::size_t i) {
   if (i >= gradients_.size()) {
     throw Error(ErrorCode::InvalidArgument,
                 "there is no parameter " + std::to_string(i) + ": the model has " + std::to_string(gradients_.size()));
@@ -172,7 +173,7 @@ void* Model::gradient(std::size_t i) {
   return g.own != nullptr ? g.own : buckets_[g.bucket].at(g.slice);
 }
 
-void Model::register_comm_hook(std::unique_ptr<CommHook> hook) {
+void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
   core_.throw_if_failed();
   if (hook_ != nullptr) {
     throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: there is a communication hook already");
@@ -186,7 +187,7 @@ void Model::register_comm_hook(std::unique_ptr<CommHook> hook) {
 
 // An error in here leaves ranks at different places: it is final.
 template <typename Body>
-void Model::communicate(Body&& body) {
+void Reducer::communicate(Body&& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -197,7 +198,7 @@ void Model::communicate(Body&& body) {
 
 // The other ranks would wait for what the hook had in mind.
 template <typename Body>
-auto Model::ask_hook(Body&& body) {
+auto Reducer::ask_hook(Body&& body) {
   const auto failed = [&](const std::exception& error) {
     group_.abort(std::string("DistributedDataParallel: the communication hook failed: ") + error.what());
   };
@@ -212,37 +213,37 @@ auto Model::ask_hook(Body&& body) {
   }
 }
 
-void Model::before_forward() {
+void Reducer::before_forward() {
   const bool buffers_due = core_.before_forward();
   int root = 0;
   if (join_) root = tell_join({1, core_.no_sync() ? 0 : 1}).authority;
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(root);
 }
 
-void Model::broadcast_buffers(int root) {
+void Reducer::broadcast_buffers(int root) {
   communicate([&] { broadcast_.run(group_, buffers_, root); });
 }
 
-void Model::mark_ready(std::size_t i) {
+void Reducer::mark_ready(std::size_t i) {
   actions_.clear();
   core_.mark_ready(i, actions_);
   carry_out(Who::ThisRank);
 }
 
-void Model::mark_unused(std::size_t i) {
+void Reducer::mark_unused(std::size_t i) {
   actions_.clear();
   core_.mark_unused(i, actions_);
   carry_out(Who::ThisRank);
 }
 
-void Model::synchronize() {
+void Reducer::synchronize() {
   actions_.clear();
   if (!core_.synchronize(actions_)) return;
   carry_out(Who::ThisRank);
   finish(Who::ThisRank);
 }
 
-void Model::carry_out(Who whose) {
+void Reducer::carry_out(Who whose) {
   for (const std::size_t i : actions_.fill) fill(i);
   for (const std::size_t i : actions_.zero) zero(i, whose);
   if (actions_.launch.empty()) return;
@@ -253,14 +254,14 @@ void Model::carry_out(Who whose) {
 
 // The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form,
 // and on a GPU only NCCL has kernels.
-void Model::fill(std::size_t i) {
+void Reducer::fill(std::size_t i) {
   const Gradient& g = gradients_[i];
   const std::int32_t dtype = parameters_[i].dtype;
   const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype) || place_.is_gpu();
   buckets_[g.bucket].put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
 }
 
-void Model::zero(std::size_t i, Who whose) {
+void Reducer::zero(std::size_t i, Who whose) {
   Gradient& g = gradients_[i];
   Bucket& bucket = buckets_[g.bucket];
   if (whose == Who::ThisRank && g.own == nullptr) {
@@ -270,18 +271,18 @@ void Model::zero(std::size_t i, Who whose) {
   bucket.put_zeros(g.slice);
 }
 
-double Model::share(std::int32_t dtype) const {
+double Reducer::share(std::int32_t dtype) const {
   return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
 }
 
 // Of what is in a bucket.
-ddp_reduction Model::reduction(std::int32_t dtype) const {
+ddp_reduction Reducer::reduction(std::int32_t dtype) const {
   if (place_.is_gpu() && !join_) return {DDP_AVG, 1};
   const double factor = place_.is_gpu() || is_16_bit_float(dtype) ? share(dtype) : 1;
   return {factor != 1 ? DDP_PREMUL_SUM : DDP_SUM, factor};
 }
 
-void Model::launch(std::size_t b) {
+void Reducer::launch(std::size_t b) {
   ++launched_;
   buckets_[b].follow();
   if (hook_ != nullptr) return ask_hook([&] { hook_->start(view(b)); });
@@ -290,14 +291,14 @@ void Model::launch(std::size_t b) {
 }
 
 // Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
-void Model::finish(Who whose) {
+void Reducer::finish(Who whose) {
   std::vector<std::size_t> order;
   communicate([&] {
     wait_for_buckets();
     if (core_.asks_who_used()) {
       used_ = core_.used_here();
       if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-      host_words_.all_reduce(used_.data(), used_.size(), DDP_MAX);
+      host_exchange_.all_reduce(used_.data(), used_.size(), DDP_MAX);
       core_.hear_used(used_);
     }
     if (will_rebuild_) order = agree_on_order();
@@ -308,12 +309,12 @@ void Model::finish(Who whose) {
   if (std::exchange(will_rebuild_, false)) rebuild(order);
 }
 
-void Model::wait_for_buckets() {
+void Reducer::wait_for_buckets() {
   if (hook_ != nullptr) return advance_hook();
   for (const std::uint64_t sequence : in_flight_) group_.wait(sequence);
 }
 
-void Model::advance_hook() {
+void Reducer::advance_hook() {
   std::fill(done_.begin(), done_.end(), false);
   for (std::size_t left = buckets_.size(); left > 0;) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -324,7 +325,7 @@ void Model::advance_hook() {
   }
 }
 
-void Model::take_out() {
+void Reducer::take_out() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const Gradient& g = gradients_[i];
     Bucket& bucket = buckets_[g.bucket];
@@ -337,13 +338,13 @@ void Model::take_out() {
 }
 
 // Rank 0's.
-std::vector<std::size_t> Model::agree_on_order() {
+std::vector<std::size_t> Reducer::agree_on_order() {
   std::vector<std::size_t> order = core_.ready_order();
-  host_words_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
+  host_exchange_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
   return order;
 }
 
-void Model::rebuild(const std::vector<std::size_t>& order) {
+void Reducer::rebuild(const std::vector<std::size_t>& order) {
   std::vector<PlannedBucket> better = plan(order);
   if (better == plan_) return;
   std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
@@ -358,13 +359,13 @@ void Model::rebuild(const std::vector<std::size_t>& order) {
   core_.replan(plan_);
 }
 
-void Model::join_begin(JoinCore::Options options) {
+void Reducer::join_begin(JoinCore::Options options) {
   if (join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join is under way already");
   core_.set_joining(true);
   join_.emplace(options, group_.size());
 }
 
-void Model::join_end() {
+void Reducer::join_end() {
   if (!join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join ends that has not begun");
   core_.set_joining(false);
   JoinVerdict verdict = tell_join({0, 0});
@@ -374,14 +375,14 @@ void Model::join_end() {
   join_.reset();
 }
 
-void Model::join_cancel() {
+void Reducer::join_cancel() {
   join_.reset();
   core_.cancel_joining();
 }
 
 // Throws if all shall stop.
-JoinVerdict Model::tell_join(JoinWord mine) {
-  communicate([&] { host_words_.all_gather(&mine, sizeof(mine), words_.data()); });
+JoinVerdict Reducer::tell_join(JoinWord mine) {
+  communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), words_.data()); });
   const JoinVerdict verdict = join_->hear(words_);
   if (!verdict.early) return verdict;
   join_cancel();  // all are at the same place: the model remains usable
@@ -389,7 +390,7 @@ JoinVerdict Model::tell_join(JoinWord mine) {
 }
 
 // Takes part in a step of those that have input.
-void Model::shadow(const JoinVerdict& verdict) {
+void Reducer::shadow(const JoinVerdict& verdict) {
   const bool buffers_due = core_.shadow_forward(verdict.synchronizes);
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
   if (!verdict.synchronizes) return;

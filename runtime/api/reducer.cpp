@@ -6,7 +6,7 @@
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
-#include "runtime/training/ddp/distributed_data_parallel.hpp"
+#include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 #include "runtime/training/hooks/powersgd.hpp"
 
@@ -16,14 +16,14 @@ using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
 using ddp::runtime::CommHook;
 using ddp::runtime::guard;
-using ddp::runtime::Model;
 using ddp::runtime::not_null;
+using ddp::runtime::Reducer;
 
-Model* of(ddp_model* handle) { return reinterpret_cast<Model*>(handle); }
-const Model* of(const ddp_model* handle) { return reinterpret_cast<const Model*>(handle); }
+Reducer* of(ddp_reducer* handle) { return reinterpret_cast<Reducer*>(handle); }
+const Reducer* of(const ddp_reducer* handle) { return reinterpret_cast<const Reducer*>(handle); }
 
 // The hooks of this library's own reckon on the host.
-Model& on_cpu(Model& model) {
+Reducer& on_cpu(Reducer& model) {
   if (!model.is_on_gpu()) return model;
   throw Error(ErrorCode::InvalidArgument,
               "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
@@ -56,68 +56,68 @@ class UsersHook final : public CommHook {
 
 }  // namespace
 
-ddp_status ddp_model_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
-                            const ddp_model_options* options, ddp_model** out) {
+ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                              const ddp_reducer_options* options, ddp_reducer** out) {
   return guard([&] {
     not_null(out, "the model to fill in");
     *out = nullptr;
-    auto model = std::make_unique<Model>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
-                                         options != nullptr ? *options : ddp_model_options{});
-    *out = reinterpret_cast<ddp_model*>(model.release());
+    auto model = std::make_unique<Reducer>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
+                                           options != nullptr ? *options : ddp_reducer_options{});
+    *out = reinterpret_cast<ddp_reducer*>(model.release());
   });
 }
 
-void ddp_model_destroy(ddp_model* model) {
+void ddp_reducer_destroy(ddp_reducer* model) {
   guard([&] { delete of(model); });
 }
 
-void* ddp_model_gradient(ddp_model* model, size_t i) {
+void* ddp_reducer_gradient(ddp_reducer* model, size_t i) {
   void* gradient = nullptr;
   guard([&] { gradient = not_null(of(model), "the model").gradient(i); });
   return gradient;
 }
 
-ddp_status ddp_model_before_forward(ddp_model* model) {
+ddp_status ddp_reducer_before_forward(ddp_reducer* model) {
   return guard([&] { not_null(of(model), "the model").before_forward(); });
 }
 
-ddp_status ddp_model_mark_ready(ddp_model* model, size_t i) {
+ddp_status ddp_reducer_mark_ready(ddp_reducer* model, size_t i) {
   return guard([&] { not_null(of(model), "the model").mark_ready(i); });
 }
 
-ddp_status ddp_model_mark_unused(ddp_model* model, size_t i) {
+ddp_status ddp_reducer_mark_unused(ddp_reducer* model, size_t i) {
   return guard([&] { not_null(of(model), "the model").mark_unused(i); });
 }
 
-ddp_status ddp_model_synchronize(ddp_model* model) {
+ddp_status ddp_reducer_synchronize(ddp_reducer* model) {
   return guard([&] { not_null(of(model), "the model").synchronize(); });
 }
 
-int32_t ddp_model_was_used(const ddp_model* model, size_t i) { return of(model)->was_used(i) ? 1 : 0; }
+int32_t ddp_reducer_was_used(const ddp_reducer* model, size_t i) { return of(model)->was_used(i) ? 1 : 0; }
 
-ddp_status ddp_model_set_no_sync(ddp_model* model, int32_t enabled) {
+ddp_status ddp_reducer_set_no_sync(ddp_reducer* model, int32_t enabled) {
   return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
 }
 
-size_t ddp_model_bucket_count(const ddp_model* model) { return of(model)->bucket_count(); }
+size_t ddp_reducer_bucket_count(const ddp_reducer* model) { return of(model)->bucket_count(); }
 
-ddp_status ddp_model_register_comm_hook(ddp_model* model, const ddp_comm_hook* hook) {
+ddp_status ddp_reducer_register_comm_hook(ddp_reducer* model, const ddp_comm_hook* hook) {
   return guard([&] {
     not_null(of(model), "the model")
         .register_comm_hook(std::make_unique<UsersHook>(not_null(hook, "the communication hook")));
   });
 }
 
-ddp_status ddp_model_register_builtin_comm_hook(ddp_model* model, int32_t hook) {
+ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* model, int32_t hook) {
   return guard([&] {
-    Model& registers = on_cpu(not_null(of(model), "the model"));
+    Reducer& registers = on_cpu(not_null(of(model), "the model"));
     registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 
-ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd_options* options) {
+ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powersgd_options* options) {
   return guard([&] {
-    Model& registers = on_cpu(not_null(of(model), "the model"));
+    Reducer& registers = on_cpu(not_null(of(model), "the model"));
     const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
     ddp::runtime::PowerSgdOptions chosen;
     if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
@@ -130,7 +130,7 @@ ddp_status ddp_model_register_powersgd_hook(ddp_model* model, const ddp_powersgd
   });
 }
 
-ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* options) {
+ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_join_options* options) {
   return guard([&] {
     const ddp_join_options chosen = options != nullptr ? *options : ddp_join_options{};
     not_null(of(model), "the model")
@@ -138,10 +138,10 @@ ddp_status ddp_model_join_begin(ddp_model* model, const ddp_join_options* option
   });
 }
 
-ddp_status ddp_model_join_end(ddp_model* model) {
+ddp_status ddp_reducer_join_end(ddp_reducer* model) {
   return guard([&] { not_null(of(model), "the model").join_end(); });
 }
 
-void ddp_model_join_cancel(ddp_model* model) {
+void ddp_reducer_join_cancel(ddp_reducer* model) {
   guard([&] { not_null(of(model), "the model").join_cancel(); });
 }

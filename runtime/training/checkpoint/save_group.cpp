@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/training/checkpoint/saving_ranks.hpp"
+#include "runtime/training/checkpoint/save_group.hpp"
 
 #include <cstddef>
 #include <exception>
@@ -50,21 +50,21 @@ Report report_of(const std::function<std::string()>& body) {
   }
 }
 
-std::vector<Report> SavingRanks::tell_all(const Report& mine) const {
+std::vector<Report> SaveGroup::tell_all(const Report& mine) const {
   if (group_ == nullptr) return {mine};
   return exchange(*group_, mine, [](ObjectExchange& objects, const ddp_bytes& bytes) {
     return make_all_gather_object(objects, bytes);
   });
 }
 
-std::vector<Report> SavingRanks::tell_first(const Report& mine) const {
+std::vector<Report> SaveGroup::tell_first(const Report& mine) const {
   if (group_ == nullptr) return {mine};
   return exchange(*group_, mine, [this](ObjectExchange& objects, const ddp_bytes& bytes) {
     return make_gather_object(objects, bytes, 0, group_->place());
   });
 }
 
-Report SavingRanks::hear_first(const Report& if_first) const {
+Report SaveGroup::hear_first(const Report& if_first) const {
   if (group_ == nullptr) return if_first;
   return exchange(*group_, if_first,
                   [this](ObjectExchange& objects, const ddp_bytes& bytes) {

@@ -6,6 +6,6 @@
 
 namespace ddp::launcher {
 
-enum class Manner { Ddprun, Torchrun };
+enum class CompatibilityMode { Ddprun, Torchrun };
 
 }  // namespace ddp::launcher

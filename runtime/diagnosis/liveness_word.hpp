@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // This process's sign of life to ddprun: a word of the agent's memory, held by a thread. However the process ends, the
 // kernel takes the word away before the process's memory, which may take long, and wakes the agent
-// (launcher/process/life_signs.hpp is the other side).
+// (launcher/process/liveness_words.hpp is the other side).
 #pragma once
 
 #include <linux/futex.h>
@@ -13,15 +13,15 @@
 
 namespace ddp::runtime {
 
-class LifeSign {
+class LivenessWord {
  public:
   // From the thread that is to hold it, which ends it too and must use no robust mutex meanwhile: a thread has one list
-  // of those. place: contract::kLifeSign. Where there is nothing at that place, or another process is there already, it
-  // is not held: then the agent hears of the end as of any other program's.
-  explicit LifeSign(const std::string& place);
-  ~LifeSign();
-  LifeSign(const LifeSign&) = delete;
-  LifeSign& operator=(const LifeSign&) = delete;
+  // of those. place: contract::kLivenessWord. Where there is nothing at that place, or another process is there
+  // already, it is not held: then the agent hears of the end as of any other program's.
+  explicit LivenessWord(const std::string& place);
+  ~LivenessWord();
+  LivenessWord(const LivenessWord&) = delete;
+  LivenessWord& operator=(const LivenessWord&) = delete;
 
   bool held() const { return is_held_; }
 

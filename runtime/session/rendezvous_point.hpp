@@ -7,7 +7,7 @@
 
 namespace ddp::runtime {
 
-struct MeetingPlace {
+struct RendezvousPoint {
   enum class Kind {
     Nowhere,    // a world of one
     Address,    // a store listens at host:port

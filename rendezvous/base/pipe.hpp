@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A pipe whose two ends have one owner each.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::rendezvous {
+
+struct Pipe {
+  Descriptor read_end;
+  Descriptor write_end;
+};
+
+// Returns a close-on-exec pipe, or nothing, with the reason in errno. `flags` may add O_NONBLOCK.
+inline std::optional<Pipe> try_pipe(int flags = 0) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | flags) != 0) return std::nullopt;
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+// Returns a close-on-exec pipe. Throws Error "cannot make a pipe PURPOSE: REASON".
+inline Pipe make_pipe(const std::string& purpose, int flags = 0) {
+  if (auto pipe = try_pipe(flags)) return std::move(*pipe);
+  throw Error(ErrorCode::System, "cannot make a pipe " + purpose + ": " + strerror(errno));
+}
+
+}  // namespace ddp::rendezvous

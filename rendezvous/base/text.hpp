@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Values as text and text as values, for messages and settings.
+#pragma once
+
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace ddp::rendezvous {
+
+// Returns "30 s", or "1500 ms" for a time that is not a whole number of seconds.
+std::string to_string(std::chrono::milliseconds time);
+
+// Returns "SIGTERM", or "signal 99" for a number without a name.
+std::string signal_name(int signal);
+
+// Returns the first `shown` of the words and how many follow: "a, b and 3 more".
+std::string list_of(const std::vector<std::string>& words, std::size_t shown);
+
+// Returns this machine's name as gethostname(2) reports it.
+std::string host_name();
+
+// Returns the number that makes up the whole text, or nothing if anything else stands before or after it or if it does
+// not fit. As std::from_chars: no blanks, no "+".
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number = {};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc() || end != last) return std::nullopt;
+  return number;
+}
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Runs a core on an event loop: gives it events with the time, has its actions carried out and wakes it when it asks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::rendezvous {
+
+// `Core` has step(now, event, actions) and wake_at(); `Tick` is the event that says that this time has come. All calls
+// are made on the loop's thread; the core must outlive the driver.
+template <typename Core, typename Event, typename Action, typename Tick>
+class CoreDriver {
+ public:
+  CoreDriver(asio::io_context& io, Core& core, std::function<void(const Action&)> carry_out)
+      : core_(core), timer_(io), carry_out_(std::move(carry_out)) {}
+
+  // Lets the core decide about the event and carries out its actions in order.
+  void handle(const Event& event) {
+    std::vector<Action> actions;
+    core_.step(std::chrono::steady_clock::now(), event, actions);
+    for (const Action& action : actions) carry_out_(action);
+    set_timer();
+  }
+
+ private:
+  void set_timer() {
+    const auto wake_at = core_.wake_at();
+    if (wake_at == timer_set_to_) return;
+    timer_set_to_ = wake_at;
+    timer_.cancel();
+    if (!wake_at) return;
+    timer_.expires_at(*wake_at);
+    timer_.async_wait([this](const auto& error) {
+      if (error) return;
+      timer_set_to_.reset();
+      handle(Tick{});
+    });
+  }
+
+  Core& core_;
+  asio::steady_timer timer_;
+  std::optional<std::chrono::steady_clock::time_point> timer_set_to_;
+  std::function<void(const Action&)> carry_out_;
+};
+
+}  // namespace ddp::rendezvous
