@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// "mutant: NAME" after a statement names it for scripts/mutants, which breaks it and sees that the simulator notices.
 #include "launcher/agent/agent_core.hpp"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
 void AgentCore::on(const LinkUp&) {
   linked_ = is_new_link_ = true;
   heard_ = now_;
-  asked_ = now_;
+  asked_ = now_;  // mutant: asked
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   report();
 }
@@ -72,7 +73,7 @@ void AgentCore::on(const LinkDown& event) {
   asked_.reset();
   if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // not one word came over it
-  if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile
+  if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile; mutant: first_cut
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
 }
 
@@ -102,8 +103,8 @@ void AgentCore::answered() {
 
 // Of this node's workers; see the head of agent_core.hpp.
 TimePoint AgentCore::lease_until() const {
-  const TimePoint silent = answered_ + lost_after_ * 2 / 3;
-  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;
+  const TimePoint silent = answered_ + lost_after_ * 2 / 3;                               // mutant: lease_length
+  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;  // mutant: lease_cut
 }
 
 std::optional<TimePoint> AgentCore::kill_at() const {
@@ -115,7 +116,7 @@ TimePoint AgentCore::reconnect_at() const { return std::max(heard_, reconnected_
 
 void AgentCore::watch_lease() {
   const auto until = kill_at();
-  if (!until || now_ < *until) return;
+  if (!until || now_ < *until) return;  // mutant: lease_over
   kill_because("it had lost the coordinator (" +
                (cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_)) + ")");
 }
@@ -135,16 +136,16 @@ void AgentCore::watch_link() {
   }
   if (lost_after_.count() == 0) return;
   const auto silence = now_ - heard_;
-  if (silence >= lost_after_ && !exit_) {
+  if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
     return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
                       in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
   }
   if (!linked_) return;
-  if (now_ >= reconnect_at()) {
+  if (now_ >= reconnect_at()) {  // mutant: reconnect
     reconnected_ = now_;
     return act(Reconnect{"no word for " + in_seconds(silence)});
   }
-  if (!asked_ && now_ >= *next_beat_) {
+  if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
     asked_ = now_;
     next_beat_ = now_ + lost_after_ / kBeatsPerLife;
     act(SendBeat{});
@@ -180,22 +181,23 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
   state_.epoch = directive.epoch;
   heard_ = now_;
-  if (is_new_link_) answered();  // to its report; other directives may come from one who hears nothing from here
+  // The answer to this link's report; other directives may come from a coordinator that hears nothing from here.
+  if (is_new_link_) answered();  // mutant: answered
   lost_after_ = directive.lost_after;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
-  if (directive.round < state_.round) return;  // about a round that is past
+  if (directive.round < state_.round) return;  // about a round that is past; mutant: old_news
   switch (directive.kind) {
     case Directive::Kind::Wait:
       if (!directive.reason.empty()) act(LogLine{directive.reason});
       break;
     case Directive::Kind::Run:
-      if (directive.round > state_.round) run(directive);  // else a repetition
+      if (directive.round > state_.round) run(directive);  // else a repetition; mutant: repeated_run
       break;
     case Directive::Kind::Stop:
       decision_until_.reset();
       if (directive.round > state_.round) {  // a round this node never started
         begin_round(directive.round);
-        if (phase_ == Phase::Idle) report();
+        if (phase_ == Phase::Idle) report();  // mutant: never_started
       }
       next_.reset();
       if (directive.stop_signal == SIGKILL) {
@@ -221,7 +223,7 @@ void AgentCore::on(const DirectiveArrived& event) {
 void AgentCore::begin_round(int round) {
   state_.round = round;
   state_.succeeded = false;
-  state_.failures.clear();
+  state_.failures.clear();  // mutant: old_failures
   state_.stopped_because.clear();
 }
 
@@ -231,7 +233,7 @@ void AgentCore::run(const Directive& directive) {
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
@@ -254,7 +256,7 @@ void AgentCore::on(const WorkersStarted& event) {
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = event.pids[i];
   if (phase_ == Phase::Starting) phase_ = Phase::Running;
   // A stop that came meanwhile met nobody.
-  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});
+  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});  // mutant: early_stop
   if (phase_ == Phase::Killing) act(KillDescendants{});
   if (phase_ == Phase::Running && suspended_) act(SuspendWorkers{});
   report();
@@ -285,7 +287,7 @@ WorkerFailure* AgentCore::failure_of(int local_rank) {
 WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
   const bool first = state_.failures.empty();
   WorkerFailure failure;
-  failure.rank = assignment_.base_rank + local_rank;
+  failure.rank = assignment_.base_rank + local_rank;  // mutant: failure_rank
   failure.local_rank = local_rank;
   failure.host = config_.host;
   failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
@@ -293,7 +295,7 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   // In a round that is being stopped a death is our doing, unless it was under way before.
   failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
-  failure.stopped_by_ddprun = told_to_stop_ && !by_itself;
+  failure.stopped_by_ddprun = told_to_stop_ && !by_itself;  // mutant: own_doing
   if (first && !told_to_stop_) workers_exiting_.insert(exiting.begin(), exiting.end());
   state_.failures.push_back(std::move(failure));
   return state_.failures.back();
@@ -322,7 +324,7 @@ void AgentCore::on(const WorkerExited& event) {
   if (!workers_live()) {
     phase_ = Phase::Clearing;
     deadline_ = now_ + kUnkillableAfter;
-    act(ClearDescendants{});
+    act(ClearDescendants{});  // mutant: descendants
   } else if (!worker.success && is_news && phase_ == Phase::Running) {
     report();  // likewise
   }
@@ -348,10 +350,11 @@ void AgentCore::become_idle() {
   workers_exiting_.clear();
   exiting_when_told_.clear();
   state_.phase = WorkersPhase::Idle;
-  state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
+  state_.succeeded =
+      std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });  // mutant: succeeded
   // One report, not two: idle and still there, it would be given a place in the next round.
   if (exit_) return leave(*exit_);
-  report();
+  report();  // mutant: idle_report
   if (next_) run(*std::exchange(next_, std::nullopt));
 }
 
@@ -378,7 +381,7 @@ void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
-  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");
+  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");  // mutant: signal_code
 }
 
 // Workers that are being stopped are not held up: the grace period would pass them by.
@@ -397,7 +400,7 @@ void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun's guardian process was killed";
   if (has_running_workers()) kill_because(reason);
   state_.stopped_because = reason;
-  end(128 + SIGKILL, reason);
+  end(128 + SIGKILL, reason);  // mutant: guardian_gone
 }
 
 // This agent leaves, whatever the coordinator says; workers first.
@@ -410,7 +413,7 @@ void AgentCore::end(int exit_code, std::string reason) {
                                 [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
   // Nobody else may have heard of it.
   if (own != state_.failures.end()) exit.reason += "; before that, " + describe(*own);
-  if (phase_ == Phase::Idle) return leave(exit);
+  if (phase_ == Phase::Idle) return leave(exit);  // mutant: workers_first
   if (!exit_) exit_ = exit;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
 }
@@ -437,7 +440,7 @@ void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
   state_.stopped_because = reason;
   report();  // first: workers that had not been started are gone with the kill, which is news again
-  kill();
+  kill();    // mutant: kill_because
 }
 
 void AgentCore::on(const Tick&) {
@@ -478,7 +481,8 @@ void AgentCore::leave(Directive directive) {
   decision_until_.reset();
   state_.left = true;
   report();
-  const int exit_code = directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;
+  const int exit_code =
+      directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;  // mutant: left_behind
   act(Leave{exit_code, std::move(directive), state_.unkillable});
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// "mutant: NAME" after a statement names it for scripts/mutants, which breaks it and sees that the simulator notices.
 #include "rendezvous/coordinator/coordinator_core.hpp"
 
 #include <algorithm>
@@ -47,11 +48,12 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   // A crash makes its peers exit, or abort as PyTorch's workers do; so an abort counts only on the first one's node.
   const auto likelihood = [&](const WorkerFailure& f) {
     if (!f.already_exiting || f.status.signal == 0) return 0;
-    if (f.status.signal != SIGABRT) return 2;
+    if (f.status.signal != SIGABRT) return 2;  // mutant: crash
     return f.host == first.host ? 1 : 0;
   };
-  return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {
-    return std::tuple(a.stopped_by_ddprun, -likelihood(a)) < std::tuple(b.stopped_by_ddprun, -likelihood(b));
+  return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {  // mutant: cause
+    return std::tuple(a.stopped_by_ddprun, -likelihood(a)) <
+           std::tuple(b.stopped_by_ddprun, -likelihood(b));  // mutant: cause_order
   });
 }
 
@@ -110,7 +112,7 @@ void CoordinatorCore::on(const AgentReported& event) {
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
     return lose(event.state.incarnation, now_, "node " + named(node) + " left the job" + why);
   }
-  if (is_new_link) send(node, node.directive);  // the link is level-triggered
+  if (is_new_link) send(node, node.directive);  // the link is level-triggered; mutant: new_link
   look_at(event.state.incarnation);
 }
 
@@ -146,7 +148,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     send(node, make(Directive::Kind::Wait, why));
   } else {  // was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
-    stop.stop_signal = SIGKILL;  // the others may be running already
+    stop.stop_signal = SIGKILL;  // the others may be running already; mutant: lost_stop
     send(node, stop);
   }
   look_at(event.state.incarnation);
@@ -159,7 +161,7 @@ std::string CoordinatorCore::why_not(const AgentState& state) const {
     return what + " is " + there + " on this host and " + here + " at the coordinator: give all hosts the same";
   };
   if (theirs.id != ours.id) return differ("--rdzv-id", "'" + theirs.id + "'", "'" + ours.id + "'");
-  if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));
+  if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));  // mutant: nnodes
   if (theirs.max_restarts != ours.max_restarts) {
     return differ("--max-restarts", std::to_string(theirs.max_restarts), std::to_string(ours.max_restarts));
   }
@@ -195,7 +197,7 @@ void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
 // yet: the claim is refused as soon as the holder says a word.
 void CoordinatorCore::claim_rank(Node& node) {
   const auto [holder, is_free] = holders_.emplace(node.state.node_rank, node.state.incarnation);
-  if (is_free) return;
+  if (is_free) return;  // mutant: held_rank
   node.holder = holder->second;
   ++challengers_;
   Node& held_by = nodes_.at(holder->second);
@@ -207,7 +209,7 @@ void CoordinatorCore::word_from(Node& node) {
   if (challengers_ == 0 || !node.holder.empty()) return;
   for (auto challenger = nodes_.begin(); challenger != nodes_.end();) {
     const Node& other = (challenger++)->second;
-    if (other.holder != node.state.incarnation) continue;
+    if (other.holder != node.state.incarnation) continue;  // mutant: challenger
     refuse(other.link, "node rank " + std::to_string(node.state.node_rank) + " is held by node " + named(node) +
                            " and claimed by node " + named(other) + ": give each host a --node-rank of its own");
     forget(Incarnation(other.state.incarnation));
@@ -242,11 +244,11 @@ void CoordinatorCore::look_for_lost() {
   std::vector<std::tuple<Incarnation, TimePoint, std::string>> lost;
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node)) continue;
-    if (node.cut && now_ >= *node.cut + kReconnectWindow) {
+    if (node.cut && now_ >= *node.cut + kReconnectWindow) {  // mutant: node_cut
       lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: its link broke (" + node.why_cut +
                             ") and did not come back within " + in_seconds(kReconnectWindow));
-    } else if (!node.cut && now_ >= node.heard + config_.lost_after) {
+    } else if (!node.cut && now_ >= node.heard + config_.lost_after) {  // mutant: node_silent
       lost.emplace_back(incarnation, silent_since(node),
                         "node " + named(node) + " was lost: no word from it for " + in_seconds(config_.lost_after));
     }
@@ -324,7 +326,7 @@ void CoordinatorCore::forgive_own_sleep() {
   if (!last_step_ || !next_look_ || now_ - *last_step_ < kOverslept) return;
   const auto slept = now_ - *last_step_;
   for (auto& [incarnation, node] : nodes_) {
-    node.heard += slept;
+    node.heard += slept;  // mutant: slept
     if (node.cut) *node.cut += slept;
   }
   // What was seen before stays as far from all that.
@@ -359,7 +361,7 @@ void CoordinatorCore::on_stop_signal(Node& node) {
   const int signal = node.state.stop_signal;
   if (over() || node.leaving) return;
   if (job_.phase == Phase::Stopping && stop_.trigger == Trigger::Final) {
-    if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);
+    if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);  // mutant: second_signal
     return;
   }
   const auto others = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
@@ -387,7 +389,7 @@ void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
   if (node.seat < 0 || state.round != job_.round) return;
   note_failures(node);
-  note_own_stop(node);
+  note_own_stop(node);  // mutant: own_stop
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
   const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
                                          [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
@@ -446,14 +448,14 @@ void CoordinatorCore::advance() {
     case Phase::Over:
       return;
     case Phase::Running:
-      if (present_ == succeeded_ && present_ > 0) {
+      if (present_ == succeeded_ && present_ > 0) {  // mutant: all_succeeded
         finish(make(Directive::Kind::Exit, "all workers exited with code 0"));
       } else if (has_newcomer()) {
         stop_round(SIGTERM, {Trigger::Membership, newcomers_in_words() + " joined"});
       }
       return;
     case Phase::Stopping:
-      if (present_ == idle_) after_stop();
+      if (present_ == idle_) after_stop();  // mutant: all_idle
       return;
   }
 }
@@ -461,7 +463,7 @@ void CoordinatorCore::advance() {
 // A node that came late is taken in at once, unless the job is about to end: workers that have succeeded would have to
 // run again.
 bool CoordinatorCore::has_newcomer() const {
-  return elastic() && spares_ > 0 && succeeded_ == 0 && present_ < config_.job.max_nodes;
+  return elastic() && spares_ > 0 && succeeded_ == 0 && present_ < config_.job.max_nodes;  // mutant: take_in
 }
 
 // ---- Rounds ----
@@ -471,7 +473,7 @@ void CoordinatorCore::gather() {
   if (nodes_.empty()) return;
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
-    gather_until_ = now_ + config_.join_timeout;
+    gather_until_ = now_ + config_.join_timeout;  // mutant: join_timeout
   }
   if (!next_news_ && job.max_nodes > 1) next_news_ = now_ + kFirstNews;
   gather_wake_.reset();
@@ -487,7 +489,7 @@ void CoordinatorCore::gather() {
   } else if (!last_call_until_) {
     last_call_until_ = now_ + config_.last_call;
   }
-  if (last_call_until_ && now_ >= *last_call_until_) return open_round();
+  if (last_call_until_ && now_ >= *last_call_until_) return open_round();  // mutant: last_call
   gather_wake_ = last_call_until_ ? last_call_until_ : gather_until_;
 }
 
@@ -516,12 +518,12 @@ std::vector<CoordinatorCore::Incarnation> CoordinatorCore::choose_seats() const 
   }
   std::sort(chosen.begin(), chosen.end(), [this](const Node* a, const Node* b) {
     const auto order = [this](const Node& n) {
-      return std::tuple(!is_own(n), n.seat < 0, n.seat < 0 ? n.arrival : n.seat);
+      return std::tuple(!is_own(n), n.seat < 0, n.seat < 0 ? n.arrival : n.seat);  // mutant: seat_order
     };
     return order(*a) < order(*b);
   });
   if (chosen.size() > static_cast<std::size_t>(config_.job.max_nodes)) {
-    chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));
+    chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));  // mutant: spares
   }
   std::vector<Incarnation> seats(config_.job.node_ranks_given ? chosen.size() : job_.seats.size());
   std::vector<Incarnation> newcomers;
@@ -537,7 +539,7 @@ std::vector<CoordinatorCore::Incarnation> CoordinatorCore::choose_seats() const 
   // A survivor that is not chosen is lost to this round: its seat was left empty above.
   auto newcomer = newcomers.begin();
   for (Incarnation& seat : seats) {
-    if (seat.empty() && newcomer != newcomers.end()) seat = *newcomer++;
+    if (seat.empty() && newcomer != newcomers.end()) seat = *newcomer++;  // mutant: free_seat
   }
   seats.insert(seats.end(), newcomer, newcomers.end());
   std::erase(seats, Incarnation());
@@ -546,7 +548,7 @@ std::vector<CoordinatorCore::Incarnation> CoordinatorCore::choose_seats() const 
 
 void CoordinatorCore::open_round() {
   job_.seats = choose_seats();
-  ++job_.round;
+  ++job_.round;  // mutant: next_round
   job_.phase = Phase::Opening;
   failures_.clear();
   failure_of_.clear();
@@ -587,7 +589,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   std::map<std::string, int> workers_of_role, ranks_of_role;
   for (const Incarnation& seat : job_.seats) {
     const AgentState& state = nodes_.at(seat).state;
-    run.assignment.world_size += state.slots;
+    run.assignment.world_size += state.slots;  // mutant: world_size
     workers_of_role[state.role] += state.slots;
   }
   if (job_.is_restart) {
@@ -603,9 +605,9 @@ void CoordinatorCore::on(const StoreOpened& event) {
     run.assignment.base_role_rank = role_rank;
     run.assignment.role_world_size = workers_of_role[node.state.role];
     send(node, run);
-    ++run.assignment.node_rank;
-    run.assignment.base_rank += node.state.slots;
-    role_rank += node.state.slots;
+    ++run.assignment.node_rank;                    // mutant: node_rank
+    run.assignment.base_rank += node.state.slots;  // mutant: base_rank
+    role_rank += node.state.slots;                 // mutant: role_rank
   }
   for (auto& [incarnation, node] : nodes_) {
     if (node.spare) send(node, make(Directive::Kind::Wait, kSpare));
@@ -658,8 +660,9 @@ void CoordinatorCore::after_stop() {
 
   std::optional<WorkerFailure> cause;
   if (stop_.trigger == Trigger::Failure) {
-    const auto loss = std::find_if(losses_.begin(), losses_.end(),
-                                   [&](const Loss& l) { return l.noticed <= failures_.front().seen + kCauseWindow; });
+    const auto loss = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& l) {
+      return l.noticed <= failures_.front().seen + kCauseWindow;  // mutant: explained
+    });
     if (loss == losses_.end()) {
       cause = *cause_of(failures);
       exit.reason = describe(*cause);
@@ -669,15 +672,16 @@ void CoordinatorCore::after_stop() {
     }
   }
   if (cause) job_.cause = exit.cause = cause;
-  exit.exit_code = cause ? cause->status.shell_code() : 1;
-  const bool spends = stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && !elastic());
-  if (unkillable) {
+  exit.exit_code = cause ? cause->status.shell_code() : 1;  // mutant: exit_code
+  const bool spends =
+      stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && !elastic());  // mutant: spends
+  if (unkillable) {                                                                         // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";
     return finish(exit);
   }
-  if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);
+  if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);  // mutant: last_restart
   if (spends) {
-    ++job_.restarts;
+    ++job_.restarts;  // mutant: count_restart
     // No report is printed of this one: what it said last has to do.
     exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
                   ": " + (cause ? in_one_line(*cause) : exit.reason);
@@ -693,7 +697,7 @@ void CoordinatorCore::next_round(const std::string& why) {
   gather_until_ = now_ + (config_.job.max_restarts == 0 ? milliseconds(0) : config_.join_timeout);
   for (auto node = nodes_.begin(); node != nodes_.end();) {
     Node& leaver = (node++)->second;
-    if (leaver.leaving) let_go(leaver);
+    if (leaver.leaving) let_go(leaver);  // mutant: leaver
   }
   gather();
 }
@@ -706,7 +710,7 @@ void CoordinatorCore::finish(Directive exit) {
   stop_gathering();
   farewell_until_ = now_ + config_.lost_after;
   for (auto& [incarnation, node] : nodes_) {
-    if (!is_own(node)) send(node, *exit_);
+    if (!is_own(node)) send(node, *exit_);  // mutant: exit_to_all
   }
   farewell();
 }
@@ -715,7 +719,7 @@ void CoordinatorCore::finish(Directive exit) {
 void CoordinatorCore::farewell() {
   const auto own = nodes_.find(config_.own_incarnation);
   const bool alone = nodes_.size() == (own == nodes_.end() ? 0U : 1U);
-  if (own_was_told_ || own == nodes_.end() || (!alone && now_ < *farewell_until_)) return;
+  if (own_was_told_ || own == nodes_.end() || (!alone && now_ < *farewell_until_)) return;  // mutant: farewell
   own_was_told_ = true;
   farewell_until_.reset();
   next_look_.reset();
