@@ -5,6 +5,7 @@
   * relative links and images lead to a file or folder, and their #anchors to a heading;
   * each path in backticks that begins with a folder of the repository exists (`launcher/process/guardian` stands for
     guardian.hpp and guardian.cpp, `*` and `{a,b}` are expanded), and so does each public header (`ddp/session.hpp`).
+    A path may also be relative to the folder of its page.
 
 usage: links_test.py REPOSITORY
 """
@@ -63,17 +64,21 @@ def dead_links(root, page, text):
                     yield f"the link {target}: no heading has this name"
 
 
-def dead_paths(root, folders, text):
+def dead_paths(root, folders, page, text):
     for code in CODE.finditer(FENCE.sub("", text)):
         for word in code.group(2).split():
             word = re.sub(r":\d+(-\d+)?$", "", word.strip("()[],;:'\"")).rstrip(".,")
             if not PATH.fullmatch(word) or "..." in word:
                 continue
-            first = word.split("/")[0]
-            base = root if first in folders else os.path.join(root, "runtime/include") if first == "ddp" else None
-            if base is None or first == "ddp" and not re.search(r"\.\w+$", word):
+            if word.split("/")[0] in folders:
+                base = root
+            elif re.fullmatch(r"ddp/.+\.(h|hpp|cuh)", word):
+                base = os.path.join(root, "runtime/include")
+            else:
                 continue
-            yield from (f"`{word}` does not exist" for path in expanded(word) if not exists(base, path.rstrip("/")))
+            for path in expanded(word.rstrip("/")):
+                if not exists(base, path) and not exists(os.path.dirname(page), path):
+                    yield f"`{word}` does not exist"
 
 
 def main(root):
@@ -84,7 +89,7 @@ def main(root):
         with open(page) as file:
             text = file.read()
         checked += 1
-        for what in dict.fromkeys(itertools.chain(dead_links(root, page, text), dead_paths(root, folders, text))):
+        for what in dict.fromkeys(itertools.chain(dead_links(root, page, text), dead_paths(root, folders, page, text))):
             print(f"{os.path.relpath(page, root)}: {what}")
             bad += 1
     print(f"{checked} pages, {bad} dead references")
