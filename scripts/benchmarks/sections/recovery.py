@@ -5,10 +5,10 @@ import signal
 import tempfile
 import time
 
-from . import plots, stamps
-from .page import Column
-from .processes import DEADLINE, job
-from .rounds import Contender, NotDone, WrongResult
+from .. import plots, stamps
+from ..page import Column
+from ..processes import DEADLINE, job
+from ..rounds import Contender, NotDone, WrongResult
 
 TITLE = "From a failure to recovery"
 ABOUT = """

@@ -3,10 +3,10 @@
 import os
 import tempfile
 
-from . import plots, stamps
-from .page import Column
-from .processes import timed
-from .rounds import Contender, WrongResult
+from .. import plots, stamps
+from ..page import Column
+from ..processes import timed
+from ..rounds import Contender, WrongResult
 
 TITLE = "To the first all_reduce"
 ABOUT = """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a job of thousands of nodes costs its coordinator: time and messages against the number of agents."""
-from . import plots
-from .page import Column
-from .processes import json_lines
-from .rounds import Contender, WrongResult
+from .. import plots
+from ..page import Column
+from ..processes import json_lines
+from ..rounds import Contender, WrongResult
 
 TITLE = "Rendezvous"
 ABOUT = """

@@ -7,10 +7,10 @@ import signal
 import tempfile
 import time
 
-from . import plots, stamps
-from .page import Column
-from .processes import free_port, job
-from .rounds import Contender, NotDone, WrongResult
+from .. import plots, stamps
+from ..page import Column
+from ..processes import free_port, job
+from ..rounds import Contender, NotDone, WrongResult
 
 TITLE = "Detection of a failure"
 ABOUT = """

@@ -3,11 +3,11 @@
 import json
 import subprocess
 
-from . import plots
+from .. import plots
 from .collectives import cell, figures_of, human, sizes
-from .page import number
-from .processes import json_lines
-from .rounds import Contender
+from ..page import number
+from ..processes import json_lines
+from ..rounds import Contender
 
 TITLE = "all_reduce on GPUs"
 ABOUT = """

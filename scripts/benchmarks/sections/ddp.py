@@ -6,10 +6,10 @@ import re
 import statistics
 import subprocess
 
-from . import plots
-from .page import Column, cell
-from .processes import ended_well, job, json_lines
-from .rounds import Contender, WrongResult
+from .. import plots
+from ..page import Column, cell
+from ..processes import ended_well, job, json_lines
+from ..rounds import Contender, WrongResult
 
 TITLE = "DistributedDataParallel"
 ABOUT = """
@@ -21,8 +21,8 @@ can be compared is the efficiency.
 * efficiency: tokens/s, divided by those of one worker in the same turn and by the number of workers, or of CPUs where
   those are fewer.
 
-Exposed communication, with gradients of ResNet-18's shapes (`scripts/bench_ddp --help` has the details): a backward of
-200 ms, of which the CPU computes a tenth, as a host does while its GPU computes.
+Exposed communication, with gradients of ResNet-18's shapes (`scripts/benchmarks/ddp --help` has the details): a backward
+of 200 ms, of which the CPU computes a tenth, as a host does while its GPU computes.
 
 * exposed ms: what a step takes longer than the same library's backward without communication.
 * plain: one all_reduce of all gradients at the end. ddp: DistributedDataParallel, which sends buckets of so many MiB

@@ -5,10 +5,10 @@ import re
 import shutil
 import tempfile
 
-from . import plots
-from .page import Column
-from .processes import DEADLINE, ended_well, environment_of, job, marked, peak_mib, share_mib, timed
-from .rounds import Contender, WrongResult
+from .. import plots
+from ..page import Column
+from ..processes import DEADLINE, ended_well, environment_of, job, marked, peak_mib, share_mib, timed
+from ..rounds import Contender, WrongResult
 
 TITLE = "Launch"
 ABOUT = """

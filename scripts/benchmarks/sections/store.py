@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 
-from .page import number
-from .processes import json_lines
-from .rounds import Contender, WrongResult
+from ..page import number
+from ..processes import json_lines
+from ..rounds import Contender, WrongResult
 
 TITLE = "The store"
 ABOUT = """

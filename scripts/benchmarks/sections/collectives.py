@@ -2,10 +2,10 @@
 """Collectives on the CPU: libddp beside plain Gloo, two MPIs, torch's Gloo, and what memory allows."""
 import os
 
-from . import machine, plots
-from .page import number
-from .processes import json_lines
-from .rounds import Contender, WrongResult
+from .. import machine, plots
+from ..page import number
+from ..processes import json_lines
+from ..rounds import Contender, WrongResult
 
 TITLE = "Collectives on the CPU"
 ABOUT = """
