@@ -34,7 +34,7 @@ def figures_of(lines, contender, collectives, ranks, sizes):
     """{'all_reduce 4096': us, ...}"""
     own = [line for line in lines if line["contender"] == contender and line["ranks"] == ranks and line["median_us"] > 0]
     figures = {f"{line['collective']} {line['bytes']}": line["median_us"] for line in own}
-    # Of a block for each rank there must be an element in each.
+    # A block for each rank needs an element for each rank.
     wanted = {f"{collective} {size}" for collective in collectives for size in sizes
               if size >= 4 * ranks or collective in ("all_reduce", "broadcast")}
     if missing := wanted - set(figures):

@@ -25,8 +25,8 @@ Exposed communication, with gradients of ResNet-18's shapes (`scripts/benchmarks
 of 200 ms, of which the CPU computes a tenth, as a host does while its GPU computes.
 
 * exposed ms: what a step takes longer than the same library's backward without communication.
-* plain: one all_reduce of all gradients at the end. ddp: DistributedDataParallel, which sends buckets of so many MiB
-  meanwhile. ddp_view: likewise, with gradients in the buckets.
+* plain: one all_reduce of all gradients at the end. ddp: DistributedDataParallel, which sends buckets of this many
+  MiB meanwhile. ddp_view: the same with gradients in the buckets.
 """
 LIBRARIES = ["libddp", "torch"]
 SPEED = Column("tokens/s", "tokens_s", 0)

@@ -23,14 +23,14 @@ longer, the more there was. ddprun sees it before: workers of libddp show it a s
 * told: from the kill to the end of the other worker, which is small and has nothing to clean up.
 * libddp: workers that have joined a job through libddp. plain: any program, which talks to no launcher.
 * two agents: each worker has an agent of its own (`--nnodes 2`), both on this machine.
-* × ddprun, plain: told, divided by that of ddprun with any program in the same turn.
+* × ddprun, plain: the column "told", divided by the figure of ddprun with any program in the same turn.
 """
 
 GROWN_UP = 0.7  # seconds that workers have run, as they have where it matters: ddprun looks twice a second which are large
 
 
 def told(running, path, patience):
-    """Kills rank 1 and waits for the end of rank 0, so many seconds: returns milliseconds."""
+    """Kills rank 1 and waits for rank 0 to end, at most this many seconds; returns milliseconds."""
     running[0].until(lambda: stamps.all_ranks(stamps.read(path), "ready", 2), "two workers")
     time.sleep(GROWN_UP)
     pids = {stamp.rank: stamp.pid for stamp in stamps.read(path)}
@@ -105,5 +105,5 @@ def write(page, groups):
         axes.set_ylabel("ms from the kill")
 
     if names:
-        page.plot("detection", "From a kill until the other worker is told, in ms", draw)
+        page.plot("detection", "From a kill until the other worker hears of it, in ms", draw)
     page.commands(groups)

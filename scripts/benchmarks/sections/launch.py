@@ -18,7 +18,7 @@ starts them in the background and waits.
 * wall: as another process sees it. CPU: of the launcher and its N workers together.
 * peak: the largest resident size of any one of the launcher's processes. memory: of all of them together, as shares of
   what they have in common (PSS). Both in a run of its own, while the workers are all there and wait.
-* × ddprun, × shell: wall, divided by that of ddprun or the shell in the same turn.
+* × ddprun, × shell: wall, divided by the figure of ddprun or the shell in the same turn.
 """
 TRUE = shutil.which("true")  # the path: a shell would not start a process for its own
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

@@ -35,7 +35,7 @@ def parts_of(stamped, killed_at, workers):
 
 
 def recover(command, path, workers, environment, patience):
-    """Kills rank 1 of a job that works, and returns what it did then; raises NotDone if that took so many seconds."""
+    """Kills rank 1 of a job that works, and returns what it did then; raises NotDone if that took longer than the given seconds."""
     with job(*command, environment=environment) as running:
         running.until(lambda: stamps.all_ranks(stamps.read(path), "reduced", workers), "the first round")
         victim = next(stamp.pid for stamp in stamps.of(stamps.read(path), "reduced") if stamp.rank == 1)
