@@ -13,7 +13,4 @@ using rendezvous::Descriptor;
 // Its content can be read at once. Throws rendezvous::Error.
 Descriptor memory_file(const char* name, std::string_view content);
 
-// A zip archive with one file, not compressed: what Python takes for a folder of modules.
-Descriptor memory_zip(const char* name, std::string_view file_name, std::string_view content);
-
 }  // namespace ddp::launcher

@@ -14,7 +14,7 @@
 
 #include "launcher/placement/topology.hpp"
 #include "launcher/preload/memory_file.hpp"
-#include "launcher/preload/warm_parent_source.hpp"
+#include "launcher/preload/warm_parent_archive.hpp"
 #include "launcher/process/job_cgroup.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -29,9 +29,10 @@ using rendezvous::ExitStatus;
 
 namespace {
 
-constexpr std::chrono::seconds kForksWithin(10);  // 10 ms a worker, as a rule
-constexpr std::chrono::seconds kEndsWithin(1);    // once its end of the socket is closed
-constexpr int kGuardRan = 78;                     // GUARD of warm_parent.py
+constexpr std::chrono::seconds kForksWithin(10);   // 10 ms a worker, as a rule
+constexpr std::chrono::seconds kEndsWithin(1);     // once its end of the socket is closed
+constexpr char kGuard[] = "raise SystemExit(78)";  // GUARD of warm_parent.py
+constexpr int kGuardRan = 78;
 
 constexpr char kPythonPath[] = "PYTHONPATH";
 constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
@@ -94,7 +95,7 @@ WorkerCommand parent_command(const LaunchConfig& config, Environment environment
 
   WorkerCommand command;
   command.path = config.program.path;
-  command.arguments = {worker[0], "-u", "-c", kWarmParentGuard};
+  command.arguments = {worker[0], "-u", "-c", kGuard};
   command.arguments.insert(command.arguments.end(), program.begin(), program.end());
   for (const auto& [name, value] : environment) command.environment.push_back(name + "=" + value);
   // What modules say while they are imported is no worker's.
@@ -116,7 +117,7 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
   }
   socket_.assign(ends[0]);
   const Descriptor its_end(ends[1]);
-  const Descriptor archive = memory_zip("ddprun", "sitecustomize.py", kWarmParentSource);
+  const Descriptor archive = memory_file("ddprun", warm_parent_archive());
   spawned_.emplace(spawn({parent_command(config, std::move(environment), limits, archive.get(), its_end.get())}));
   pid_ = spawned_->pids()[0];
   expect_within(config.preload_timeout, "it did not import " + config.preload);

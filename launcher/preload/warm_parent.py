@@ -20,7 +20,7 @@ import os
 import sys
 
 VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
-GUARD = "raise SystemExit(78)"  # kGuardRan of warm_parent.cpp
+GUARD = "raise SystemExit(78)"  # kGuard of warm_parent.cpp
 OLDEST = (3, 8)  # before, sys.argv is not there yet
 OWN_PATH = "/proc/self/fd/"
 MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
@@ -29,17 +29,6 @@ PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NEVER_RAN = 127
 BIND = 0  # ExecFailure::Step of launcher/process/spawner.hpp
 
-# What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
-# each time; here are those where it is known beforehand. Tried by scripts/preloadable with PyTorch 2.15 and what was new
-# then (transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26, scikit-learn 1.9, accelerate 1.15); not here: lightning
-# and torchmetrics, which read LOCAL_RANK, wandb and timm, which make a temporary folder, polars (threads), jax.
-KNOWN_SAFE = {
-    "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
-    "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
-    "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
-# What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
-# as PyTorch itself.
-IMPORTED_LATER = {"torch": "torch._dynamo"}
 # By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
 # gives memory back without one.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -66,11 +55,10 @@ def command_line():
         return words_of(file.read())
 
 
-def import_own():
+def import_own(auto_code):
     """What this file needs, under names of its own: the program's folder may have modules of these names."""
-    global PathFinder, array, ast, atexit, ctypes, gc, get_importer, import_module, random, socket, struct, time
+    global PathFinder, array, atexit, auto_imports, ctypes, gc, import_module, random, socket, struct, time
     import array
-    import ast
     import atexit
     import ctypes
     import gc
@@ -80,7 +68,8 @@ def import_own():
     import time
     from importlib import import_module
     from importlib.machinery import PathFinder
-    from pkgutil import get_importer
+    auto_imports = type(sys)("auto_imports")
+    exec(auto_code, vars(auto_imports))
 
 
 def become_program(words):
@@ -88,123 +77,6 @@ def become_program(words):
     guard = words.index(GUARD)
     # What a wrapper of the interpreter has put before `-u -c GUARD` stays.
     os.execv(sys.executable or "/proc/self/exe", words[:guard - 2] + words[guard + 1:])
-
-
-def imports_of(source):
-    """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
-    found = []
-
-    def is_main(test):
-        return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-    def look_at(statements):
-        for statement in statements:
-            if isinstance(statement, ast.Import):
-                found.extend((0, alias.name, []) for alias in statement.names)
-            elif isinstance(statement, ast.ImportFrom):
-                found.append((statement.level, statement.module or "", [alias.name for alias in statement.names]))
-            elif isinstance(statement, ast.Try):
-                look_at(statement.body + statement.orelse + statement.finalbody)
-            elif isinstance(statement, ast.With) or isinstance(statement, ast.If) and is_main(statement.test):
-                look_at(statement.body)  # what another `if` decides is known when it runs
-
-    look_at(ast.parse(source).body)
-    return found
-
-
-def sources_of(module, path):
-    """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
-    found, name = [], ""
-    for part in module.split("."):
-        package, name = name, name + "." + part if name else part
-        spec = PathFinder.find_spec(name, path)
-        if spec is None:
-            break  # a name that its package defines, perhaps
-        path = spec.submodule_search_locations
-        if hasattr(spec.loader, "get_source"):  # else a folder that may be a part of some package
-            found.append((package if path is None else name, spec.loader.get_source(name) or ""))
-        if path is None:
-            break
-    return found
-
-
-def sources_of_program(words):
-    if words[:2] == ["-u", "-c"]:  # --run-path
-        program = words[3]
-    elif words[1] == "-m":
-        found = sources_of(words[2], None)
-        main = sources_of(words[2] + ".__main__", None)
-        return found + main[len(found):]
-    else:
-        program = words[1]
-    importer = get_importer(program)  # of a folder or an archive
-    if importer is not None:
-        spec = importer.find_spec("__main__")
-        return [("", spec.loader.get_source("__main__"))] if spec else []
-    with open(program, "rb") as file:
-        return [("", file.read())]
-
-
-def modules_for(words):
-    """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
-    own_path = path_of_program(words)
-    own_package = words[2].partition(".")[0] if words[1] == "-m" else None
-    if own_package in KNOWN_SAFE:
-        own_package = None  # python -m torch.distributed.run
-    chosen, seen = [], set()
-
-    def own_sources(module):
-        try:
-            if module.partition(".")[0] == own_package:
-                return sources_of(module, None)
-            return sources_of(module, [own_path]) if own_path is not None else []
-        except (ImportError, SyntaxError, ValueError):  # not of the encoding that it says
-            return []
-
-    def look_at(package, source):
-        for level, module, names in imports_of(source):
-            if level > 0:
-                above = package.split(".")[:len(package.split(".")) + 1 - level]
-                module = ".".join(above + [module] if module else above)
-            if (module, *names) in seen:
-                continue
-            seen.add((module, *names))
-            own = own_sources(module)
-            if not own and module.partition(".")[0] in KNOWN_SAFE:
-                chosen.append((module, names))
-            for name in [""] + names if own else []:
-                look_at_all(own_sources(module + "." + name) if name else own)
-
-    def look_at_all(sources):
-        for package, source in sources:
-            if (package, source) in seen:
-                continue
-            seen.add((package, source))
-            try:
-                look_at(package, source)
-            except (SyntaxError, ValueError):
-                pass  # Python will say what is wrong with it
-
-    try:
-        look_at_all(sources_of_program(words))
-    except (ImportError, OSError, SyntaxError, ValueError):
-        pass
-    for module, later in IMPORTED_LATER.items():
-        if any(name.partition(".")[0] == module for name, _ in chosen):
-            chosen.append((later, []))
-    return chosen
-
-
-def path_of_program(words):
-    """What the interpreter will put before sys.path for the program; None: nothing."""
-    if getattr(sys.flags, "safe_path", False):
-        return None
-    if words[1] == "-m":
-        return os.getcwd()
-    if words[1] == "-c":
-        return ""
-    program = os.path.realpath(words[1])
-    return program if os.path.isdir(program) or program.endswith((".zip", ".pyz")) else os.path.dirname(program)
 
 
 def descriptors():
@@ -336,14 +208,14 @@ def preload(modules, words, beginning, before_own):
     """Imports as the program would: with its folder on the path. Returns the modules that are there now, and what the
     imports have made of the environment: {variable: (before, after)}."""
     main = sys.modules["__main__"]
-    own_path = path_of_program(words)
+    own_path = auto_imports.path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
     os.environ.update(WITHOUT_THREADS)
     environment = dict(os.environ)
     if own_path is not None:
         sys.path.insert(0, own_path)
         forget_shadowed(set(sys.modules) - before_own, own_path)
-    chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
+    chosen = auto_imports.modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
     if not chosen:
         raise Refused("none of the program's imports is known to be safe")
     if words[1] not in ("-m", "-c"):
@@ -469,10 +341,10 @@ def own_place():
     return os.getppid(), name, env_start + offset + len(MARK) if offset >= 0 else None
 
 
-def serve(socket_fd, program, modules):
+def serve(socket_fd, program, modules, auto_code):
     """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
     before = set(sys.modules)
-    import_own()
+    import_own(auto_code)
     began = time.monotonic()
     ddprun = socket.socket(fileno=socket_fd)
     ddprun.set_inheritable(False)
@@ -609,8 +481,9 @@ def main():
         if GUARD in words:
             become_program(words)
         socket_fd, count, modules = os.environ.pop(VARIABLE).split(" ")
+        auto_code = __loader__.get_code("auto_imports")  # while the archive is open
         leave_path()
-        given = serve(int(socket_fd), words[-int(count):], modules)
+        given = serve(int(socket_fd), words[-int(count):], modules, auto_code)
         take_place(*given)
         make_fresh(given[1].arguments)
     except BaseException:

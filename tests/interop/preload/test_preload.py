@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch in workers that were forked from a warm parent (--preload).
 
-usage: test_preload.py DDPRUN observe | restarts, or DDPRUN use WARM_PARENT: its list of modules known to be safe
+usage: test_preload.py DDPRUN observe | restarts, or DDPRUN use FOLDER: with auto_imports.py, which knows safe modules
 
 DDPRUN_TEST_REPEATS: how many times five restarts in a row; default 1. DDPRUN_TEST_FULL_INTEROP=1: also torch.compile,
 which takes most of a minute.
@@ -10,7 +10,6 @@ which takes most of a minute.
 import importlib.util
 import json
 import os
-import re
 import sys
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -51,10 +50,10 @@ def observe():
 
 
 def use():
-    with open(sys.argv[3]) as file:
-        known = re.findall(r'"(\w+)"', re.search(r"^KNOWN_SAFE = \{(.*?)\}", file.read(), re.MULTILINE | re.DOTALL)[1])
-    installed = sorted(filter(importlib.util.find_spec, known))
-    assert {"torch", "numpy"} <= set(installed), known
+    sys.path.append(sys.argv[3])
+    from auto_imports import KNOWN_SAFE
+    installed = sorted(filter(importlib.util.find_spec, KNOWN_SAFE))
+    assert {"torch", "numpy"} <= set(installed), KNOWN_SAFE
     full = os.environ.get("DDPRUN_TEST_FULL_INTEROP") == "1"
     out, err = launch(2, os.path.join(here, "preload_user.py"), *(["compile"] if full else []),
                       preload=",".join(installed), environment={"RPC_PORT": str(free_port())})

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `--preload auto` takes of a program's imports, and what imports must not do: the parts of warm_parent.py that
-say so, nothing started.
+"""What `--preload auto` takes of a program's imports, and what imports must not do: auto_imports.py and the part of
+warm_parent.py that say so, nothing started.
 
-usage: test_preload_auto.py WARM_PARENT
+usage: test_preload_auto.py FOLDER: with both files
 """
 import importlib.util
 import os
@@ -12,13 +12,15 @@ import sys
 import tempfile
 import zipfile
 
-spec = importlib.util.spec_from_file_location("sitecustomize", sys.argv[1])
+spec = importlib.util.spec_from_file_location("sitecustomize", os.path.join(sys.argv[1], "warm_parent.py"))
 warm_parent = importlib.util.module_from_spec(spec)
 sys.modules["sitecustomize"] = warm_parent  # the name that it has where it is at work
 spec.loader.exec_module(warm_parent)
-warm_parent.import_own()
-warm_parent.KNOWN_SAFE = {"json", "wave", "xml", "zlib", "email"}  # of those that are everywhere
-warm_parent.IMPORTED_LATER = {"wave": "chunk"}
+with open(os.path.join(sys.argv[1], "auto_imports.py")) as source_file:
+    warm_parent.import_own(compile(source_file.read(), "auto_imports.py", "exec"))
+auto_imports = warm_parent.auto_imports
+auto_imports.KNOWN_SAFE = {"json", "wave", "xml", "zlib", "email"}  # of those that are everywhere
+auto_imports.IMPORTED_LATER = {"wave": "chunk"}
 
 
 class Folder:
@@ -46,7 +48,7 @@ class Folder:
         self.temporary.cleanup()
 
     def chosen(self, *words):
-        found = warm_parent.modules_for(["-u", *words])
+        found = auto_imports.modules_for(["-u", *words])
         imported = {name.partition(".")[0] for name in sys.modules} & {"own", "model", "pack", "train"}
         assert not imported, imported
         return found
@@ -107,10 +109,10 @@ with Folder(pack__in____init____py="import json\n", pack__in____main____py="from
           names(folder.chosen("-m", "pack")), ["json", "xml", "zlib"])
     check("-m, a module in a package", sorted(names(folder.chosen("-m", "pack.own"))), ["json", "xml"])
     os.chdir("/")
-    warm_parent.KNOWN_SAFE.add("pack")
+    auto_imports.KNOWN_SAFE.add("pack")
     check("-m, a module of an installed package that is known: that, not its files", names(folder.chosen("-m", "pack")),
           ["json", "pack", "pack.own"])
-    warm_parent.KNOWN_SAFE.remove("pack")
+    auto_imports.KNOWN_SAFE.remove("pack")
     check("a folder, of its __main__ alone", folder.chosen(os.path.join(folder.path, "pack")), [])
 with Folder(__main____py="import json\nimport own\n", own__py="import zlib\n") as folder:
     check("a folder with what is in it", names(folder.chosen(folder.path)), ["json", "zlib"])
@@ -122,7 +124,7 @@ with Folder(__main____py="import json\nimport own\n", own__py="import zlib\n") a
     check("an archive with what is in it", names(folder.chosen(archive)), ["json", "zlib"])
 with Folder(train__py="import json\n") as folder:
     script = os.path.join(folder.path, "train.py")
-    check("--run-path", names(warm_parent.modules_for(["-u", "-c", "runpy...", script])), ["json"])
+    check("--run-path", names(auto_imports.modules_for(["-u", "-c", "runpy...", script])), ["json"])
 
 
 def refusal(act):
