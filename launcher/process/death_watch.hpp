@@ -34,7 +34,7 @@ class DeathWatch {
   DeathWatch(rendezvous::asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks);
 
   // What a worker is told, so that it can show a liveness word (contract::kLivenessWord); empty: nothing.
-  std::string liveness_word_of(int local_rank) const { return signs_.of_worker(local_rank); }
+  std::string liveness_word_of(int local_rank) const { return words_.of_worker(local_rank); }
 
   // A worker, child of this process, has taken this place.
   void watch(int local_rank, pid_t pid);
@@ -47,39 +47,39 @@ class DeathWatch {
   using Timer = rendezvous::asio::steady_timer;
   using Clock = std::chrono::steady_clock;
 
-  struct Place {
-    explicit Place(rendezvous::asio::io_context& io) : again(io) {}
-    pid_t pid = 0;  // 0: nobody, or known to die
-    bool shows_sign = false;
+  struct Worker {
+    explicit Worker(rendezvous::asio::io_context& io) : next_check(io) {}
+    pid_t pid = 0;  // 0: none, or already reported as dying
+    bool holds_word = false;
     bool is_large = false;
-    Timer again;  // for the looks after a sign is lost
+    Timer next_check;  // after its liveness word is lost
   };
 
-  struct Looks {
+  struct Poll {
     Timer timer;
-    bool are_awaited = false;
+    bool is_scheduled = false;
   };
 
-  void hear_bell();
-  void on_shown_sign(int local_rank);
-  void on_lost_sign(int local_rank);
-  void look_again(int local_rank, pid_t pid, Clock::time_point lost_at);
-  bool look(int local_rank);
-  void look_at_sizes();
-  void look_at_large();
-  void await_sizes();
-  // Unless they are awaited already.
-  void await(Looks& looks, std::chrono::milliseconds pause, void (DeathWatch::*begin)());
-  Place& place_of(int local_rank) { return places_[static_cast<std::size_t>(local_rank)]; }
-  int size() const { return static_cast<int>(places_.size()); }
+  void wait_for_words();
+  void on_word_held(int local_rank);
+  void on_word_lost(int local_rank);
+  void check_until_dead(int local_rank, pid_t pid, Clock::time_point lost_at);
+  bool report_if_dying(int local_rank);
+  void poll_sizes();
+  void poll_large();
+  void schedule_sizes();
+  // Does nothing if the poll is scheduled already.
+  void schedule(Poll& poll, std::chrono::milliseconds pause, void (DeathWatch::*run)());
+  Worker& worker_at(int local_rank) { return workers_[static_cast<std::size_t>(local_rank)]; }
+  int size() const { return static_cast<int>(workers_.size()); }
 
   rendezvous::asio::io_context& io_;
   const std::chrono::milliseconds interval_;
   const Callbacks callbacks_;
-  std::vector<Place> places_;  // by local rank
-  Looks sizes_, large_;
-  rendezvous::asio::posix::stream_descriptor bell_;  // of signs_
-  LivenessWords signs_;
+  std::vector<Worker> workers_;  // by local rank
+  Poll sizes_, large_;
+  rendezvous::asio::posix::stream_descriptor wake_up_;  // the pipe of words_
+  LivenessWords words_;
 };
 
 }  // namespace ddp::launcher

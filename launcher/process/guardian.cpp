@@ -22,29 +22,20 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
 namespace {
 
+using rendezvous::Descriptor;
+using rendezvous::Pipe;
+
 constexpr std::chrono::seconds kUnkillableAfter(10);
 constexpr std::chrono::seconds kAfterItsOwnEnd(1);  // an agent that ended by itself has waited before
 
 constexpr char kKeeper[] = "jobkeeper";
-
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-};
-
-Pipe make_pipe(int flags) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | flags) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            std::string("cannot make a pipe to the agent: ") + strerror(errno));
-  }
-  return {ends[0], ends[1]};
-}
 
 pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
   const pid_t pid = fork();
@@ -52,7 +43,7 @@ pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
     const int error = errno;
     cgroup.remove(std::chrono::seconds(0));
     throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot fork ") + whom + ": " + strerror(error) +
-                                                               ": " + process_limit_in_words());
+                                                               ": " + describe_process_limit());
   }
   return pid;
 }
@@ -67,28 +58,28 @@ void rename_command_line(const char* name) {
   strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
-// Looks after one child, its ward, until that is gone: guardian after keeper, keeper after agent.
+// Looks after one child until that is gone: guardian after keeper, keeper after agent.
 struct Watch {
-  const char* whom;  // the ward, in words
-  pid_t ward;
+  const char* name;  // of the child, in messages
+  pid_t child;
   const JobCgroup& cgroup;
-  int will_fd;
+  Descriptor cleanup;
   // Of the guardian:
   std::vector<pid_t> strangers = {};  // children that it had before, by exec or as pid 1: not the job's
   OnTerminalStop on_stop = OnTerminalStop::GoOn;
   // Of the keeper:
   pid_t guardian = 0;
-  int alive_fd = -1;  // closed when the guardian is gone: the agent hears of it
+  Descriptor alive = {};  // closed when the guardian is gone: the agent hears of it
 };
 
-void carry_out_will(int will_fd) {
+void remove_cleanup_path(const Descriptor& cleanup) {
   char path[PATH_MAX];
-  const ssize_t length = read(will_fd, path, sizeof path);
+  const ssize_t length = read(cleanup.get(), path, sizeof path);
   std::error_code ignored;
   if (length > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(length)), ignored);
 }
 
-int after_ward(const Watch& watch, int status) {
+int after_child(const Watch& watch, int status) {
   const bool by_itself = WIFEXITED(status);
   std::vector<pid_t> left;
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
@@ -98,10 +89,9 @@ int after_ward(const Watch& watch, int status) {
   if (by_itself && watch.guardian != 0) kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
   if (by_itself) return WEXITSTATUS(status);
-  carry_out_will(watch.will_fd);
-  const char* name = sigabbrev_np(WTERMSIG(status));
-  fprintf(stderr, "ddprun: its %s (pid %d) was killed by SIG%s; all workers were killed\n", watch.whom, watch.ward,
-          name ? name : "?");
+  remove_cleanup_path(watch.cleanup);
+  fprintf(stderr, "ddprun: its %s (pid %d) was killed by %s; all workers were killed\n", watch.name, watch.child,
+          rendezvous::signal_name(WTERMSIG(status)).c_str());
   for (const pid_t pid : left) fprintf(stderr, "ddprun: process %d cannot be killed\n", pid);
   return 128 + WTERMSIG(status);
 }
@@ -123,19 +113,19 @@ int guard(Watch watch) {
     int status = 0;
     // As pid 1 or as subreaper it also inherits strangers: reap whatever is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == watch.ward) return after_ward(watch, status);
+      if (pid == watch.child) return after_child(watch, status);
       std::erase(watch.strangers, pid);
     }
-    if (watch.alive_fd >= 0 && getppid() != watch.guardian) close(std::exchange(watch.alive_fd, -1));
+    if (watch.alive && getppid() != watch.guardian) watch.alive.close();
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
     const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
     if (passed_on.came_the_other_way(signal, from_above)) continue;
-    kill(watch.ward, signal);
+    kill(watch.child, signal);
     if (signal == SIGTSTP && watch.on_stop == OnTerminalStop::Stop) {
       stop_self();
-      kill(watch.ward, SIGCONT);
+      kill(watch.child, SIGCONT);
     }
   }
 }
@@ -152,8 +142,8 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
-  const Pipe will = make_pipe(O_NONBLOCK);
-  const Pipe alive = make_pipe(0);
+  Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
+  Pipe alive = rendezvous::make_pipe("to the agent");
   std::vector<pid_t> strangers = children_of_self();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = managed_signals();
@@ -164,13 +154,12 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
 
   const pid_t keeper = fork_or_throw("the keeper", cgroup);
   if (keeper != 0) {
-    close(alive.read_end);
-    close(alive.write_end);
-    close(will.write_end);
-    return guard({.whom = "keeper",
-                  .ward = keeper,
+    alive = {};
+    cleanup.write_end.close();
+    return guard({.name = "keeper",
+                  .child = keeper,
                   .cgroup = cgroup,
-                  .will_fd = will.read_end,
+                  .cleanup = std::move(cleanup.read_end),
                   .strangers = std::move(strangers),
                   .on_stop = on_stop});
   }
@@ -187,21 +176,21 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   if (pid != 0) {
     rename_command_line(kKeeper);
     cgroup.prepare(workers);
-    close(alive.read_end);
-    close(will.write_end);
-    return guard({.whom = "agent",
-                  .ward = pid,
+    alive.read_end.close();
+    cleanup.write_end.close();
+    return guard({.name = "agent",
+                  .child = pid,
                   .cgroup = cgroup,
-                  .will_fd = will.read_end,
+                  .cleanup = std::move(cleanup.read_end),
                   .guardian = guardian,
-                  .alive_fd = alive.write_end});
+                  .alive = std::move(alive.write_end)});
   }
   prctl(PR_SET_NAME, own_name);
-  close(alive.write_end);
-  close(will.read_end);
+  alive.write_end.close();
+  cleanup.read_end.close();
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  return agent({alive.read_end, will.write_end, cgroup});
+  return agent({alive.read_end.release(), cleanup.write_end.get(), cgroup});
 }
 
 }  // namespace ddp::launcher

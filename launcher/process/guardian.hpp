@@ -21,8 +21,8 @@
 namespace ddp::launcher {
 
 struct Guarded {
-  int guardian_fd = -1;  // end of file: guardian or keeper is gone
-  int will_fd = -1;      // a folder's path, written here at once, is removed if the agent is killed
+  int guardian_fd = -1;  // end of file: guardian or keeper is gone; the agent closes it
+  int cleanup_fd = -1;   // a folder's path, written here at once, is removed if the agent is killed
   JobCgroup cgroup;      // for the workers
 };
 

@@ -20,17 +20,19 @@
 #include <vector>
 
 #include "launcher/process/bare_child.hpp"
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
 
 namespace fs = std::filesystem;
+using rendezvous::Descriptor;
 
 namespace {
 
 // "0::/user.slice/session-2.scope" in /proc/<pid>/cgroup; v1's lines begin with other numbers.
-std::optional<std::string> place_of(const std::string& process) {
+std::optional<std::string> cgroup_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/cgroup");
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("0::", 0) == 0) return line.substr(3);
@@ -42,8 +44,8 @@ std::optional<std::string> place_of(const std::string& process) {
 // "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is what of the hierarchy is
 // mounted, the fifth where. Alone at /sys/fs/cgroup it is "unified", beside v1's it is "hybrid".
 std::optional<std::string> own_folder() {
-  const auto place = place_of("self");
-  if (!place) return std::nullopt;
+  const auto cgroup = cgroup_of("self");
+  if (!cgroup) return std::nullopt;
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
     if (line.find(" - cgroup2 ") == std::string::npos) continue;
@@ -51,25 +53,22 @@ std::optional<std::string> own_folder() {
     std::string word, root, mount_point;
     words >> word >> word >> word >> root >> mount_point;
     if (root == "/") root.clear();
-    if (place->rfind(root, 0) != 0) continue;
-    const std::string folder = mount_point + place->substr(root.size());
+    if (cgroup->rfind(root, 0) != 0) continue;
+    const std::string folder = mount_point + cgroup->substr(root.size());
     return folder.back() == '/' ? folder.substr(0, folder.size() - 1) : folder;
   }
   return std::nullopt;
 }
 
 bool write_to(const std::string& path, const char* text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   const ssize_t length = static_cast<ssize_t>(strlen(text));
-  const bool done = write(fd, text, static_cast<std::size_t>(length)) == length;
-  close(fd);
-  return done;
+  return file && write(file.get(), text, static_cast<std::size_t>(length)) == length;
 }
 
 bool is_within(pid_t pid, const std::string& path) {
-  const auto place = place_of(std::to_string(pid));
-  return place && (*place + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
+  const auto cgroup = cgroup_of(std::to_string(pid));
+  return cgroup && (*cgroup + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
 }
 
 // Every folder of a cgroup, the deepest first: a job inside the job has its own below a worker's.
@@ -94,10 +93,8 @@ void kill_one_by_one(const std::string& path) {
     std::ifstream pids(folder + "/cgroup.procs");
     for (pid_t pid; pids >> pid;) {
       // Held by the pidfd and then still in the group, it is the one meant.
-      const int held = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-      if (held < 0) continue;
-      if (is_within(pid, path)) syscall(SYS_pidfd_send_signal, held, SIGKILL, nullptr, 0);
-      close(held);
+      const Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+      if (pidfd && is_within(pid, path)) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     }
   }
   write_to(path + "/cgroup.freeze", "0");
@@ -122,19 +119,18 @@ void remove_abandoned(const std::string& folder) {
 // group was killed for that of the new one: if they differ, the child is killed at birth. So ddprun's own group must
 // never have been killed, and none of a job's is used again after it was.
 bool can_be_born_into(const std::string& path) {
-  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return false;
+  const Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return false;
   BareStack stack;
-  const auto leave = [](const void*) { kernel_call(SYS_exit_group, 0); };
-  const pid_t pid = start_bare_child_within(leave, nullptr, stack, folder);
-  close(folder);
+  const auto exit_at_once = [](const void*) { kernel_call(SYS_exit_group, 0); };
+  const pid_t pid = start_bare_child_within(exit_at_once, nullptr, stack, folder.get());
   int status = 0;
   return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
 }
 
-bool is_populated(int events) {
+bool is_populated(const Descriptor& events) {
   char text[256] = "";
-  return pread(events, text, sizeof text - 1, 0) > 0 && strstr(text, "populated 1") != nullptr;
+  return pread(events.get(), text, sizeof text - 1, 0) > 0 && strstr(text, "populated 1") != nullptr;
 }
 
 }  // namespace
@@ -174,11 +170,11 @@ void JobCgroup::prepare(int workers) const {
   for (int i = 0; i < workers && !path_.empty(); ++i) mkdir(of_worker(1, i).c_str(), 0755);
 }
 
-int JobCgroup::open_worker(int round, int local_rank) const {
-  if (path_.empty()) return -1;
+Descriptor JobCgroup::open_worker(int round, int local_rank) const {
+  if (path_.empty()) return {};
   const std::string folder = of_worker(round, local_rank);
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return -1;
-  return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  return Descriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 void JobCgroup::kill_worker(int round, int local_rank) const {
@@ -200,27 +196,23 @@ bool JobCgroup::remove_if_empty() const { return path_.empty() || rmdir(path_.c_
 void JobCgroup::remove(std::chrono::milliseconds deadline) const {
   using Clock = std::chrono::steady_clock;
   if (remove_if_empty()) return;
-  const int events = open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC);
-  if (events < 0) return;  // another of ddprun's processes has done it
+  const Descriptor events(open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!events) return;  // another of ddprun's processes has done it
   const auto end = Clock::now() + deadline;
   while (is_populated(events)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) break;
     kill();
-    pollfd changed = {events, POLLPRI, 0};
+    pollfd changed = {events.get(), POLLPRI, 0};
     poll(&changed, 1, static_cast<int>(std::min<long long>(left, 100)));
   }
-  close(events);
   remove_folders(path_);
 }
 
 bool move_into(int cgroup_fd, pid_t pid) {
-  const int procs = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-  if (procs < 0) return false;
+  const Descriptor procs(openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC));
   const std::string text = std::to_string(pid);
-  const bool done = write(procs, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(procs);
-  return done;
+  return procs && write(procs.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 }  // namespace ddp::launcher

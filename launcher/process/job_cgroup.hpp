@@ -15,6 +15,8 @@
 #include <chrono>
 #include <string>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::launcher {
 
 class JobCgroup {
@@ -30,8 +32,8 @@ class JobCgroup {
   // The folders of the first round's workers, which open_worker() would make: for a process that has time.
   void prepare(int workers) const;
 
-  // The folder of a worker, open, for start_bare_child: close it. -1: there is none.
-  int open_worker(int round, int local_rank) const;
+  // The folder of a worker, open, for start_bare_child; empty: there is none.
+  rendezvous::Descriptor open_worker(int round, int local_rank) const;
   // SIGKILL for all that is in it, wherever that has gone, and it is no more if that was nobody. Nobody can be born
   // into it any more.
   void kill_worker(int round, int local_rank) const;

@@ -41,7 +41,7 @@ void reserve_files(int workers, bool have_log_files, rlim_t connections) {
                               "of a container) or start fewer workers");
 }
 
-std::string process_limit_in_words() {
+std::string describe_process_limit() {
   rlimit limit = {};
   getrlimit(RLIMIT_NPROC, &limit);
   const std::string number = limit.rlim_cur == RLIM_INFINITY ? "any number of" : std::to_string(limit.rlim_cur);

@@ -23,6 +23,6 @@ Limits raise_limits();
 void reserve_files(int workers, bool have_log_files, rlim_t connections);
 
 // "this user may have 40 processes and threads (ulimit -u)", for a fork or thread that was refused.
-std::string process_limit_in_words();
+std::string describe_process_limit();
 
 }  // namespace ddp::launcher

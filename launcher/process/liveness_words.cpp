@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -50,16 +51,15 @@ LivenessWords::LivenessWords(int workers, std::function<void(int)> lost)
       size_((contract::kFirstLivenessWord + static_cast<std::size_t>(workers)) * sizeof(Word)),
       watchers_(static_cast<std::size_t>(workers)) {
   static_assert(sizeof(Word) == sizeof(std::uint32_t));
-  int bell[2];
-  if (pipe2(bell, O_CLOEXEC | O_NONBLOCK) != 0) return;
-  bell_ = Descriptor(bell[0]);
-  bell_of_workers_ = Descriptor(bell[1]);
+  auto wake_up = rendezvous::try_pipe(O_NONBLOCK);
+  if (!wake_up) return;
+  wake_up_ = std::move(*wake_up);
   memory_ = make_memory(size_);
   if (!memory_) return;
   void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (memory == MAP_FAILED) return;
   words_ = static_cast<Word*>(memory);
-  words_[contract::kBellOfLivenessWords] = static_cast<std::uint32_t>(bell_of_workers_.get());
+  words_[contract::kLivenessWakeUpPipe] = static_cast<std::uint32_t>(wake_up_.write_end.get());
 }
 
 LivenessWords::~LivenessWords() {
@@ -79,14 +79,14 @@ std::string LivenessWords::of_worker(int local_rank) const {
          std::to_string(local_rank);
 }
 
-Descriptor LivenessWords::take_bell() { return std::move(bell_); }
+Descriptor LivenessWords::take_wake_up_pipe() { return std::move(wake_up_.read_end); }
 
 void LivenessWords::watch(int local_rank) {
   if (words_ == nullptr || local_rank < 0 || static_cast<std::size_t>(local_rank) >= watchers_.size()) return;
   std::thread& watcher = watchers_[static_cast<std::size_t>(local_rank)];
   if (watcher.joinable()) return;
   try {
-    watcher = std::thread([this, local_rank] { wait_for_loss(local_rank); });
+    watcher = rendezvous::start_thread("ddprun-liveness", [this, local_rank] { wait_for_loss(local_rank); });
   } catch (const std::system_error&) {  // no thread to be had: waitpid tells
   }
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 
 namespace ddp::launcher {
 
@@ -35,7 +36,7 @@ class LivenessWords {
   // What a worker is told (contract::kLivenessWord); empty: this kernel gives us no such memory.
   std::string of_worker(int local_rank) const;
   // Comes to hold an int, the local rank of a worker to watch.
-  rendezvous::Descriptor take_bell();
+  rendezvous::Descriptor take_wake_up_pipe();
   // From now on, also when its place is taken by another worker. Out of range, or watched already: nothing happens.
   void watch(int local_rank);
 
@@ -47,8 +48,7 @@ class LivenessWords {
 
   const std::function<void(int)> lost_;
   rendezvous::Descriptor memory_;
-  rendezvous::Descriptor bell_;
-  rendezvous::Descriptor bell_of_workers_;
+  rendezvous::Pipe wake_up_;
   std::size_t size_ = 0;
   Word* words_ = nullptr;  // contract::kFirstLivenessWord says which is whose
   std::vector<std::thread> watchers_;

@@ -20,21 +20,24 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::launcher {
 
 namespace {
+
+using rendezvous::Descriptor;
 
 constexpr unsigned long kPfExiting = 0x4;  // include/linux/sched.h; field `flags` of /proc/<pid>/stat
 constexpr int kExitCodeField = 52;         // proc(5)
 
 std::optional<std::string> read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
   std::string text;
   char buffer[4096];
   ssize_t size;
-  while ((size = read(fd, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
-  close(fd);
+  while ((size = read(file.get(), buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
   return size < 0 ? std::nullopt : std::optional(text);
 }
 
@@ -79,7 +82,7 @@ std::optional<Stat> read_stat(pid_t pid) {
 // futexes, which the kernel forgets just before; to ask for that first saves most of the time. To be called before
 // anything that takes a reference to the memory for a moment: were that the last one, taking the memory back would be
 // our work.
-bool has_let_go(pid_t thread) {
+bool has_released_memory(pid_t thread) {
   void* list = nullptr;
   std::size_t size = 0;
   if (syscall(SYS_get_robust_list, thread, &list, &size) == 0 && list != nullptr) return false;
@@ -122,22 +125,17 @@ std::vector<pid_t> children_of(pid_t parent) {
 class PidFd {
  public:
   explicit PidFd(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  ~PidFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  PidFd(const PidFd&) = delete;
-  PidFd& operator=(const PidFd&) = delete;
 
   pid_t pid() const { return pid_; }
   bool lives() const {
-    pollfd ended = {fd_, POLLIN, 0};
-    return fd_ >= 0 && poll(&ended, 1, 0) == 0;
+    pollfd ended = {fd_.get(), POLLIN, 0};
+    return fd_ && poll(&ended, 1, 0) == 0;
   }
-  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_, number, nullptr, 0); }
+  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0); }
 
  private:
   pid_t pid_;
-  int fd_;
+  Descriptor fd_;
 };
 
 // Everything below `parent`, from the top, so that who has been reached starts nothing more. A process counts as a
@@ -189,16 +187,16 @@ bool is_exiting(pid_t pid) {
 }
 
 std::optional<int> status_of_dying(pid_t child) {
-  if (!has_let_go(child)) return std::nullopt;  // its main thread has not, which as a rule is the answer
+  if (!has_released_memory(child)) return std::nullopt;  // its main thread has not, which as a rule is the answer
   for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {
-    if (!has_let_go(thread)) return std::nullopt;
+    if (!has_released_memory(thread)) return std::nullopt;
   }
   const auto stat = read_stat(child);
   return stat ? std::optional(stat->exit_status) : std::nullopt;
 }
 
 std::size_t resident_size(pid_t pid) {
-  if (has_let_go(pid)) return 0;
+  if (has_released_memory(pid)) return 0;
   const auto text = read_file("/proc/" + std::to_string(pid) + "/statm");
   std::size_t pages = 0;
   if (!text || sscanf(text->c_str(), "%*u %zu", &pages) != 1) return 0;

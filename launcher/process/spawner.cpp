@@ -21,7 +21,7 @@
 
 namespace ddp::launcher {
 
-struct Birth {
+struct ChildPlan {
   WorkerCommand command;
   int index;
   pid_t agent;
@@ -47,7 +47,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// ---- From here to enter(): a bare child between its birth and exec. ----
+// ---- From here to child_main(): a bare child between its birth and exec. ----
 
 void reset_signals() {
   // What the user had ignored (nohup's SIGHUP) stays ignored; what ddprun itself ignores does not.
@@ -68,23 +68,23 @@ void duplicate(int from, int to) {
   if (from != to) kernel_call(SYS_dup3, from, to, 0);
 }
 
-[[noreturn]] void leave() {
+[[noreturn]] void child_exit() {
   while (true) kernel_call(SYS_exit_group, kNeverRan);
 }
 
-[[noreturn]] void give_up(const Birth& birth, ExecFailure::Step step, long error) {
-  const ExecFailure failure = {birth.index, step, static_cast<int>(-error)};
-  kernel_call(SYS_write, birth.status, &failure, sizeof failure);
-  leave();
+[[noreturn]] void child_give_up(const ChildPlan& plan, ExecFailure::Step step, long error) {
+  const ExecFailure failure = {plan.index, step, static_cast<int>(-error)};
+  kernel_call(SYS_write, plan.status, &failure, sizeof failure);
+  child_exit();
 }
 
-[[noreturn]] void enter(const Birth& birth) {
-  const WorkerCommand& command = birth.command;
-  kernel_call(SYS_close, birth.agents_end);
+[[noreturn]] void child_main(const ChildPlan& plan) {
+  const WorkerCommand& command = plan.command;
+  kernel_call(SYS_close, plan.agents_end);
   kernel_call(SYS_setsid);
   kernel_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  if (kernel_call(SYS_getppid) != birth.agent) leave();  // it died before PDEATHSIG was set
-  duplicate(command.stdin_fd >= 0 ? command.stdin_fd : birth.null_fd, STDIN_FILENO);
+  if (kernel_call(SYS_getppid) != plan.agent) child_exit();  // it died before PDEATHSIG was set
+  duplicate(command.stdin_fd >= 0 ? command.stdin_fd : plan.null_fd, STDIN_FILENO);
   duplicate(command.stdout_fd, STDOUT_FILENO);
   duplicate(command.stderr_fd, STDERR_FILENO);
   close_on_exec_from(3);
@@ -92,9 +92,9 @@ void duplicate(int from, int to) {
   char go;
   long got;
   do {
-    got = kernel_call(SYS_read, birth.gate, &go, 1);
+    got = kernel_call(SYS_read, plan.gate, &go, 1);
   } while (got == -EINTR);
-  if (got != 1) leave();
+  if (got != 1) child_exit();
   if (command.limits) {
     kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, &command.limits->files, 0);
     kernel_call(SYS_prlimit64, 0, RLIMIT_NPROC, &command.limits->processes, 0);
@@ -103,19 +103,19 @@ void duplicate(int from, int to) {
   const std::vector<unsigned long>& cpus = command.cpus;
   if (!cpus.empty()) {
     const long error = kernel_call(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
-    if (error < 0) give_up(birth, ExecFailure::Step::Bind, error);
+    if (error < 0) child_give_up(plan, ExecFailure::Step::Bind, error);
   }
   reset_signals();
-  const long error = kernel_call(SYS_execve, command.path.c_str(), birth.argv.data(), birth.envp.data());
-  give_up(birth, ExecFailure::Step::Execute, error);
+  const long error = kernel_call(SYS_execve, command.path.c_str(), plan.argv.data(), plan.envp.data());
+  child_give_up(plan, ExecFailure::Step::Execute, error);
 }
 
 }  // namespace
 
 Spawned::Spawned(std::vector<pid_t> pids, Descriptor status) : Spawned(std::move(pids), std::move(status), {}) {}
 
-Spawned::Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<Birth>> births)
-    : pids_(std::move(pids)), status_(std::move(status)), births_(std::move(births)) {}
+Spawned::Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<ChildPlan>> plans)
+    : pids_(std::move(pids)), status_(std::move(status)), plans_(std::move(plans)) {}
 
 Spawned::Spawned(Spawned&&) noexcept = default;
 
@@ -123,13 +123,13 @@ Spawned::~Spawned() {
   // Each has the other end of the status pipe open until it executes its program. One that is stuck in that, in the
   // kernel, must not hold up who wants to leave: what it reads stays where it is.
   ExecFailure ignored;
-  ssize_t size = births_.empty() ? 0 : read(status_.get(), &ignored, sizeof ignored);
+  ssize_t size = plans_.empty() ? 0 : read(status_.get(), &ignored, sizeof ignored);
   pollfd more = {status_.get(), POLLIN, 0};
   while (size != 0 && (size > 0 || poll(&more, 1, kStuckAfterMs) > 0)) {
     size = read(status_.get(), &ignored, sizeof ignored);
   }
-  for (std::unique_ptr<Birth>& birth : births_) {
-    if (size != 0) static_cast<void>(birth.release());
+  for (std::unique_ptr<ChildPlan>& plan : plans_) {
+    if (size != 0) static_cast<void>(plan.release());
   }
 }
 
@@ -142,7 +142,7 @@ std::optional<ExecFailure> Spawned::exec_failure(int index) {
 }
 
 Spawned spawn(std::vector<WorkerCommand> commands) {
-  std::vector<std::unique_ptr<Birth>> births;
+  std::vector<std::unique_ptr<ChildPlan>> plans;
   StartGate gate;
   const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
@@ -153,13 +153,13 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
   std::vector<pid_t> pids;
   int fork_error = 0;
   for (std::size_t i = 0; i < commands.size() && fork_error == 0; ++i) {
-    births.emplace_back(new Birth{std::move(commands[i]), static_cast<int>(i), getpid(), null.get(), gate.workers_end(),
-                                  gate.agents_end(), gate.status_end()});
-    Birth& birth = *births.back();
-    birth.argv = pointers(birth.command.arguments);
-    birth.envp = pointers(birth.command.environment);
-    const auto run = [](const void* of_child) { enter(*static_cast<const Birth*>(of_child)); };
-    const pid_t pid = start_bare_child(run, &birth, birth.stack, birth.command.cgroup_fd);
+    plans.emplace_back(new ChildPlan{std::move(commands[i]), static_cast<int>(i), getpid(), null.get(),
+                                     gate.workers_end(), gate.agents_end(), gate.status_end()});
+    ChildPlan& plan = *plans.back();
+    plan.argv = pointers(plan.command.arguments);
+    plan.envp = pointers(plan.command.environment);
+    const auto run = [](const void* of_child) { child_main(*static_cast<const ChildPlan*>(of_child)); };
+    const pid_t pid = start_bare_child(run, &plan, plan.stack, plan.command.cgroup_fd);
     if (pid < 0) fork_error = errno;
     if (pid > 0) pids.push_back(pid);
   }
@@ -171,9 +171,9 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
     throw Error(ErrorCode::System, "cannot start worker " + std::to_string(pids.size()) + " of " +
                                        std::to_string(commands.size()) + ": fork: " + strerror(fork_error) + "; " +
                                        std::to_string(commands.size() - pids.size()) + " more were to start, and " +
-                                       process_limit_in_words() + "; a container's limit is its cgroup's pids.max");
+                                       describe_process_limit() + "; a container's limit is its cgroup's pids.max");
   }
-  Spawned spawned(std::move(pids), gate.take_status(), std::move(births));
+  Spawned spawned(std::move(pids), gate.take_status(), std::move(plans));
   try {
     gate.open(commands.size());
   } catch (...) {

@@ -33,13 +33,13 @@ struct WorkerCommand {
   std::vector<int> kept_fds = {};        // to be inherited beside 0, 1 and 2, under their numbers
 };
 
-struct Birth;  // what a worker reads before it executes its program
+struct ChildPlan;  // what a worker reads before it executes its program
 
 // The workers of one round that were started together. Its end waits for those who have not executed their program yet.
 class Spawned {
  public:
   Spawned(std::vector<pid_t> pids, Descriptor status);
-  Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<Birth>> births);
+  Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::unique_ptr<ChildPlan>> plans);
   ~Spawned();
   Spawned(Spawned&&) noexcept;
 
@@ -51,7 +51,7 @@ class Spawned {
   std::vector<pid_t> pids_;
   Descriptor status_;
   std::vector<ExecFailure> failures_;
-  std::vector<std::unique_ptr<Birth>> births_;
+  std::vector<std::unique_ptr<ChildPlan>> plans_;
 };
 
 // All or none: throws rendezvous::Error if not every worker could be forked; then those that were are gone already.

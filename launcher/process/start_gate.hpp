@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 
 namespace ddp::launcher {
 
@@ -43,13 +44,8 @@ class StartGate {
   Descriptor take_status();
 
  private:
-  struct Pipe {
-    Descriptor read_end, write_end;
-    explicit Pipe(int flags);
-  };
-
-  Pipe gate_;
-  Pipe status_;
+  rendezvous::Pipe gate_;
+  rendezvous::Pipe status_;
 };
 
 }  // namespace ddp::launcher

@@ -26,10 +26,9 @@ std::string path_of(const JobCgroup& group) {
 
 pid_t start_in(const JobCgroup& group, int round, int local_rank, const std::string& script) {
   WorkerCommand command = {"/bin/sh", {"sh", "-c", script}, {}, -1, STDOUT_FILENO, STDERR_FILENO};
-  const int folder = group.open_worker(round, local_rank);
-  command.cgroup_fd = folder;
+  const ddp::rendezvous::Descriptor folder = group.open_worker(round, local_rank);
+  command.cgroup_fd = folder.get();
   const Spawned spawned = spawn({command});
-  close(folder);
   return spawned.pids()[0];
 }
 

@@ -31,17 +31,17 @@ struct Agent {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> lost;
-  LivenessWords signs{2, [this](int local_rank) {
+  LivenessWords words{2, [this](int local_rank) {
                         const std::lock_guard lock(mutex);
                         lost.push_back(local_rank);
                         changed.notify_all();
                       }};
-  ddp::rendezvous::Descriptor bell = signs.take_bell();
+  ddp::rendezvous::Descriptor wake_up = words.take_wake_up_pipe();
 
-  int hear() const {
-    pollfd heard = {bell.get(), POLLIN, 0};
+  int take_held() const {
+    pollfd heard = {wake_up.get(), POLLIN, 0};
     int local_rank = -1;
-    if (poll(&heard, 1, 30'000) == 1 && read(bell.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
+    if (poll(&heard, 1, 30'000) == 1 && read(wake_up.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
       return -2;
     return local_rank;
   }
@@ -93,10 +93,10 @@ class Child {
 
 TEST_CASE("liveness words: who holds one rings the bell, and is missed when it is killed", "[launcher][integration]") {
   Agent agent;
-  Child worker(agent.signs.of_worker(1));
+  Child worker(agent.words.of_worker(1));
   REQUIRE(worker.holds());
-  REQUIRE(agent.hear() == 1);
-  agent.signs.watch(1);
+  REQUIRE(agent.take_held() == 1);
+  agent.words.watch(1);
   CHECK(agent.is_none_lost());
   worker.kill();
   REQUIRE(agent.is_lost(1));
@@ -106,9 +106,9 @@ TEST_CASE("liveness words: who holds one rings the bell, and is missed when it i
 TEST_CASE("liveness words: a worker that is dead before it is watched is missed all the same",
           "[launcher][integration]") {
   Agent agent;
-  Child(agent.signs.of_worker(0)).kill();
-  REQUIRE(agent.hear() == 0);
-  agent.signs.watch(0);
+  Child(agent.words.of_worker(0)).kill();
+  REQUIRE(agent.take_held() == 0);
+  agent.words.watch(0);
   CHECK(agent.is_lost(1));
 }
 
@@ -116,10 +116,10 @@ TEST_CASE("liveness words: each round's worker takes its place again, and is mis
           "[launcher][integration]") {
   Agent agent;
   for (std::size_t round = 1; round <= 3; ++round) {
-    Child worker(agent.signs.of_worker(0));
+    Child worker(agent.words.of_worker(0));
     REQUIRE(worker.holds());
-    REQUIRE(agent.hear() == 0);
-    agent.signs.watch(0);
+    REQUIRE(agent.take_held() == 0);
+    agent.words.watch(0);
     worker.kill();
     REQUIRE(agent.is_lost(round));
   }
@@ -128,13 +128,13 @@ TEST_CASE("liveness words: each round's worker takes its place again, and is mis
 TEST_CASE("liveness words: a place has one holder at a time, and who lets go is not missed",
           "[launcher][integration]") {
   Agent agent;
-  agent.signs.watch(0);
-  auto first = std::make_unique<LivenessWord>(agent.signs.of_worker(0));
+  agent.words.watch(0);
+  auto first = std::make_unique<LivenessWord>(agent.words.of_worker(0));
   CHECK(first->held());
-  CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());
-  CHECK(Child(agent.signs.of_worker(1)).holds());
+  CHECK_FALSE(Child(agent.words.of_worker(0)).holds());
+  CHECK(Child(agent.words.of_worker(1)).holds());
   first.reset();
-  Child second(agent.signs.of_worker(0));
+  Child second(agent.words.of_worker(0));
   CHECK(second.holds());
   CHECK(agent.is_none_lost());
   second.kill();
@@ -144,14 +144,14 @@ TEST_CASE("liveness words: a place has one holder at a time, and who lets go is 
 
 TEST_CASE("liveness words: what a worker forks holds nothing", "[launcher][integration]") {
   Agent agent;
-  agent.signs.watch(0);
+  agent.words.watch(0);
   {
-    const LivenessWord sign(agent.signs.of_worker(0));
+    const LivenessWord sign(agent.words.of_worker(0));
     REQUIRE(sign.held());
     const pid_t child = fork();
     if (child == 0) _exit(0);
     waitpid(child, nullptr, 0);
-    CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());  // still ours
+    CHECK_FALSE(Child(agent.words.of_worker(0)).holds());  // still ours
   }
   CHECK(agent.is_none_lost());
 }
@@ -160,7 +160,7 @@ TEST_CASE("liveness words: a place that is no agent's is left alone", "[launcher
   const int other = memfd_create("somebody else's", MFD_CLOEXEC);
   REQUIRE(ftruncate(other, 4096) == 0);
   Agent agent;
-  const std::string real = agent.signs.of_worker(0);
+  const std::string real = agent.words.of_worker(0);
   const std::string memory = real.substr(0, real.rfind(':'));
   for (const std::string& place : {std::string(), std::string("nonsense"), std::string("/proc/self/fd/999:0"),
                                    std::string("/dev/null:0"), "/proc/self/fd/" + std::to_string(other) + ":0", memory,
@@ -176,10 +176,10 @@ TEST_CASE("liveness words: a place that is no agent's is left alone", "[launcher
 
 TEST_CASE("liveness words: an agent ends while its workers live on", "[launcher][integration]") {
   auto agent = std::make_unique<Agent>();
-  const Child worker(agent->signs.of_worker(0));
-  agent->signs.watch(0);
-  agent->signs.watch(1);
-  agent->signs.watch(7);  // is nobody's
+  const Child worker(agent->words.of_worker(0));
+  agent->words.watch(0);
+  agent->words.watch(1);
+  agent->words.watch(7);  // is nobody's
   agent.reset();
   CHECK(worker.holds());
 }
