@@ -21,13 +21,13 @@ namespace ddp::launcher {
 
 class AttemptFolder {
  public:
-  using Tell = std::function<void(const std::string&)>;
+  using Logger = std::function<void(const std::string&)>;
 
   // A log dir that cannot be had is replaced by a temporary one, or by none, and the job goes on: `warn` says so, once.
   // `will` hears, before it is made, of a folder that is to be removed at the end, should this process not live to do
   // it. Throws rendezvous::Error if the log dir is a file.
-  AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Tell warn,
-                const Tell& will);
+  AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Logger log,
+                const std::function<void(const std::string& path)>& on_temporary);
   ~AttemptFolder();
   AttemptFolder(const AttemptFolder&) = delete;
   AttemptFolder& operator=(const AttemptFolder&) = delete;
@@ -46,8 +46,8 @@ class AttemptFolder {
   bool make(const std::string& path, const std::string& instead);
   std::string made(const std::string& path);
 
-  Tell warn_;
-  bool warned_ = false;
+  Logger log_;
+  bool has_logged_ = false;
   bool is_shared_;    // by all error files
   std::string root_;  // empty: nothing is kept
   bool removed_at_end_ = false;

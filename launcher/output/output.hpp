@@ -21,13 +21,14 @@
 
 #include "launcher/config/log_config.hpp"
 #include "launcher/output/stream_route.hpp"
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {
 
 class Output {
  public:
-  // warn: called at most once, on any thread, when something cannot be written; it may call write_line.
-  explicit Output(std::function<void(const std::string&)> warn);
+  // log: called at most once, on any thread, when something cannot be written; it may call write_line.
+  explicit Output(std::function<void(const std::string&)> log);
   // Writes what is left, for as long as the console takes something at least this often, or until one of SIGTERM,
   // SIGINT, SIGHUP, SIGQUIT is pending, blocked. What is lost then is said on stderr.
   static constexpr std::chrono::seconds kFinalFlush{30};
@@ -38,10 +39,10 @@ class Output {
   // Teed lines with one of `words` go into the file `path` as well, until the end of the round.
   void filter_lines(Console console, const std::string& path, const std::vector<std::string>& words);
 
-  // What a worker's stdout or stderr becomes (close-on-exec, owned by the caller, who closes it after the fork). If the
+  // What a worker's stdout or stderr becomes (close-on-exec; the caller closes it after the fork). If the
   // file of the route cannot be opened, what would be there is on the console. Throws rendezvous::Error if there are no
   // descriptors left.
-  int open_stream(const StreamRoute& route);
+  rendezvous::Descriptor open_stream(const StreamRoute& route);
   // What is opened is read from now on: the thread is woken for all of it at once.
   void begin_round();
 

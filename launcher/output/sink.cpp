@@ -32,11 +32,11 @@ int open_without_blocking(int fd) {
 
 }  // namespace
 
-Sink::Sink(int fd, Kind kind, std::string name, Warn warn)
+Sink::Sink(int fd, Kind kind, std::string name, Logger log)
     : fd_(fd),
       kind_(kind),
       name_(std::move(name)),
-      warn_(std::move(warn)),
+      log_(std::move(log)),
       is_terminal_(isatty(fd) != 0),
       out_(kind == Kind::Console ? open_without_blocking(fd) : fd),
       is_socket_(is_socket(fd)) {
@@ -50,7 +50,7 @@ Sink::~Sink() {
 
 void Sink::write(int writer, std::string_view text) {
   if (text.empty()) return;
-  if (spared_ > 0 && !is_stuck()) tell_of_gap();
+  if (spared_ > 0 && !is_stuck()) write_gap();
   if (open_line_of_ && open_line_of_ != writer) put("\n");
   put(text);
   open_line_of_.reset();
@@ -65,7 +65,7 @@ void Sink::write_spare(int writer, std::string_view text) {
   }
 }
 
-void Sink::tell_of_gap() {
+void Sink::write_gap() {
   if (open_line_of_) put("\n");
   open_line_of_.reset();
   put("[ddprun: " + name_ + " took nothing for a while; " + std::to_string(std::exchange(spared_, 0)) +
@@ -85,7 +85,7 @@ void Sink::flush() {
   if (is_behind()) return;
   pending_ = {};  // its memory too
   flushed_ = 0;
-  if (spared_ > 0 && !gone_) tell_of_gap();
+  if (spared_ > 0 && !gone_) write_gap();
 }
 
 void Sink::put(std::string_view text) {
@@ -124,7 +124,7 @@ Sink::Rest Sink::try_to_put(std::string_view& text) {
     const int error = errno;
     gone_ = error != ENOSPC && error != EDQUOT && error != EFBIG;
     const bool has_no_reader = error == EPIPE || error == ECONNRESET || (error == EIO && is_terminal_);
-    if (!has_no_reader) warn_("cannot write to " + name_ + ": " + strerror(error) + "; the job goes on without it");
+    if (!has_no_reader) log_("cannot write to " + name_ + ": " + strerror(error) + "; the job goes on without it");
     return Rest::Lost;
   }
   return Rest::None;

@@ -21,7 +21,7 @@ namespace ddp::launcher {
 
 class Sink {
  public:
-  using Warn = std::function<void(const std::string&)>;
+  using Logger = std::function<void(const std::string&)>;
   using Clock = std::chrono::steady_clock;
 
   // After so long without a byte taken, a console is stuck.
@@ -29,7 +29,7 @@ class Sink {
 
   // `name`: for warnings.
   enum class Kind { Console, File };  // a file's descriptor is the sink's own
-  Sink(int fd, Kind kind, std::string name, Warn warn);
+  Sink(int fd, Kind kind, std::string name, Logger log);
   ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
@@ -60,12 +60,12 @@ class Sink {
   void put(std::string_view text);
   // Takes from the front of `text` what it could write.
   Rest try_to_put(std::string_view& text);
-  void tell_of_gap();
+  void write_gap();
 
   int fd_;
   Kind kind_;
   std::string name_;
-  Warn warn_;
+  Logger log_;
   bool is_terminal_;
   int out_;  // fd_, or the same console opened so that it does not block
   bool is_socket_;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const AttemptFolder::Tell kNobody = [](const std::string&) {};
+const AttemptFolder::Logger kNobody = [](const std::string&) {};
 
 int folders_in(const std::string& path) {
   int found = 0;
