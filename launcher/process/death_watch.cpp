@@ -14,10 +14,11 @@ namespace asio = rendezvous::asio;
 
 namespace {
 
-// Between looks after a sign is lost: each a tenth of the time since, and in the end it is left to waitpid.
+// After a liveness word is lost the worker is checked at once, then after pauses of a tenth of the
+// time since then. After kEnough it is left to waitpid.
 constexpr std::chrono::microseconds kFirstPause(100), kEnough(200'000);
 constexpr std::chrono::milliseconds kSizesEvery(500);
-constexpr std::size_t kLarge = std::size_t{64} << 20;  // 5 ms to take back
+constexpr std::size_t kLarge = std::size_t{64} << 20;  // takes the kernel 5 ms to free
 
 }  // namespace
 
@@ -65,7 +66,7 @@ void DeathWatch::wait_for_words() {
 }
 
 void DeathWatch::on_word_held(int local_rank) {
-  if (local_rank < 0 || local_rank >= size()) return;  // who has the bell may write anything
+  if (local_rank < 0 || local_rank >= size()) return;  // a worker may write anything into the pipe
   worker_at(local_rank).holds_word = true;
   words_.watch(local_rank);
 }
@@ -73,12 +74,13 @@ void DeathWatch::on_word_held(int local_rank) {
 void DeathWatch::on_word_lost(int local_rank) {
   Worker& worker = worker_at(local_rank);
   worker.holds_word = false;
-  if (worker.pid == 0) return;  // this is about one before
+  if (worker.pid == 0) return;  // the word was held by an earlier worker, reaped by now
   check_until_dead(local_rank, worker.pid, Clock::now());
   schedule_sizes();
 }
 
-// It dies, or has become another program; and its main thread may be the last to go.
+// A worker without its word is dying or has executed another program. Its main thread may be the
+// last to end, and until then there is no exit status, so it is checked again.
 void DeathWatch::check_until_dead(int local_rank, pid_t pid, Clock::time_point lost_at) {
   Worker& worker = worker_at(local_rank);
   const Clock::duration since = Clock::now() - lost_at;
@@ -89,7 +91,7 @@ void DeathWatch::check_until_dead(int local_rank, pid_t pid, Clock::time_point l
   });
 }
 
-// Whether it dies.
+// Returns whether the worker is dying, and reports it if it is.
 bool DeathWatch::report_if_dying(int local_rank) {
   Worker& worker = worker_at(local_rank);
   const std::optional<int> status = status_of_dying(worker.pid);

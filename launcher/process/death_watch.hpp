@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tells that a worker dies while the kernel is still taking it apart. waitpid tells when that is done, some 70 ms
-// later for each GiB of its memory.
+// Reports that a worker is dying while the kernel still frees its memory. waitpid reports it when
+// that is done, some 70 ms later for each GiB.
 //
-//     worker of libddp    shows a liveness word (liveness_words.hpp): it is looked at when that is lost, at once
-//     any other, large    is looked at every `interval`: nothing in Linux tells an ordinary user of it unasked
-//     any other, small    is soon taken apart: nobody looks, waitpid tells
+//     uses libddp     holds a liveness word (liveness_words.hpp), and is checked as soon as that is lost
+//     other, large    is polled every `interval`: Linux has no notification of this for an ordinary user
+//     other, small    is freed quickly, so it is left to waitpid
 //
-// So a job of small workers, or of libddp's, is not polled, but for a look at their sizes now and then. All calls come
-// from io's thread, and so do the callbacks.
+// So a job of small workers, or of workers that use libddp, is polled for its workers' sizes only.
+// All calls are made on io's thread, and so are the callbacks.
 #pragma once
 
 #include <sys/types.h>
@@ -25,22 +25,24 @@ namespace ddp::launcher {
 class DeathWatch {
  public:
   struct Callbacks {
-    // Once for a worker, with what waitpid will tell of it. A worker that ends with 0 is left to waitpid.
+    // Called once for a worker that dies, with the status that waitpid will report. A worker that
+    // ends with 0 is left to waitpid.
     std::function<void(int local_rank, int wait_status)> dying;
-    // From now on it is looked at.
+    // Called when a worker is found to be large; it is polled from now on.
     std::function<void(int local_rank)> large;
   };
 
   DeathWatch(rendezvous::asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks);
 
-  // What a worker is told, so that it can show a liveness word (contract::kLivenessWord); empty: nothing.
+  // Returns a worker's value of contract::kLivenessWord, which names its liveness word; empty if
+  // there is none.
   std::string liveness_word_of(int local_rank) const { return words_.of_worker(local_rank); }
 
-  // A worker, child of this process, has taken this place.
+  // Starts to watch the worker with this local rank, a child of this process.
   void watch(int local_rank, pid_t pid);
-  // It is reaped: its pid may be anybody's.
+  // Ends the watch of a worker that has been reaped: its pid may belong to another process now.
   void forget(int local_rank);
-  // Nothing is told any more, and nothing keeps io running.
+  // Ends all watches. No callback follows, and nothing here keeps io running.
   void stop();
 
  private:
@@ -68,7 +70,7 @@ class DeathWatch {
   void poll_sizes();
   void poll_large();
   void schedule_sizes();
-  // Does nothing if the poll is scheduled already.
+  // Runs the poll after `pause`, unless it is scheduled already.
   void schedule(Poll& poll, std::chrono::milliseconds pause, void (DeathWatch::*run)());
   Worker& worker_at(int local_rank) { return workers_[static_cast<std::size_t>(local_rank)]; }
   int size() const { return static_cast<int>(workers_.size()); }

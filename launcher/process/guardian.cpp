@@ -33,7 +33,8 @@ using rendezvous::Descriptor;
 using rendezvous::Pipe;
 
 constexpr std::chrono::seconds kUnkillableAfter(10);
-constexpr std::chrono::seconds kAfterItsOwnEnd(1);  // an agent that ended by itself has waited before
+constexpr std::chrono::seconds kAfterItsOwnEnd(
+    1);  // an agent that ended by itself has waited for its descendants already
 
 constexpr char kKeeper[] = "jobkeeper";
 
@@ -48,7 +49,7 @@ pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
   return pid;
 }
 
-// The other place, beside its name, where ps and pkill -f look.
+// Overwrites the command line that ps and `pkill -f` read from /proc.
 void rename_command_line(const char* name) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const auto length = std::distance(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -58,18 +59,18 @@ void rename_command_line(const char* name) {
   strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
-// Looks after one child until that is gone: guardian after keeper, keeper after agent.
+// What guardian (of the keeper) or keeper (of the agent) knows while it watches its one child.
 struct Watch {
-  const char* name;  // of the child, in messages
+  const char* name;  // of the child, for messages
   pid_t child;
   const JobCgroup& cgroup;
-  Descriptor cleanup;
-  // Of the guardian:
-  std::vector<pid_t> strangers = {};  // children that it had before, by exec or as pid 1: not the job's
+  Descriptor cleanup;  // other end of Guarded::cleanup_fd
+  // The guardian only:
+  std::vector<pid_t> strangers = {};  // children that it had before the job (inherited through exec, or as pid 1)
   OnTerminalStop on_stop = OnTerminalStop::GoOn;
-  // Of the keeper:
+  // The keeper only:
   pid_t guardian = 0;
-  Descriptor alive = {};  // closed when the guardian is gone: the agent hears of it
+  Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
 };
 
 void remove_cleanup_path(const Descriptor& cleanup) {
@@ -83,8 +84,9 @@ int after_child(const Watch& watch, int status) {
   const bool by_itself = WIFEXITED(status);
   std::vector<pid_t> left;
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
-  // Nothing of the job falls to the guardian while there is a keeper, so what it has after the keeper's own end is not
-  // the job's. An agent that gave up in the middle leaves something.
+  // While the keeper lives, the job's processes are reparented to it. So after a keeper that ended
+  // by itself, children of the guardian are not the job's. An agent that gave up midway may leave
+  // some to the keeper.
   if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);
   if (by_itself && watch.guardian != 0) kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
@@ -96,13 +98,14 @@ int after_child(const Watch& watch, int status) {
   return 128 + WTERMSIG(status);
 }
 
-// As the terminal wants it. The kernel knows whether there is a shell to wake us: without one this returns at once.
+// Stops this process as the terminal asked. The kernel knows whether a shell could continue it:
+// without one, this returns at once.
 void stop_self() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   kill(getpid(), SIGTSTP);
-  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // here it stops, and here it is continued
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // stops here, and continues here
   sigprocmask(SIG_BLOCK, &stop, nullptr);
 }
 
@@ -111,12 +114,13 @@ int guard(Watch watch) {
   DoubleSignal passed_on;
   while (true) {
     int status = 0;
-    // As pid 1 or as subreaper it also inherits strangers: reap whatever is dead.
+    // As pid 1 or as a subreaper it also inherits other processes: reap every child that is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (pid == watch.child) return after_child(watch, status);
       std::erase(watch.strangers, pid);
     }
     if (watch.alive && getppid() != watch.guardian) watch.alive.close();
+    // SIGCHLD wakes this loop too. All other signals go to the child.
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
@@ -142,6 +146,7 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
+  // In the guardian.
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
   std::vector<pid_t> strangers = children_of_self();
@@ -164,13 +169,15 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                   .on_stop = on_stop});
   }
 
+  // In the keeper.
   char own_name[16];
   prctl(PR_GET_NAME, own_name);
   prctl(PR_SET_NAME, kKeeper);
-  // Out of the terminal's foreground group: Ctrl-C reaches the guardian, and the agent hears of it once.
+  // Leaves the terminal's foreground group: Ctrl-C reaches the guardian only, and the agent
+  // receives it once.
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only to wake it
+  prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only wakes sigwaitinfo()
   cgroup.make();
   const pid_t pid = fork_or_throw("the agent", cgroup);
   if (pid != 0) {
@@ -185,6 +192,8 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                   .guardian = guardian,
                   .alive = std::move(alive.write_end)});
   }
+
+  // In the agent.
   prctl(PR_SET_NAME, own_name);
   alive.write_end.close();
   cleanup.read_end.close();

@@ -31,7 +31,8 @@ using rendezvous::Descriptor;
 
 namespace {
 
-// "0::/user.slice/session-2.scope" in /proc/<pid>/cgroup; v1's lines begin with other numbers.
+// Returns the path of a process's cgroup v2. /proc/<pid>/cgroup has it as
+// "0::/user.slice/session-2.scope"; lines of v1 begin with other numbers.
 std::optional<std::string> cgroup_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -40,9 +41,10 @@ std::optional<std::string> cgroup_of(const std::string& process) {
   return std::nullopt;
 }
 
-// The folder of this process's cgroup. A line of /proc/self/mountinfo, proc(5):
-// "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is what of the hierarchy is
-// mounted, the fifth where. Alone at /sys/fs/cgroup it is "unified", beside v1's it is "hybrid".
+// Returns the folder of this process's cgroup. A line of /proc/self/mountinfo, proc(5), reads "41
+// 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is the
+// mounted part of the hierarchy, the fifth the mount point. A v2 hierarchy alone is mounted at
+// /sys/fs/cgroup; next to v1 ("hybrid") it is at /sys/fs/cgroup/unified.
 std::optional<std::string> own_folder() {
   const auto cgroup = cgroup_of("self");
   if (!cgroup) return std::nullopt;
@@ -71,7 +73,8 @@ bool is_within(pid_t pid, const std::string& path) {
   return cgroup && (*cgroup + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
 }
 
-// Every folder of a cgroup, the deepest first: a job inside the job has its own below a worker's.
+// Returns every folder of a cgroup, the deepest first. A ddprun that a worker starts has its group
+// below the worker's.
 std::vector<std::string> folders_of(const std::string& path) {
   std::vector<std::string> folders = {path};
   std::error_code gone;
@@ -82,17 +85,19 @@ std::vector<std::string> folders_of(const std::string& path) {
 }
 
 void remove_folders(const std::string& path) {
-  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // as a rule there is nothing below it
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // usually there is nothing below it
   for (const std::string& folder : folders_of(path)) rmdir(folder.c_str());
 }
 
-// Before Linux 5.14. Frozen they neither fork nor end by themselves; SIGKILL reaches them all the same.
+// Kills without cgroup.kill, which Linux has since 5.14. Frozen processes neither fork nor exit,
+// but SIGKILL reaches them.
 void kill_one_by_one(const std::string& path) {
   write_to(path + "/cgroup.freeze", "1");
   for (const std::string& folder : folders_of(path)) {
     std::ifstream pids(folder + "/cgroup.procs");
     for (pid_t pid; pids >> pid;) {
-      // Held by the pidfd and then still in the group, it is the one meant.
+      // The pid may be reused. If its process is in the group after the pidfd was opened, the pidfd
+      // refers to that one.
       const Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
       if (pidfd && is_within(pid, path)) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     }
@@ -104,8 +109,8 @@ void kill_all(const std::string& path, bool at_once) {
   if (!at_once || !write_to(path + "/cgroup.kill", "1")) kill_one_by_one(path);
 }
 
-// What others have left who were killed with all their processes at once. One that is in use, or whose ddprun lives,
-// stays.
+// Removes groups of other jobs whose ddprun was killed together with all its processes. A group
+// that is in use, or whose ddprun lives, stays.
 void remove_abandoned(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -115,9 +120,10 @@ void remove_abandoned(const std::string& folder) {
   }
 }
 
-// Whether a child can be born there and live. Linux 6.18 (and others) takes the number of times that the *parent's*
-// group was killed for that of the new one: if they differ, the child is killed at birth. So ddprun's own group must
-// never have been killed, and none of a job's is used again after it was.
+// Returns whether a child can start in that group and live. Linux 6.18 (and others) compares how
+// often the *parent's* group was killed with how often the new one was: if the numbers differ, the
+// child is killed as it starts. So ddprun's own group must never have been killed, and no group of
+// a job is used again after it was.
 bool can_be_born_into(const std::string& path) {
   const Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return false;
@@ -180,7 +186,7 @@ Descriptor JobCgroup::open_worker(int round, int local_rank) const {
 void JobCgroup::kill_worker(int round, int local_rank) const {
   if (path_.empty()) return;
   const std::string folder = of_worker(round, local_rank);
-  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // somebody is in it, or below
+  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // a process or a group is in it
 }
 
 void JobCgroup::remove_worker(int round, int local_rank) const {
@@ -197,7 +203,7 @@ void JobCgroup::remove(std::chrono::milliseconds deadline) const {
   using Clock = std::chrono::steady_clock;
   if (remove_if_empty()) return;
   const Descriptor events(open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!events) return;  // another of ddprun's processes has done it
+  if (!events) return;  // another of ddprun's processes has removed it
   const auto end = Clock::now() + deadline;
   while (is_populated(events)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();

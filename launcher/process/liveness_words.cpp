@@ -27,10 +27,12 @@ namespace contract = rendezvous::contract;
 constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
 #endif
 
-// No thread has this id: nobody can take the word, and whoever waits for it finds that it is over.
+// No thread has this id, so no worker can take the word, and the thread that waits for it knows
+// that it must end.
 constexpr std::uint32_t kClosed = FUTEX_TID_MASK;
 
-// Sealed in size, so that nobody who has it open can make us, or another worker, touch what is no longer there.
+// Returns shared memory whose size is sealed: a process that has it open could otherwise shrink it,
+// and the agent or a worker would crash where it accesses it.
 Descriptor make_memory(std::size_t size) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Descriptor memory(memfd_create(contract::kLivenessWordsName, kFlags | MFD_NOEXEC_SEAL));
@@ -87,7 +89,7 @@ void LivenessWords::watch(int local_rank) {
   if (watcher.joinable()) return;
   try {
     watcher = rendezvous::start_thread("ddprun-liveness", [this, local_rank] { wait_for_loss(local_rank); });
-  } catch (const std::system_error&) {  // no thread to be had: waitpid tells
+  } catch (const std::system_error&) {  // no thread can be started: this worker is left to waitpid
   }
 }
 
@@ -95,10 +97,10 @@ void LivenessWords::wait_for_loss(int local_rank) {
   Word& word = word_of(local_rank);
   for (std::uint32_t seen = word; seen != kClosed; seen = word) {
     if ((seen & FUTEX_TID_MASK) == 0 && (seen & FUTEX_OWNER_DIED) != 0) {
-      word.compare_exchange_strong(seen, 0);  // or the next holder's death, if it comes soon, would look like this one
+      word.compare_exchange_strong(seen, 0);  // else an early death of the next holder would look like this one
       lost_(local_rank);
     } else {
-      wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
+      wait_while(word, seen);  // also while it is not held: the kernel wakes this thread when the next holder dies
     }
   }
 }

@@ -26,7 +26,7 @@ struct ChildPlan {
   int index;
   pid_t agent;
   int null_fd;
-  int gate, agents_end, status;  // of StartGate
+  int gate, agents_end, status;  // ends of the StartGate
   std::vector<char*> argv = {}, envp = {};
   BareStack stack = {};
 };
@@ -38,7 +38,7 @@ using rendezvous::ErrorCode;
 
 constexpr int kNeverRan = 127;
 constexpr int kStuckAfterMs = 1000;
-constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // the kernel's
+constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // of the kernel's type, not the C library's
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -47,11 +47,12 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// ---- From here to child_main(): a bare child between its birth and exec. ----
+// ---- From here to child_main(): code of a bare child, between clone and exec. ----
 
 void reset_signals() {
-  // What the user had ignored (nohup's SIGHUP) stays ignored; what ddprun itself ignores does not.
-  constexpr long kDefaults[8] = {};  // the kernel's struct sigaction, with SIG_DFL; and its signal set
+  // Signals that ddprun's caller ignores (nohup's SIGHUP) stay ignored; SIGPIPE, which ddprun
+  // ignores, does not.
+  constexpr long kDefaults[8] = {};  // SIG_DFL as the kernel's struct sigaction; also an empty signal set
   kernel_call(SYS_rt_sigaction, SIGPIPE, kDefaults, 0, kSignalSetSize);
   kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, kDefaults, 0, kSignalSetSize);
 }
@@ -59,7 +60,7 @@ void reset_signals() {
 void close_on_exec_from(unsigned first) {
   if (kernel_call(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
   rlimit limit = {};
-  kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit);  // before Linux 5.11: one by one
+  kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit);  // before Linux 5.11: each one
   const unsigned end = static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, 65536));
   for (unsigned fd = first; fd < end; ++fd) kernel_call(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
 }
@@ -80,26 +81,30 @@ void duplicate(int from, int to) {
 
 [[noreturn]] void child_main(const ChildPlan& plan) {
   const WorkerCommand& command = plan.command;
+  // A session of its own, which dies with the agent.
   kernel_call(SYS_close, plan.agents_end);
   kernel_call(SYS_setsid);
   kernel_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  if (kernel_call(SYS_getppid) != plan.agent) child_exit();  // it died before PDEATHSIG was set
+  if (kernel_call(SYS_getppid) != plan.agent) child_exit();  // the agent died before PDEATHSIG was set
+  // Its descriptors.
   duplicate(command.stdin_fd >= 0 ? command.stdin_fd : plan.null_fd, STDIN_FILENO);
   duplicate(command.stdout_fd, STDOUT_FILENO);
   duplicate(command.stderr_fd, STDERR_FILENO);
   close_on_exec_from(3);
   for (const int fd : command.kept_fds) kernel_call(SYS_fcntl, fd, F_SETFD, 0);
+  // The gate.
   char go;
   long got;
   do {
     got = kernel_call(SYS_read, plan.gate, &go, 1);
   } while (got == -EINTR);
   if (got != 1) child_exit();
+  // Its limits, CPUs and signals, and then its program.
   if (command.limits) {
     kernel_call(SYS_prlimit64, 0, RLIMIT_NOFILE, &command.limits->files, 0);
     kernel_call(SYS_prlimit64, 0, RLIMIT_NPROC, &command.limits->processes, 0);
   }
-  // By number, for masks longer than glibc's cpu_set_t.
+  // The system call takes masks that are longer than glibc's cpu_set_t.
   const std::vector<unsigned long>& cpus = command.cpus;
   if (!cpus.empty()) {
     const long error = kernel_call(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
@@ -120,8 +125,9 @@ Spawned::Spawned(std::vector<pid_t> pids, Descriptor status, std::vector<std::un
 Spawned::Spawned(Spawned&&) noexcept = default;
 
 Spawned::~Spawned() {
-  // Each has the other end of the status pipe open until it executes its program. One that is stuck in that, in the
-  // kernel, must not hold up who wants to leave: what it reads stays where it is.
+  // Each worker has the other end of the status pipe open until it executes its program, so end of
+  // file means that all have. A worker that is stuck there, in the kernel, must not delay the
+  // caller's exit: then the plans are leaked, since it may still read its own.
   ExecFailure ignored;
   ssize_t size = plans_.empty() ? 0 : read(status_.get(), &ignored, sizeof ignored);
   pollfd more = {status_.get(), POLLIN, 0};
@@ -149,7 +155,7 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
 
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in a child
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // so that no signal handler of ddprun runs in a child
   std::vector<pid_t> pids;
   int fork_error = 0;
   for (std::size_t i = 0; i < commands.size() && fork_error == 0; ++i) {
@@ -165,9 +171,10 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
+  // All or none.
   if (fork_error != 0) {
     gate.close();
-    for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and leave
+    for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and exit
     throw Error(ErrorCode::System, "cannot start worker " + std::to_string(pids.size()) + " of " +
                                        std::to_string(commands.size()) + ": fork: " + strerror(fork_error) + "; " +
                                        std::to_string(commands.size() - pids.size()) + " more were to start, and " +
