@@ -11,7 +11,8 @@ namespace {
 
 std::string json_list(std::optional<int> number) { return "[" + (number ? std::to_string(*number) : "null") + "]"; }
 
-// Python's: the negative signal.
+// Returns the exit code as Python's subprocess reports it: a death by signal is the negative
+// signal.
 int exit_code_of(const rendezvous::ExitStatus& status) { return status.signal != 0 ? -status.signal : status.code; }
 
 }  // namespace

@@ -42,14 +42,15 @@ using rendezvous::Pipe;
 using Clock = Sink::Clock;
 
 constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
-constexpr int kOwnLines = 0;                   // ddprun as a writer; workers' streams count from 1
+constexpr int kOwnLines = 0;                   // number of ddprun as a writer; workers' streams count from 1
 
-// O_APPEND: whoever truncates the file while it is written gets no hole.
+// Opens a log file. With O_APPEND, a file that a user truncates while it is written gets no hole.
 Descriptor open_log(const std::string& path, int flags = O_TRUNC) {
   return Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666));
 }
 
-// A terminal whose master ddprun reads and whose slave a worker writes to; no ends: errno says why.
+// Returns a pty that resembles `terminal`: ddprun reads the master, a worker writes to the slave.
+// Returns no ends, with the reason in errno, if there is none.
 Pipe open_pty(int terminal) {
   termios raw = {};
   tcgetattr(terminal, &raw);
@@ -63,7 +64,8 @@ Pipe open_pty(int terminal) {
   return {Descriptor(master), Descriptor(slave)};
 }
 
-// Readable when one of the signals that are meant to end ddprun has come, and is blocked.
+// Returns a descriptor that is readable while a signal that is meant to end ddprun is pending and
+// blocked.
 Descriptor open_end_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -71,7 +73,7 @@ Descriptor open_end_signals() {
   return Descriptor(signalfd(-1, &set, SFD_CLOEXEC));
 }
 
-// The output thread cannot be asked: it is the one that waits.
+// Writes to stderr directly, since the output thread is stuck.
 void report_lost_output() {
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
@@ -97,11 +99,13 @@ class Output::Thread {
     thread_ = rendezvous::start_thread("ddprun-output", [this] { run(); });
   }
 
-  // False: a console is stuck, and this object must outlive the thread.
+  // Writes what is left and ends the thread. Returns false if a console is stuck; then the thread
+  // still runs, and this object must outlive it.
   bool finish() {
     progress_at_ = Clock::now();
     post(Quit{});
     const Descriptor signals = open_end_signals();
+    // Wait for the thread's end, for a signal, or until nothing was written for kFinalFlush.
     bool is_finished = false;
     while (!is_finished) {
       const auto left = progress_at_.load() + kFinalFlush - Clock::now();
@@ -112,7 +116,7 @@ class Output::Thread {
       if (milliseconds <= 0 || (ready > 0 && wait[1].revents != 0)) break;
     }
     if (!is_finished) {
-      has_logged_ = true;  // there is nobody any more who would hear it
+      has_logged_ = true;  // the log will be destroyed: do not call it
       thread_.detach();
       return false;
     }
@@ -122,15 +126,15 @@ class Output::Thread {
 
   void begin_round() { notify(wake_); }
 
-  // Before the round's streams are opened.
   void filter(Console console, const std::string& path, const std::vector<std::string>& words) {
     auto file = open_sink(path);
     if (!file) return;
     queue(SetFilter{console, {words, std::move(file)}});
   }
 
-  // Called before the round's workers exist, so nothing can be read yet.
+  // Runs before the round's workers exist, so nothing can be read yet.
   Descriptor open_stream(StreamRoute route) {
+    // A stream that is only redirected: the worker holds the file itself.
     if (!route.shown && !route.file.empty()) {
       if (Descriptor file = open_log(route.file)) {
         queue(AddStream{std::move(route), {}, {}});
@@ -140,6 +144,7 @@ class Output::Thread {
       route.file.clear();
       route.shown = true;
     }
+    // Any other stream is read by the thread.
     std::unique_ptr<Sink> file;
     if (!route.file.empty()) file = open_sink(route.file);
     if (!file) route.file.clear();
@@ -186,7 +191,7 @@ class Output::Thread {
   };
   struct AddStream {
     StreamRoute route;
-    Descriptor fd;  // our end
+    Descriptor fd;  // ddprun's end; none: the worker holds its file itself
     std::unique_ptr<Sink> file;
   };
   struct WriteLine {
@@ -206,7 +211,7 @@ class Output::Thread {
 
   struct Reader {
     WorkerStream stream;
-    Descriptor fd;  // none: the worker holds its file itself, or has closed its end
+    Descriptor fd;  // none: as in AddStream, or the worker has closed its end
     bool is_paused = false;
   };
 
@@ -233,7 +238,7 @@ class Output::Thread {
     return {.read_end = {}, .write_end = Descriptor(open("/dev/null", O_WRONLY | O_CLOEXEC))};
   }
 
-  // One full disk has many files.
+  // Returns a logger that logs only the first failure: one full disk affects many files.
   Sink::Logger log_once() {
     return [this](const std::string& what) {
       if (!has_logged_.exchange(true)) log_(what);
@@ -261,7 +266,8 @@ class Output::Thread {
     while (!quit || is_behind()) {
       std::array<epoll_event, 64> events;
       const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), until_stuck());
-      // Ready streams come in the order in which they became ready: a worker's stdout line before its later stderr one.
+      // epoll returns streams in the order in which they became ready: a worker's stdout line
+      // before its later stderr line.
       bool has_requests = false;
       for (int i = 0; i < ready; ++i) {
         void* const source = events[static_cast<std::size_t>(i)].data.ptr;
@@ -283,7 +289,8 @@ class Output::Thread {
 
   bool is_behind() const { return sinks_[0].is_behind() || sinks_[1].is_behind(); }
 
-  // Milliseconds until a reader that waits for a console need wait no more; -1: none does.
+  // Returns the milliseconds until a console counts as stuck, so that paused readers go on; -1 if
+  // no reader is paused.
   int until_stuck() const {
     std::optional<Clock::time_point> soonest;
     for (const Sink& sink : sinks_) {
@@ -295,7 +302,7 @@ class Output::Thread {
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  // A console is watched while it is behind.
+  // Watches a console while it is behind, so that flush() is called when it takes more.
   void watch_consoles() {
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
       if (is_watched_[i] == sinks_[i].is_behind()) continue;
@@ -317,7 +324,7 @@ class Output::Thread {
       return;
     }
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(),
-              nullptr);  // masked only, it would still be told of a closed end
+              nullptr);  // epoll reports a closed end even with an empty event mask
     reader.is_paused = true;
     ++paused_;
   }
@@ -376,12 +383,13 @@ class Output::Thread {
     }
   }
 
-  // How many bytes; 0: nothing more now (or ever: then the descriptor is closed).
+  // Returns the number of bytes read; 0 if there is nothing now, or at end of file, where it closes
+  // the descriptor.
   std::size_t read_once(Reader& reader) {
     if (!reader.fd) return 0;
     const ssize_t size = read(reader.fd.get(), buffer_.data(), buffer_.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    if (size <= 0) {  // end of file; EIO is a pty's way to say so
+    if (size <= 0) {  // end of file, which a pty reports as EIO
       reader.fd.close();
       return 0;
     }
@@ -392,7 +400,8 @@ class Output::Thread {
   void finish_streams() {
     std::vector<LastWords> last_words;
     for (Reader& reader : readers_) {
-      // No more than was in it: a process that is not ours may hold it open, and write for ever.
+      // Read no more than a pipe holds: a process outside the job may have it open and write for
+      // ever.
       std::size_t drained = 0;
       while (const std::size_t size = drained < kMostInAPipe ? read_once(reader) : 0) drained += size;
       reader.fd.close();
@@ -419,22 +428,22 @@ class Output::Thread {
   const Descriptor finished_;
   std::atomic<Clock::time_point> progress_at_ = Clock::now();
   std::array<Sink, 2> sinks_;
-  // The thread's own:
-  std::array<LineFilter, 2> filters_;  // readers' streams point into them,
+  // Used by the thread only:
+  std::array<LineFilter, 2> filters_;  // readers' streams point into these,
   std::list<Reader> readers_;          // and epoll into these
-  int paused_ = 0;                     // how many of them are
+  int paused_ = 0;                     // number of paused readers
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
   int writers_ = kOwnLines;
   std::array<char, 65536> buffer_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below it
   std::condition_variable done_;
   std::deque<Request> requests_;
   std::vector<LastWords> last_words_;
   std::uint64_t rounds_ended_ = 0;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses all of the above
 };
 
 Output::Output(std::function<void(const std::string&)> log) : thread_(std::make_unique<Thread>(std::move(log))) {}

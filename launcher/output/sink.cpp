@@ -20,9 +20,9 @@ bool is_socket(int fd) {
   return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-// O_NONBLOCK on the descriptor itself would be set for the shell and everybody else who has it. A pipe or terminal can
-// be opened once more, with flags of its own; a file never blocks, and opened anew it would be written from its start.
-// -1: not to be had.
+// Opens the same pipe or terminal once more, non-blocking; returns -1 if that is impossible.
+// O_NONBLOCK on `fd` itself would apply to the shell and all other processes that share it. A file
+// is not opened again: it never blocks, and a new descriptor would write from its start.
 int open_without_blocking(int fd) {
   struct stat status = {};
   if (fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
@@ -83,7 +83,7 @@ void Sink::flush() {
   const Rest left = try_to_put(rest);
   flushed_ = left == Rest::Later ? pending_.size() - rest.size() : pending_.size();
   if (is_behind()) return;
-  pending_ = {};  // its memory too
+  pending_ = {};  // frees its memory too
   flushed_ = 0;
   if (spared_ > 0 && !gone_) write_gap();
 }
