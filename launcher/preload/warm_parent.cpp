@@ -43,7 +43,7 @@ void append(std::string& words, const std::string& word) { words.append(word).pu
 
 // For each worker its command line, environment and CPUs, each behind its length. Words end in NUL, which none
 // contains.
-std::string describe(const std::vector<WorkerCommand>& commands) {
+std::string encode(const std::vector<WorkerCommand>& commands) {
   std::string words;
   append(words, number(commands.size()));
   for (const WorkerCommand& command : commands) {
@@ -78,7 +78,7 @@ void send_three(int socket, const std::array<int, 3>& fds) {
   header->cmsg_len = CMSG_LEN(sizeof fds);
   memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
   if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    throw Error(ErrorCode::System, std::string("cannot be asked: ") + strerror(errno));
+    throw Error(ErrorCode::System, std::string("it cannot be sent a request: ") + strerror(errno));
   }
 }
 
@@ -121,7 +121,7 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
   spawned_.emplace(spawn({parent_command(config, std::move(environment), limits, archive.get(), its_end.get())}));
   pid_ = spawned_->pids()[0];
   expect_within(config.preload_timeout, "it did not import " + config.preload);
-  wait_for_words();
+  wait_for_lines();
 }
 
 void WarmParent::expect_within(std::chrono::seconds time, const std::string& what) {
@@ -131,23 +131,23 @@ void WarmParent::expect_within(std::chrono::seconds time, const std::string& wha
   });
 }
 
-void WarmParent::wait_for_words() {
+void WarmParent::wait_for_lines() {
   socket_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
     if (error) return;
-    if (!hear()) return on_silence();
-    if (state_ != State::Lost) wait_for_words();
+    if (!read_lines()) return on_disconnect();
+    if (state_ != State::Lost) wait_for_lines();
   });
 }
 
 // What it has said until now; false: it will say nothing more.
-bool WarmParent::hear() {
+bool WarmParent::read_lines() {
   char bytes[4096];
   const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  heard_.append(bytes, static_cast<std::size_t>(got));
-  for (std::size_t end; state_ != State::Lost && (end = heard_.find('\n')) != std::string::npos;) {
-    const std::string line = heard_.substr(0, end);
-    heard_.erase(0, end + 1);
+  received_.append(bytes, static_cast<std::size_t>(got));
+  for (std::size_t end; state_ != State::Lost && (end = received_.find('\n')) != std::string::npos;) {
+    const std::string line = received_.substr(0, end);
+    received_.erase(0, end + 1);
     on_line(line);
   }
   return true;
@@ -179,15 +179,15 @@ void WarmParent::on_line(const std::string& line) {
 
 void WarmParent::fork(std::vector<WorkerCommand> commands) {
   state_ = State::Forking;
-  asked_for_ = std::move(commands);
+  requested_ = std::move(commands);
   expect_within(kForksWithin, "it did not fork the workers");
   try {
     gate_.emplace();
     const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    const Descriptor words = memory_file("workers", describe(asked_for_));
+    const Descriptor words = memory_file("workers", encode(requested_));
     const int socket = socket_.native_handle();
     send_three(socket, {words.get(), gate_->workers_end(), gate_->status_end()});
-    for (const WorkerCommand& command : asked_for_) {
+    for (const WorkerCommand& command : requested_) {
       const int stdin_fd = command.stdin_fd >= 0 ? command.stdin_fd : null.get();
       send_three(socket, {stdin_fd, command.stdout_fd, command.stderr_fd});
     }
@@ -197,12 +197,12 @@ void WarmParent::fork(std::vector<WorkerCommand> commands) {
 }
 
 void WarmParent::on_spawned(std::vector<pid_t> pids) {
-  if (pids.size() != asked_for_.size()) return lose("it forked " + number(pids.size()) + " workers");
+  if (pids.size() != requested_.size()) return lose("it forked " + number(pids.size()) + " workers");
   deadline_.cancel();
   state_ = State::Ready;
   StartGate gate = std::move(*gate_);
   gate_.reset();
-  const std::vector<WorkerCommand> commands = std::exchange(asked_for_, {});
+  const std::vector<WorkerCommand> commands = std::exchange(requested_, {});
   for (std::size_t i = 0; i < pids.size(); ++i) {
     if (commands[i].cgroup_fd >= 0) move_into(commands[i].cgroup_fd, pids[i]);
   }
@@ -211,12 +211,12 @@ void WarmParent::on_spawned(std::vector<pid_t> pids) {
 }
 
 // It has ended, as a rule, and SIGCHLD says how.
-void WarmParent::on_silence() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
+void WarmParent::on_disconnect() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
 
 void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
   pid_ = 0;
-  if (state_ != State::Lost) hear();  // its last words, if the news of its end was quicker
+  if (state_ != State::Lost) read_lines();  // its last words, if the news of its end was quicker
   lose(how_it_ended(status));
 }
 

@@ -61,11 +61,11 @@ class WarmParent {
   enum class State { Importing, Ready, Forking, Lost };
 
   void expect_within(std::chrono::seconds time, const std::string& what);
-  void wait_for_words();
-  bool hear();
+  void wait_for_lines();
+  bool read_lines();
   void on_line(const std::string& line);
   void on_spawned(std::vector<pid_t> pids);
-  void on_silence();
+  void on_disconnect();
   std::string how_it_ended(const rendezvous::ExitStatus& status);
   void lose(const std::string& why);
 
@@ -75,9 +75,9 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  std::string heard_;  // of a line that is not there yet
+  std::string received_;  // of a line that is not there yet
   std::optional<StartGate> gate_;
-  std::vector<WorkerCommand> asked_for_;
+  std::vector<WorkerCommand> requested_;
 };
 
 }  // namespace ddp::launcher
