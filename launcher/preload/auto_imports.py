@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `--preload auto` imports: the modules that the program imports and that are known to be safe, found by reading
-its source without running it. warm_parent.py is what imports them."""
+"""Chooses what `--preload auto` imports: the modules that the program imports and that are known to be safe.
+Reads the program's source without running it. warm_parent.py imports them."""
 import ast
 import os
 import sys
 from importlib.machinery import PathFinder
 from pkgutil import get_importer
 
-# What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
-# each time; here are those where it is known beforehand. Tried by scripts/preloadable with PyTorch 2.15 and what was new
-# then (transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26, scikit-learn 1.9, accelerate 1.15); not here: lightning
-# and torchmetrics, which read LOCAL_RANK, wandb and timm, which make a temporary folder, polars (threads), jax.
+# Packages that are known to leave no thread, socket or CUDA context behind when they are imported
+# (which warm_parent.py checks each time). They were tried by scripts/preloadable with PyTorch 2.15
+# and the releases of that time: transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26,
+# scikit-learn 1.9, accelerate 1.15. Not in the list are lightning and torchmetrics, which read
+# LOCAL_RANK, wandb and timm, which make a temporary folder, polars, which starts threads, and jax.
 KNOWN_SAFE = {
     "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
     "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
     "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
-# What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
-# as PyTorch itself.
+# Modules that a package imports at its first use. An optimizer or DistributedDataParallel imports
+# torch._dynamo, which takes as long as PyTorch itself.
 IMPORTED_LATER = {"torch": "torch._dynamo"}
 
 
 def imports_of(source):
-    """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
+    """Returns what running a module's source would import: [(number of leading dots, module, names from it)].
+    Reads top-level statements, and enters `try`, `with` and `if __name__ == ...`."""
     found = []
 
     def is_main(test):
@@ -36,22 +38,23 @@ def imports_of(source):
             elif isinstance(statement, ast.Try):
                 look_at(statement.body + statement.orelse + statement.finalbody)
             elif isinstance(statement, ast.With) or isinstance(statement, ast.If) and is_main(statement.test):
-                look_at(statement.body)  # what another `if` decides is known when it runs
+                look_at(statement.body)  # the outcome of other conditions is not known here
 
     look_at(ast.parse(source).body)
     return found
 
 
 def sources_of(module, path):
-    """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
+    """Returns [(package, source)] of a module and of the packages that contain it, without importing them; [] if
+    there is no such module."""
     found, name = [], ""
     for part in module.split("."):
         package, name = name, name + "." + part if name else part
         spec = PathFinder.find_spec(name, path)
         if spec is None:
-            break  # a name that its package defines, perhaps
+            break  # perhaps a name that its package defines
         path = spec.submodule_search_locations
-        if hasattr(spec.loader, "get_source"):  # else a folder that may be a part of some package
+        if hasattr(spec.loader, "get_source"):  # a folder without __init__.py has none
             found.append((package if path is None else name, spec.loader.get_source(name) or ""))
         if path is None:
             break
@@ -67,7 +70,7 @@ def sources_of_program(words):
         return found + main[len(found):]
     else:
         program = words[1]
-    importer = get_importer(program)  # of a folder or an archive
+    importer = get_importer(program)  # for a folder or an archive
     if importer is not None:
         spec = importer.find_spec("__main__")
         return [("", spec.loader.get_source("__main__"))] if spec else []
@@ -76,7 +79,8 @@ def sources_of_program(words):
 
 
 def modules_for(words):
-    """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
+    """Returns [(module, names from it)] for `auto`: what the program and the modules of its own folder import,
+    as far as it is known to be safe. `words` are the program's command line from -u on."""
     own_path = path_of_program(words)
     own_package = words[2].partition(".")[0] if words[1] == "-m" else None
     if own_package in KNOWN_SAFE:
@@ -88,7 +92,7 @@ def modules_for(words):
             if module.partition(".")[0] == own_package:
                 return sources_of(module, None)
             return sources_of(module, [own_path]) if own_path is not None else []
-        except (ImportError, SyntaxError, ValueError):  # not of the encoding that it says
+        except (ImportError, SyntaxError, ValueError):  # its source has not the encoding that it declares
             return []
 
     def look_at(package, source):
@@ -113,7 +117,7 @@ def modules_for(words):
             try:
                 look_at(package, source)
             except (SyntaxError, ValueError):
-                pass  # Python will say what is wrong with it
+                pass  # Python will report the error
 
     try:
         look_at_all(sources_of_program(words))
@@ -126,7 +130,7 @@ def modules_for(words):
 
 
 def path_of_program(words):
-    """What the interpreter will put before sys.path for the program; None: nothing."""
+    """Returns what the interpreter will insert before sys.path for the program; None for nothing."""
     if getattr(sys.flags, "safe_path", False):
         return None
     if words[1] == "-m":

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Writes a zip archive of Python modules as a C++ source: ddprun is one file, and has the archive in it.
+# Writes a zip archive of Python modules as a C++ source, so that ddprun, which is one file,
+# contains it.
 #
 #   cmake -DOUTPUT=warm_parent_archive.cpp "-DMODULES=NAME=FILE;NAME=FILE" -P make_archive.cmake
 #
-# Modules are stored and not compressed, so that a Python without zlib imports them; times are the first that zip knows
-# (1980-01-01), so that equal modules make equal archives. `cmake -E tar --format=zip` does neither. The layout is that of
-# PKWARE's APPNOTE.TXT, 4.3: each file behind its header, a directory of all files, and where that directory is. Bytes are
-# written as hexadecimal digits here.
+# Modules are stored and not compressed, so that a Python without zlib imports them; times are the
+# first that zip knows (1980-01-01), so that equal modules make equal archives. (`cmake -E tar
+# --format=zip` compresses, and adds the files' owners.) The layout is the one of PKWARE's
+# APPNOTE.TXT, 4.3: each file after its header, then a directory of all files, then the directory's
+# place. In this script bytes are hexadecimal digits.
 cmake_minimum_required(VERSION 3.25)
 
 # Sets `result` to the number as `size` bytes, the lowest first.

@@ -29,20 +29,20 @@ using rendezvous::ExitStatus;
 
 namespace {
 
-constexpr std::chrono::seconds kForksWithin(10);   // 10 ms a worker, as a rule
-constexpr std::chrono::seconds kEndsWithin(1);     // once its end of the socket is closed
+constexpr std::chrono::seconds kForksWithin(10);   // a fork usually takes 10 ms
+constexpr std::chrono::seconds kEndsWithin(1);     // after it has closed its end of the socket
 constexpr char kGuard[] = "raise SystemExit(78)";  // GUARD of warm_parent.py
 constexpr int kGuardRan = 78;
 
 constexpr char kPythonPath[] = "PYTHONPATH";
-constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
+constexpr char kNoMark[] = "0000000000000000";  // a worker overwrites it with its incarnation, of the same length
 
 std::string number(unsigned long value) { return std::to_string(value); }
 
 void append(std::string& words, const std::string& word) { words.append(word).push_back('\0'); }
 
-// For each worker its command line, environment and CPUs, each behind its length. Words end in NUL, which none
-// contains.
+// Returns the request that the parent reads: the number of workers, and for each its command line,
+// environment and CPUs, each preceded by its length. Words end in NUL, which no word contains.
 std::string encode(const std::vector<WorkerCommand>& commands) {
   std::string words;
   append(words, number(commands.size()));
@@ -62,7 +62,8 @@ std::string encode(const std::vector<WorkerCommand>& commands) {
   return words;
 }
 
-// A byte, and with it three descriptors. The peer waits for it, so it is there at once or never.
+// Sends a byte and with it three descriptors. Does not wait: the parent is reading, so the socket
+// has space, or the parent is gone.
 void send_three(int socket, const std::array<int, 3>& fds) {
   char byte = 'f';
   iovec content = {&byte, 1};
@@ -82,7 +83,8 @@ void send_three(int socket, const std::array<int, 3>& fds) {
   }
 }
 
-// Before GUARD there is what a worker's command line begins with, and behind it all of a worker's.
+// Returns the command of the warm parent: the words with which a worker's command line begins, `-c
+// GUARD`, and the rest of a worker's command line.
 WorkerCommand parent_command(const LaunchConfig& config, Environment environment, const Limits& limits, int archive,
                              int socket) {
   const std::vector<std::string> worker = worker_command(config, 0);
@@ -98,7 +100,7 @@ WorkerCommand parent_command(const LaunchConfig& config, Environment environment
   command.arguments = {worker[0], "-u", "-c", kGuard};
   command.arguments.insert(command.arguments.end(), program.begin(), program.end());
   for (const auto& [name, value] : environment) command.environment.push_back(name + "=" + value);
-  // What modules say while they are imported is no worker's.
+  // Output of modules while they are imported belongs to no worker.
   command.stdout_fd = command.stderr_fd = STDERR_FILENO;
   command.limits = limits;
   if (config.workers == 1 && !config.bindings.empty()) command.cpus = to_mask(config.bindings[0].cpus);
@@ -139,7 +141,7 @@ void WarmParent::wait_for_lines() {
   });
 }
 
-// What it has said until now; false: it will say nothing more.
+// Handles the lines that have arrived. Returns false at the end of the connection.
 bool WarmParent::read_lines() {
   char bytes[4096];
   const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -210,13 +212,13 @@ void WarmParent::on_spawned(std::vector<pid_t> pids) {
   callbacks_.on_forked({std::move(pids), gate.take_status()});
 }
 
-// It has ended, as a rule, and SIGCHLD says how.
+// Runs when the parent has closed the connection. Usually it has ended, and note_reaped() follows.
 void WarmParent::on_disconnect() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
 
 void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
   pid_ = 0;
-  if (state_ != State::Lost) read_lines();  // its last words, if the news of its end was quicker
+  if (state_ != State::Lost) read_lines();  // lines that it sent before its end, such as "refused"
   lose(how_it_ended(status));
 }
 
@@ -242,7 +244,7 @@ void WarmParent::end() {
   state_ = State::Lost;
   deadline_.cancel();
   socket_.cancel();
-  gate_.reset();  // whoever waits at it leaves
+  gate_.reset();  // workers that wait at the gate exit
   if (pid_ != 0) kill(pid_, SIGKILL);
 }
 

@@ -1,47 +1,51 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The warm parent: a Python that has imported modules and forks workers (--preload). It runs in the user's interpreter.
+"""The warm parent: a Python process that imports modules and forks workers (--preload). It runs in the
+user's interpreter.
 
     ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
-           ─▶ python -u script.py ...               the same process, by exec: a worker's command line; this file again
-                 imports, says "ready", and at each request forks
-                 └ a process in between, which forks the workers and ends: so they fall to ddprun, a subreaper
-                     └ worker: waits at ddprun's gate, takes on what it was given, leaves this file; the interpreter
-                       goes on to what its command line says, as if it had only now come this far
+           ─▶ python -u script.py ...               the same process after exec, with a worker's command line
+                 imports, writes "ready", and forks at each request
+                 └ an intermediate process, which forks workers and ends: ddprun, a subreaper, inherits them
+                     └ worker: waits at ddprun's gate, applies its environment, descriptors and CPUs, and
+                       returns from this file; the interpreter goes on to the program on its command line
 
-All that happens while `site` is imported, before the interpreter looks at its program: so `__main__`, `-m`, tracebacks
-and exit codes are Python's own doing, and no frame of this file is below the program's. Where this file is not
-imported (python -I, -S, a wrapper that changes the environment), GUARD is what runs: it ends, and no program has run.
+All this happens while `site` is imported, before the interpreter reads its program. So `__main__`, `-m`,
+tracebacks and exit codes are Python's own, and no frame of this file is below the program's. If this file is
+not imported (python -I, -S, or a wrapper that changes the environment), GUARD runs: it ends the interpreter,
+and no program has run.
 
-ddprun (warm_parent.cpp) asks over a socket, a byte for each three descriptors: first those of a file in memory with the
-workers' words, each ended by NUL, of the gate and of the status pipe; then for each worker what becomes its 0, 1, 2.
-It is told lines: "ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
+ddprun (warm_parent.cpp) sends requests over a socket, one byte for every three descriptors. The first three
+are a file in memory with the workers' words, each ended by NUL, the gate and the status pipe. Then follow the
+descriptors that become 0, 1 and 2 of each worker. The answers are lines: "ready SECONDS MODULES",
+"refused WHY", "spawned PID PID ...", "failed WHY".
 """
 import os
 import sys
 
-VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
+VARIABLE = "DDPRUN_WARM_PARENT"  # "<socket's number> <number of words from -u on> <modules>"
 GUARD = "raise SystemExit(78)"  # kGuard of warm_parent.cpp
-OLDEST = (3, 8)  # before, sys.argv is not there yet
+OLDEST = (3, 8)  # older Pythons have no sys.argv at this point
 OWN_PATH = "/proc/self/fd/"
-MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
+MARK = b"DDPRUN_INCARNATION="  # ddprun finds a worker's descendants by it, in the environment that /proc shows
 OWN_NAME = "ddprun warm"
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NEVER_RAN = 127
 BIND = 0  # ExecFailure::Step of launcher/process/spawner.hpp
 
-# By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
-# gives memory back without one.
+# With these settings, libraries start no threads when they are loaded. OpenBLAS starts its threads
+# in the workers, and Arrow's jemalloc frees memory without a thread.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-# What worker_environment() adds to node_environment(): a module that reads it beforehand takes it that there is none.
+# What worker_environment() adds to node_environment(): a module that reads one of these in the
+# parent would find it unset.
 WORKERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
                "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
                "TORCHELASTIC_ERROR_FILE"}
 
-UNSEEDED = []  # generators that modules have made for themselves
+UNSEEDED = []  # random generators that modules made and did not seed; each worker seeds them again
 
 
 class Refused(Exception):
-    """Why no worker can be forked from this process."""
+    """Says why no worker can be forked from this process."""
 
 
 def words_of(data):
@@ -56,7 +60,8 @@ def command_line():
 
 
 def import_own(auto_code):
-    """What this file needs, under names of its own: the program's folder may have modules of these names."""
+    """Imports what this file needs before the program's folder, which may have modules of the same names, is
+    on the path. `auto_code` is the code of auto_imports.py."""
     global PathFinder, array, atexit, auto_imports, ctypes, gc, import_module, random, socket, struct, time
     import array
     import atexit
@@ -73,9 +78,9 @@ def import_own(auto_code):
 
 
 def become_program(words):
-    """The interpreter of the guard becomes that of the program, which can no longer miss this file."""
+    """Replaces the guard's interpreter by the program's, which imports this file for certain."""
     guard = words.index(GUARD)
-    # What a wrapper of the interpreter has put before `-u -c GUARD` stays.
+    # Words that a wrapper of the interpreter put before `-u -c GUARD` stay.
     os.execv(sys.executable or "/proc/self/exe", words[:guard - 2] + words[guard + 1:])
 
 
@@ -85,12 +90,12 @@ def descriptors():
         try:
             found[fd] = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
-            pass  # that of the listing
+            pass  # the descriptor of the listing itself
     return found
 
 
 def threads():
-    """Names of all but this one: Python's if it has started them, else the kernel's."""
+    """Names of all other threads: Python's name if Python started the thread, else the kernel's."""
     threading = sys.modules.get("threading")
     named = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
     found = []
@@ -102,7 +107,7 @@ def threads():
 
 
 def has_cuda():
-    """Whether CUDA is initialised, which a fork does not survive."""
+    """Returns whether CUDA is initialised, which does not survive a fork."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -111,11 +116,11 @@ def has_cuda():
     return driver.cuDeviceGetCount(ctypes.byref(count)) != 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
-HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # to share, so a worker keeps it
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # workers may share these
 
 
 class Beginning:
-    """What the process was before anything was imported, and must still be."""
+    """State of the process before anything was imported, which imports must not change."""
 
     def __init__(self, socket_fd):
         self.pid, self.settings = os.getpid(), self.settings_now()
@@ -123,7 +128,7 @@ class Beginning:
 
     @staticmethod
     def settings_now():
-        """What the interpreter goes by before the program's own import would change it."""
+        """Settings that the interpreter uses before the program could change them."""
         with open("/proc/self/status") as file:
             status = dict(line.rstrip("\n").partition(":\t")[::2] for line in file)
         return {"the working directory": os.readlink("/proc/self/cwd"), "the umask": status.get("Umask"),
@@ -131,9 +136,9 @@ class Beginning:
 
 
 def check(what, beginning):
-    """Raises Refused if that has begun what a forked process cannot go on with."""
+    """Raises Refused if `what` left something that does not survive a fork."""
     if os.getpid() != beginning.pid:
-        os._exit(NEVER_RAN)  # the import has forked, and this is the other one
+        os._exit(NEVER_RAN)  # the import has forked, and this is the child
     for setting, now in beginning.settings_now().items():
         if now != beginning.settings[setting]:
             raise Refused("%s changed %s" % (what, setting))
@@ -143,7 +148,7 @@ def check(what, beginning):
                                              ", ".join(running)))
     opened = descriptors()
     if opened.get(beginning.socket_fd) != beginning.socket:
-        time.sleep(60)  # ddprun has seen it close and ends this process
+        time.sleep(60)  # the import closed the socket; ddprun notices and ends this process
         os._exit(NEVER_RAN)
     for fd, target in opened.items():
         if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
@@ -159,10 +164,11 @@ def check(what, beginning):
 
 
 class Imports:
-    """Sees what modules do while they are imported, each of which a worker's own import would have done anew."""
+    """Records what modules do while they are imported that each worker's own import would do differently."""
 
     def __enter__(self):
-        # Generators that were seeded by nothing, by their ids: one that a module has seeded is to be the same everywhere.
+        # Generators without a seed, by their ids. A generator that a module seeds is equal in all
+        # workers anyway.
         self.unseeded, self.seed = {}, random.Random.seed
         self.reads, self.look_up = [], type(os.environ).__getitem__
 
@@ -197,7 +203,7 @@ class Imports:
 
 
 def forget_shadowed(names, path):
-    """Of these modules, those that the program has too: it gets its own."""
+    """Unloads those of these modules that the program's folder has too, so that the program imports its own."""
     for name in names:
         if "." not in name and name not in sys.builtin_module_names and PathFinder.find_spec(name, [path]):
             for loaded in [other for other in sys.modules if other == name or other.startswith(name + ".")]:
@@ -205,8 +211,8 @@ def forget_shadowed(names, path):
 
 
 def preload(modules, words, beginning, before_own):
-    """Imports as the program would: with its folder on the path. Returns the modules that are there now, and what the
-    imports have made of the environment: {variable: (before, after)}."""
+    """Imports modules as the program would, with its folder on the path. Returns the modules that were imported,
+    and the changes that the imports made to the environment: {variable: (before, after)}."""
     main = sys.modules["__main__"]
     own_path = auto_imports.path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
@@ -231,7 +237,7 @@ def preload(modules, words, beginning, before_own):
             except BaseException as error:
                 if modules != "auto" or not isinstance(error, Exception):
                     raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
-                # else it fails in the program too, which may know what to do then
+                # else it fails in the program too, which may handle that
             check("importing " + module, beginning)
             imports.check("importing " + module)
     UNSEEDED.extend(imports.unseeded.values())
@@ -255,7 +261,7 @@ def preload(modules, words, beginning, before_own):
 # ---- the parent ----
 
 class Worker:
-    """What one worker was given."""
+    """A worker's part of a request."""
 
     def __init__(self, words):
         take = iter(words)
@@ -266,7 +272,7 @@ class Worker:
 
 
 def receive(ddprun):
-    """A request: (workers, gate, status, [(0, 1, 2)]); None: ddprun is gone."""
+    """Returns a request: (workers, gate, status, [descriptors 0, 1, 2 of each]); None if ddprun is gone."""
     room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
 
     def next_three():
@@ -291,9 +297,10 @@ def receive(ddprun):
 
 
 def fork_workers(ddprun, request, own):
-    """Answers the request, and returns None; or returns, in a worker, what it was given."""
+    """Forks and answers the request. Returns None in the parent, and the arguments of take_place() in a worker."""
     workers, gate, status, standard = request
-    # Several processes in between: a fork copies page tables, 10 ms for PyTorch's, and so they do it at the same time.
+    # A fork copies page tables, which takes 10 ms with PyTorch. Several intermediate processes fork
+    # at the same time.
     parts = min(len(os.sched_getaffinity(0)), max(1, int(len(workers) ** 0.5)))
     between, answers = [], []
     for part in range(parts):
@@ -324,14 +331,15 @@ def fork_workers(ddprun, request, own):
     for pid, answer in between:
         with open(answer, "rb") as file:
             answers.append(file.readline().strip() or b"it was killed while it forked")
-        os.waitpid(pid, 0)  # from here on its workers are ddprun's
+        os.waitpid(pid, 0)  # now ddprun is the parent of its workers
     failures = [answer for answer in answers if not answer.replace(b" ", b"").isdigit()]
     ddprun.sendall(b"failed %s\n" % failures[0] if failures else b"spawned %s\n" % b" ".join(answers))
     return None
 
 
 def own_place():
-    """What a worker undoes or overwrites: (number of its parent's parent, name, where /proc shows the mark)."""
+    """Returns what workers need to know of the parent: (ddprun's pid, the interpreter's name, address of the mark
+    in the environment that /proc shows)."""
     with open("/proc/self/environ", "rb") as file:
         offset = file.read().find(MARK)
     with open("/proc/self/stat", "rb") as file:
@@ -342,7 +350,8 @@ def own_place():
 
 
 def serve(socket_fd, program, modules, auto_code):
-    """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
+    """Imports, forks at each request, and ends with ddprun. Returns in a worker only: the arguments of
+    take_place()."""
     before = set(sys.modules)
     import_own(auto_code)
     began = time.monotonic()
@@ -354,18 +363,18 @@ def serve(socket_fd, program, modules, auto_code):
         if sys.version_info < OLDEST:
             raise Refused("this is Python %d.%d, and %d.%d is the oldest that can" % (sys.version_info[:2] + OLDEST))
         libc.prctl(PR_SET_NAME, OWN_NAME.encode())
-        # Who loses its parent falls to this process, which so sees it.
+        # As a subreaper, this process inherits the orphans of imports, and so check() finds them.
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
         imported, changes = preload(modules, program, Beginning(socket_fd), before)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
         return os._exit(0)
-    for stream in (sys.stdout, sys.stderr):  # -u buffers nothing, a sitecustomize's own stream may
+    for stream in (sys.stdout, sys.stderr):  # -u disables buffers, but a sitecustomize may replace a stream
         if stream is not None:
             stream.flush()
     gc.collect()
-    gc.freeze()  # a collection in a worker writes to none of what they share
+    gc.freeze()  # else a collection in a worker would write to pages that all share
     ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
     while True:
         request = receive(ddprun)
@@ -379,7 +388,7 @@ def serve(socket_fd, program, modules, auto_code):
 # ---- the worker ----
 
 def take_place(index, worker, gate, status, standard, own):
-    """Of the process: what launcher/process/spawner.cpp does between fork and exec."""
+    """Makes this process a worker, as launcher/process/spawner.cpp does between fork and exec."""
     agent, name, mark, changes = own
     os.setsid()
     for number, fd in enumerate(standard[index]):
@@ -413,7 +422,7 @@ def take_place(index, worker, gate, status, standard, own):
                 memory.write(os.fsencode(value))
     for variable, (before, after) in changes.items():
         if os.environ.get(variable) != before:
-            continue  # a worker's own
+            continue  # the worker was given a value of its own
         if after is None:
             del os.environ[variable]
         else:
@@ -421,14 +430,14 @@ def take_place(index, worker, gate, status, standard, own):
 
 
 def make_fresh(arguments):
-    """Of the interpreter: what differs from one to the next."""
+    """Gives the interpreter what differs from one fresh interpreter to the next."""
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
-    atexit.register(gc.unfreeze)  # then what ends with the collection at the end does so
+    atexit.register(gc.unfreeze)  # so that the collection at exit reaches these objects too
     loaded = sys.modules.get
     if loaded("threading") and hasattr(loaded("threading").main_thread(), "_set_native_id"):
-        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
+        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's id
     for generator in UNSEEDED:
         generator.seed()
     if loaded("numpy.random"):
@@ -442,7 +451,7 @@ def make_fresh(arguments):
 
 
 def start_blas_threads():
-    """As many as OpenBLAS would have made while it was loaded."""
+    """Starts as many threads as OpenBLAS would have started when it was loaded."""
     for variable in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         if os.environ.get(variable, "").isdigit() and int(os.environ[variable]) > 0:
             count = int(os.environ[variable])
@@ -463,7 +472,7 @@ def start_blas_threads():
 
 
 def leave_path():
-    """Takes this file off the path, and runs the sitecustomize that it stands before."""
+    """Takes the archive of this file off the path, and runs the user's sitecustomize, which this file hides."""
     import site
     own, _, others = os.environ.pop("PYTHONPATH").partition(":")
     if others:
@@ -489,11 +498,11 @@ def main():
     except BaseException:
         import traceback
         traceback.print_exc()
-        os._exit(NEVER_RAN)  # never on to the program, as what it is not
+        os._exit(NEVER_RAN)  # the program must not run in a process that is no worker
 
 
-if VARIABLE in os.environ:  # else a process that the parent started before this file was off the path
+if VARIABLE in os.environ:  # not set in a process that the parent started while this file was on the path
     main()
 if "sitecustomize" not in sys.modules:
-    sys.modules["sitecustomize"] = None  # for the importer to take out; zipimport of Python 3.9 insists on it
-    raise ImportError(name="sitecustomize")  # as if nobody had one
+    sys.modules["sitecustomize"] = None  # the importer removes it, and zipimport of Python 3.9 needs it there
+    raise ImportError(name="sitecustomize")  # as if there were none
