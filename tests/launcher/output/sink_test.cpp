@@ -23,7 +23,7 @@ struct Warnings {
   }
 };
 
-// Files may not grow beyond this; then writes fail, as on a full disk.
+// Limits the size of files while it lives; writes beyond it fail, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -42,7 +42,7 @@ class FileSizeLimit {
 
 }  // namespace
 
-TEST_CASE("sink: a part of a line that another writer left open is ended first", "[launcher][unit]") {
+TEST_CASE("sink: a line that another writer left unfinished is ended first", "[launcher][unit]") {
   const ddp::testing::TemporaryFolder folder;
   Warnings warnings;
   const int fd = open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600);
@@ -55,7 +55,8 @@ TEST_CASE("sink: a part of a line that another writer left open is ended first",
   CHECK(ddp::testing::read_file(folder / "log") == "one goes on\ntwo\none again\n");
 }
 
-TEST_CASE("sink: a full disk is lines, and when it has room again so is the gap, in the file", "[launcher][unit]") {
+TEST_CASE("sink: a full disk is logged, and the file has a line about the gap once there is space again",
+          "[launcher][unit]") {
   const ddp::testing::TemporaryFolder folder;
   Warnings warnings;
   Sink sink(open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600), Sink::Kind::File, "log", warnings.logger());
@@ -72,7 +73,7 @@ TEST_CASE("sink: a full disk is lines, and when it has room again so is the gap,
   CHECK(warnings.lines.front() == "cannot write to log: File too large; the job goes on without it");
 }
 
-TEST_CASE("sink: a reader that has gone is left in silence", "[launcher][unit]") {
+TEST_CASE("sink: a reader that has gone is not logged", "[launcher][unit]") {
   signal(SIGPIPE, SIG_IGN);
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -85,7 +86,7 @@ TEST_CASE("sink: a reader that has gone is left in silence", "[launcher][unit]")
 
 namespace {
 
-// A pipe, and what can be read from it now.
+// A pipe whose content can be read without waiting.
 struct Pipe {
   Pipe() {
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
@@ -117,7 +118,7 @@ std::string read_to_the_end(const Pipe& console, Sink& sink) {
 
 }  // namespace
 
-TEST_CASE("sink: a console that is slow gets everything in its order, and whoever shares it is not made non-blocking",
+TEST_CASE("sink: a slow console gets everything in order, and stays blocking for processes that share it",
           "[launcher][unit]") {
   const Pipe console;
   Warnings warnings;
@@ -135,7 +136,7 @@ TEST_CASE("sink: a console that is slow gets everything in its order, and whoeve
   CHECK(warnings.lines.empty());
 }
 
-TEST_CASE("sink: a console that takes nothing is stuck, spared what a file has, and tells of the gap",
+TEST_CASE("sink: a console that takes nothing is stuck, misses what a file has, and gets a line about the gap",
           "[launcher][unit]") {
   const Pipe console;
   Warnings warnings;

@@ -13,15 +13,14 @@ using namespace ddp::testing;
 
 namespace {
 
-// As other processes see it.
+// Returns the file's path for other processes.
 std::string path_of(const Descriptor& file) {
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.get());
 }
 
 }  // namespace
 
-TEST_CASE("memory file: it has its content, is read from its beginning, and is closed in what is executed",
-          "[launcher][unit]") {
+TEST_CASE("memory file: is read from the beginning of its content, and is close-on-exec", "[launcher][unit]") {
   const std::string content = std::string("a\0b\n", 4) + std::string(1'000'000, 'x');
   const Descriptor file = memory_file("content", content);
   std::string read_back(content.size() + 1, '\0');
