@@ -61,7 +61,7 @@ void rename_command_line(const char* name) {
 
 // What guardian (of the keeper) or keeper (of the agent) knows while it watches its one child.
 struct Watch {
-  const char* name;  // of the child, for messages
+  const char* name;  // what messages call the child
   pid_t child;
   const JobCgroup& cgroup;
   Descriptor cleanup;  // other end of Guarded::cleanup_fd

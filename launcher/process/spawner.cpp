@@ -38,7 +38,7 @@ using rendezvous::ErrorCode;
 
 constexpr int kNeverRan = 127;
 constexpr int kStuckAfterMs = 1000;
-constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // of the kernel's type, not the C library's
+constexpr std::size_t kSignalSetSize = (_NSIG - 1) / 8;  // the kernel's sigset_t, not the C library's
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
