@@ -323,8 +323,8 @@ class Output::Thread {
       read_once(reader);
       return;
     }
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(),
-              nullptr);  // epoll reports a closed end even with an empty event mask
+    // Removed, since epoll reports a closed end even with an empty event mask.
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(), nullptr);
     reader.is_paused = true;
     ++paused_;
   }

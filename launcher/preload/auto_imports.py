@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chooses what `--preload auto` imports: the modules that the program imports and that are known to be safe.
-Reads the program's source without running it. warm_parent.py imports them."""
+"""Chooses what `--preload auto` imports: the modules that the program imports and that are known to
+be safe. Reads the program's source without running it. warm_parent.py imports them."""
 import ast
 import os
 import sys
@@ -22,8 +22,9 @@ IMPORTED_LATER = {"torch": "torch._dynamo"}
 
 
 def imports_of(source):
-    """Returns what running a module's source would import: [(number of leading dots, module, names from it)].
-    Reads top-level statements, and enters `try`, `with` and `if __name__ == ...`."""
+    """Returns what running a module's source would import: [(number of leading dots, module,
+    names from it)]. Reads top-level statements, and enters `try`, `with` and `if __name__ ==
+    ...`."""
     found = []
 
     def is_main(test):
@@ -45,8 +46,8 @@ def imports_of(source):
 
 
 def sources_of(module, path):
-    """Returns [(package, source)] of a module and of the packages that contain it, without importing them; [] if
-    there is no such module."""
+    """Returns [(package, source)] of a module and of the packages that contain it, without
+    importing them; [] if there is no such module."""
     found, name = [], ""
     for part in module.split("."):
         package, name = name, name + "." + part if name else part
@@ -79,8 +80,9 @@ def sources_of_program(words):
 
 
 def modules_for(words):
-    """Returns [(module, names from it)] for `auto`: what the program and the modules of its own folder import,
-    as far as it is known to be safe. `words` are the program's command line from -u on."""
+    """Returns [(module, names from it)] for `auto`: what the program and the modules of its own
+    folder import, as far as it is known to be safe. `words` are the program's command line from
+    -u on."""
     own_path = path_of_program(words)
     own_package = words[2].partition(".")[0] if words[1] == "-m" else None
     if own_package in KNOWN_SAFE:

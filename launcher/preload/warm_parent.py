@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The warm parent: a Python process that imports modules and forks workers (--preload). It runs in the
-user's interpreter.
+"""The warm parent: a Python process that imports modules and forks workers (--preload). It runs in
+the user's interpreter.
 
     ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
-           ─▶ python -u script.py ...               the same process after exec, with a worker's command line
-                 imports, writes "ready", and forks at each request
+           ─▶ python -u script.py ...               the same process after exec, with a worker's command line;
+                 this file, again its sitecustomize, imports, writes "ready", and forks at each request
                  └ an intermediate process, which forks workers and ends: ddprun, a subreaper, inherits them
                      └ worker: waits at ddprun's gate, applies its environment, descriptors and CPUs, and
                        returns from this file; the interpreter goes on to the program on its command line
 
-All this happens while `site` is imported, before the interpreter reads its program. So `__main__`, `-m`,
-tracebacks and exit codes are Python's own, and no frame of this file is below the program's. If this file is
-not imported (python -I, -S, or a wrapper that changes the environment), GUARD runs: it ends the interpreter,
-and no program has run.
+All this happens while `site` is imported, before the interpreter reads its program. So `__main__`,
+`-m`, tracebacks and exit codes are Python's own, and no frame of this file is below the program's.
+If this file is not imported (python -I, -S, or a wrapper that changes the environment), GUARD runs:
+it ends the interpreter, and no program has run.
 
-ddprun (warm_parent.cpp) sends requests over a socket, one byte for every three descriptors. The first three
-are a file in memory with the workers' words, each ended by NUL, the gate and the status pipe. Then follow the
-descriptors that become 0, 1 and 2 of each worker. The answers are lines: "ready SECONDS MODULES",
-"refused WHY", "spawned PID PID ...", "failed WHY".
+ddprun (warm_parent.cpp) sends requests over a socket, one byte for every three descriptors. The
+first three are a file in memory with the workers' words, each ended by NUL, the gate and the status
+pipe. Then follow the descriptors that become 0, 1 and 2 of each worker. The answers are lines:
+"ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
 """
 import os
 import sys
@@ -30,7 +30,7 @@ MARK = b"DDPRUN_INCARNATION="  # ddprun finds a worker's descendants by it, in t
 OWN_NAME = "ddprun warm"
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NEVER_RAN = 127
-BIND = 0  # ExecFailure::Step of launcher/process/spawner.hpp
+BIND = 0  # ExecFailure::Step of launcher/process/start_gate.hpp
 
 # With these settings, libraries start no threads when they are loaded. OpenBLAS starts its threads
 # in the workers, and Arrow's jemalloc frees memory without a thread.
@@ -60,8 +60,8 @@ def command_line():
 
 
 def import_own(auto_code):
-    """Imports what this file needs before the program's folder, which may have modules of the same names, is
-    on the path. `auto_code` is the code of auto_imports.py."""
+    """Imports what this file needs before the program's folder, which may have modules of the
+    same names, is on the path. `auto_code` is the code of auto_imports.py."""
     global PathFinder, array, atexit, auto_imports, ctypes, gc, import_module, random, socket, struct, time
     import array
     import atexit
@@ -164,7 +164,8 @@ def check(what, beginning):
 
 
 class Imports:
-    """Records what modules do while they are imported that each worker's own import would do differently."""
+    """Records what modules do while they are imported that each worker's own import would do
+    differently."""
 
     def __enter__(self):
         # Generators without a seed, by their ids. A generator that a module seeds is equal in all
@@ -203,7 +204,8 @@ class Imports:
 
 
 def forget_shadowed(names, path):
-    """Unloads those of these modules that the program's folder has too, so that the program imports its own."""
+    """Unloads those of these modules that the program's folder has too, so that the program
+    imports its own."""
     for name in names:
         if "." not in name and name not in sys.builtin_module_names and PathFinder.find_spec(name, [path]):
             for loaded in [other for other in sys.modules if other == name or other.startswith(name + ".")]:
@@ -211,8 +213,9 @@ def forget_shadowed(names, path):
 
 
 def preload(modules, words, beginning, before_own):
-    """Imports modules as the program would, with its folder on the path. Returns the modules that were imported,
-    and the changes that the imports made to the environment: {variable: (before, after)}."""
+    """Imports modules as the program would, with its folder on the path. Returns the modules
+    that were imported, and the changes that the imports made to the environment: {variable:
+    (before, after)}."""
     main = sys.modules["__main__"]
     own_path = auto_imports.path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
@@ -272,7 +275,8 @@ class Worker:
 
 
 def receive(ddprun):
-    """Returns a request: (workers, gate, status, [descriptors 0, 1, 2 of each]); None if ddprun is gone."""
+    """Returns a request: (workers, gate, status, [descriptors 0, 1, 2 of each]); None if ddprun
+    is gone."""
     room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
 
     def next_three():
@@ -297,7 +301,8 @@ def receive(ddprun):
 
 
 def fork_workers(ddprun, request, own):
-    """Forks and answers the request. Returns None in the parent, and the arguments of take_place() in a worker."""
+    """Forks and answers the request. Returns None in the parent, and the arguments of
+    take_place() in a worker."""
     workers, gate, status, standard = request
     # A fork copies page tables, which takes 10 ms with PyTorch. Several intermediate processes fork
     # at the same time.
@@ -338,8 +343,8 @@ def fork_workers(ddprun, request, own):
 
 
 def own_place():
-    """Returns what workers need to know of the parent: (ddprun's pid, the interpreter's name, address of the mark
-    in the environment that /proc shows)."""
+    """Returns what workers need to know of the parent: (ddprun's pid, the interpreter's name,
+    address of the mark in the environment that /proc shows)."""
     with open("/proc/self/environ", "rb") as file:
         offset = file.read().find(MARK)
     with open("/proc/self/stat", "rb") as file:
@@ -350,8 +355,8 @@ def own_place():
 
 
 def serve(socket_fd, program, modules, auto_code):
-    """Imports, forks at each request, and ends with ddprun. Returns in a worker only: the arguments of
-    take_place()."""
+    """Imports, forks at each request, and ends with ddprun. Returns in a worker only: the
+    arguments of take_place()."""
     before = set(sys.modules)
     import_own(auto_code)
     began = time.monotonic()
@@ -472,7 +477,8 @@ def start_blas_threads():
 
 
 def leave_path():
-    """Takes the archive of this file off the path, and runs the user's sitecustomize, which this file hides."""
+    """Takes the archive of this file off the path, and runs the user's sitecustomize, which this
+    file hides."""
     import site
     own, _, others = os.environ.pop("PYTHONPATH").partition(":")
     if others:

@@ -33,8 +33,8 @@ using rendezvous::Descriptor;
 using rendezvous::Pipe;
 
 constexpr std::chrono::seconds kUnkillableAfter(10);
-constexpr std::chrono::seconds kAfterItsOwnEnd(
-    1);  // an agent that ended by itself has waited for its descendants already
+// For an agent that ended by itself: it has waited for its descendants already.
+constexpr std::chrono::seconds kAfterItsOwnEnd(1);
 
 constexpr char kKeeper[] = "jobkeeper";
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program runs as Python would run it, whether its worker was started with exec or forked from a warm parent."""
+"""A program runs as Python would run it, whether its worker was started with exec or forked from a
+warm parent."""
 import json
 import os
 import subprocess
@@ -51,7 +52,7 @@ def _(launch):
             assert words[1] in seen["main"]["__spec__"], seen["main"]
 
 
-@promise("a forked worker has an executed worker's modules, the preloaded ones and the parent's own")
+@promise("a forked worker has the modules of one that was not forked, the preloaded ones and the parent's own")
 def _(launch):
     said = []
     for preload in None, PRELOADED:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts jobs for one test, in a folder of its own, with workers that are executed or forked from a warm parent, and
-compares the two kinds."""
+"""Starts jobs for one test, in a folder of its own, with workers that are started with exec or
+forked from a warm parent, and compares the two kinds."""
 import difflib
 import glob
 import json
@@ -52,8 +52,8 @@ class Launch:
         return path
 
     def start(self, *arguments, preload=PRELOADED, environment=None, before=(), **options):
-        """Starts a job. With preload=None its workers are executed. `before` is a command that executes the words after
-        it."""
+        """Starts a job. With preload=None its workers are started with exec. `before` is a
+        command that executes the words after it."""
         words = [*before, self.ddprun, "--log-level=info", *([f"--preload={preload}"] if preload else []), *arguments]
         job = Job(*words, without=CLEARED, environment={"PYTHON_EXEC": self.python.path, **(environment or {})},
                   **{"cwd": self.folder, **options})
@@ -74,8 +74,9 @@ class Launch:
         return job
 
     def both(self, *arguments, workers=1, code=0, normal=None, **options):
-        """Runs a job without and with --preload. The exit code must be `code` in both, and the workers' output the same,
-        after normal() if that is given. Returns the output with --preload: {(local rank, "stdout"): bytes}."""
+        """Runs a job without and with --preload. The exit code must be `code` in both, and the
+        workers' output the same, after normal() if that is given. Returns the output with
+        --preload: {(local rank, "stdout"): bytes}."""
         said = []
         for way, preload in ("executed", None), ("forked", PRELOADED):
             logs = self.path(f"{way}_{len(self.jobs)}")
@@ -88,7 +89,7 @@ class Launch:
         assert len(executed) == 2 * workers and executed.keys() == forked.keys(), (executed.keys(), forked.keys())
         for stream, content in executed.items():
             one, other = (normal(content), normal(forked[stream])) if normal else (content, forked[stream])
-            assert one == other, f"{stream}, of an executed worker (-) and of a forked one (+):\n{difference(one, other)}"
+            assert one == other, f"{stream}, of a worker started with exec (-) and of a forked one (+):\n{difference(one, other)}"
         return forked
 
     def check_none_left(self):

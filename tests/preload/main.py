@@ -4,8 +4,9 @@
     tests/preload/main.py build/dev/bin/ddprun                     all promises
     tests/preload/main.py build/dev/bin/ddprun "exit codes"        those that contain these words
 
-DDPRUN_TEST_PYTHONS names the interpreters that run the workers, separated by colons; without it, the interpreter of this
-script does. The exit code is 1 if a promise was not kept, and 77 if none could be tested.
+DDPRUN_TEST_PYTHONS names the interpreters that run the workers, separated by colons; without it,
+the interpreter of this script does. The exit code is 1 if a promise was not kept, and 77 if none
+could be tested.
 """
 import argparse
 import os

@@ -4,8 +4,8 @@
     @promise("exit codes are the same")
     def _(launch): ...
 
-CMake reads these lines too (CMakeLists.txt in this folder), so the words must be on the decorator's line. A test raises
-AssertionError if the promise is not kept, and Skip if it cannot be tested here.
+CMake reads these lines too (CMakeLists.txt in this folder), so the words must be on the decorator's
+line. A test raises AssertionError if the promise is not kept, and Skip if it cannot be tested here.
 """
 
 PROMISES = {}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where workers cannot be forked safely, ddprun says why in one line, and the job runs without --preload."""
+"""Where workers cannot be forked safely, ddprun says why in one line, and the job runs without
+--preload."""
 import os
 import re
 import subprocess
@@ -41,7 +42,8 @@ PROGRAM = "import gc, os\nprint('rank', os.environ['RANK'], getattr(gc, 'get_fre
 
 
 def check_fell_back(job, preload, why):
-    """Checks that the reason was given once, and that each rank ran the program once, in a process that is not forked."""
+    """Checks that the reason was given once, and that each rank ran the program once, in a
+    process that is not forked."""
     said = [line for line in job.err().splitlines() if "started without it" in line]
     assert len(said) == 1, job.said()
     assert re.search(f"warning: --preload {preload}: {why}; workers are started without it$", said[0]), job.said()

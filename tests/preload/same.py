@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker and its user observe the same process, whether it was started with exec or forked from a warm parent."""
+"""A worker and its user observe the same process, whether it was started with exec or forked from a
+warm parent."""
 import json
 import os
 import re
@@ -33,7 +34,8 @@ OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "
 
 
 def observed(content):
-    """Returns the output of observe.py without the parts that belong to the job and those that may differ."""
+    """Returns the output of observe.py without the parts that belong to the job and those that
+    may differ."""
     if not content.startswith(b"{"):
         return content  # its stderr
     text = re.sub(r"(executed|forked)_\d+/\w+/attempt_0", "logs", content.decode())

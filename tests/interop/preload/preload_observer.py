@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes what a PyTorch worker finds in its process, as a line of JSON: facts that are equal in all fresh interpreters,
-and random values."""
+"""Writes what a PyTorch worker finds in its process, as a line of JSON: facts that are equal in all
+fresh interpreters, and random values."""
 import ctypes
 import json
 import multiprocessing

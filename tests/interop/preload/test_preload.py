@@ -6,8 +6,8 @@ usage: test_preload.py DDPRUN observe
        test_preload.py DDPRUN restarts
        test_preload.py DDPRUN use FOLDER       FOLDER contains auto_imports.py, with the list of safe modules
 
-DDPRUN_TEST_REPEATS multiplies the five restarts in a row (default 1). With DDPRUN_TEST_FULL_INTEROP=1 torch.compile is
-tested too, which takes most of a minute.
+DDPRUN_TEST_REPEATS multiplies the five restarts in a row (default 1). With
+DDPRUN_TEST_FULL_INTEROP=1 torch.compile is tested too, which takes most of a minute.
 """
 import importlib.util
 import json
@@ -47,7 +47,7 @@ def observe():
         for name in everyone[0]["drawn"]:
             drawn = [worker["drawn"][name] for worker in everyone]
             assert len(set(drawn)) == len(drawn), f"{name}: {drawn}"
-        print(f"{workers} workers: {len(everyone[0]['facts'])} facts are those of an executed one, "
+        print(f"{workers} workers: {len(everyone[0]['facts'])} facts are as without --preload, "
               f"{len(everyone[0]['drawn'])} draws differ")
 
 

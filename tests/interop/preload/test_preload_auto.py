@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests which of a program's imports `--preload auto` chooses (auto_imports.py), and what imports must not do
-(warm_parent.py), without starting anything.
+"""Tests which of a program's imports `--preload auto` chooses (auto_imports.py), and what imports
+must not do (warm_parent.py), without starting anything.
 
 usage: test_preload_auto.py FOLDER       FOLDER contains both files
 """
@@ -128,7 +128,8 @@ with Folder(train__py="import json\n") as folder:
 
 
 def refusal(act):
-    """Returns why a module that does this would be refused, and the unseeded generators that it makes."""
+    """Returns why a module that does this would be refused, and the unseeded generators that it
+    makes."""
     with warm_parent.Imports() as imports:
         act()
         try:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes what a program (of Python 3.6 or later) observes of its interpreter and its process to stdout, as JSON."""
+"""Writes what a program (of Python 3.6 or later) observes of its interpreter and its process to
+stdout, as JSON."""
 import sys
 
 # First of all, before anything is imported here.
