@@ -38,15 +38,8 @@ Sink::Sink(int fd, Kind kind, std::string name, Logger log)
       name_(std::move(name)),
       log_(std::move(log)),
       is_terminal_(isatty(fd) != 0),
-      out_(kind == Kind::Console ? open_without_blocking(fd) : fd),
-      is_socket_(is_socket(fd)) {
-  if (out_ < 0) out_ = fd_;
-}
-
-Sink::~Sink() {
-  if (out_ != fd_) close(out_);
-  if (kind_ == Kind::File) close(fd_);
-}
+      owned_(kind == Kind::Console ? open_without_blocking(fd) : fd),
+      is_socket_(is_socket(fd)) {}
 
 void Sink::write(int writer, std::string_view text) {
   if (text.empty()) return;
@@ -112,8 +105,8 @@ void Sink::put(std::string_view text) {
 Sink::Rest Sink::try_to_put(std::string_view& text) {
   while (!text.empty()) {
     const ssize_t written = is_socket_ && kind_ == Kind::Console
-                                ? send(out_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
-                                : ::write(out_, text.data(), text.size());
+                                ? send(writable_fd(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : ::write(writable_fd(), text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
       last_taken_ = Clock::now();

@@ -18,6 +18,8 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::launcher {
 
 class Sink {
@@ -31,7 +33,6 @@ class Sink {
   enum class Kind { Console, File };  // the sink closes a file's descriptor, and not a console's
   // `name` is used in messages.
   Sink(int fd, Kind kind, std::string name, Logger log);
-  ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
@@ -56,7 +57,7 @@ class Sink {
   std::optional<Clock::time_point> stuck_at() const;
   bool is_stuck() const;
   // Returns the descriptor that epoll reports as writable when flush() can go on.
-  int writable_fd() const { return out_; }
+  int writable_fd() const { return owned_ ? owned_.get() : fd_; }
   void flush();
 
  private:
@@ -71,7 +72,7 @@ class Sink {
   std::string name_;
   Logger log_;
   bool is_terminal_;
-  int out_;  // fd_, or the same console, opened non-blocking
+  rendezvous::Descriptor owned_;  // a file's fd_, or the console, opened again without blocking; else none
   bool is_socket_;
   bool gone_ = false;
   std::size_t missing_ = 0;  // bytes dropped since the disk was full

@@ -89,7 +89,7 @@ class Launch:
         assert len(executed) == 2 * workers and executed.keys() == forked.keys(), (executed.keys(), forked.keys())
         for stream, content in executed.items():
             one, other = (normal(content), normal(forked[stream])) if normal else (content, forked[stream])
-            assert one == other, f"{stream}, of a worker started with exec (-) and of a forked one (+):\n{difference(one, other)}"
+            assert one == other, f"{stream}, of a worker started by exec (-), and forked (+):\n{difference(one, other)}"
         return forked
 
     def check_none_left(self):
