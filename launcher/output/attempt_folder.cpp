@@ -21,6 +21,7 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
   std::replace(name.begin(), name.end(), '/', '_');
   name += "_" + rendezvous::random_id().substr(0, 8);
 
+  // In the log dir, if there is one.
   std::error_code error;
   if (!config.folder.empty()) {
     if (fs::exists(config.folder, error) && !fs::is_directory(config.folder, error)) {
@@ -31,6 +32,7 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
     if (make(path, "a temporary folder takes its place")) root_ = path;
   }
   if (!root_.empty()) return;
+  // Else under $TMPDIR.
   const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
   removed_at_end_ = !config.writes_logs();
   if (removed_at_end_) on_temporary(path);

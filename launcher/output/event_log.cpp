@@ -61,6 +61,7 @@ void EventLog::record(const char* source, const char* state, const std::optional
     more.json("exit_code", json_list(worker->exit_code));
     more.json("worker_pid", json_list(worker->pid));
   }
+  // The record's own fields.
   JsonObject metadata;
   metadata.text("run_id", job_.run_id);
   metadata.number("global_rank",

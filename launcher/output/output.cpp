@@ -279,6 +279,7 @@ class Output::Thread {
           read_or_pause(*static_cast<Reader*>(source));
         }
       }
+      // Requests come last: EndRound destroys readers, to which these events may point.
       if (has_requests) quit = serve_requests() || quit;
       watch_consoles();
       resume_readers();

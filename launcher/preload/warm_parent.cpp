@@ -90,11 +90,13 @@ WorkerCommand parent_command(const LaunchConfig& config, Environment environment
   const std::vector<std::string> worker = worker_command(config, 0);
   const std::vector<std::string> program(worker.begin() + 1, worker.end());
 
+  // Python imports the archive's sitecustomize, which knows by kWarmParent what to do.
   std::string& path = environment[kPythonPath];
   path = "/proc/self/fd/" + number(static_cast<unsigned long>(archive)) + (path.empty() ? "" : ":" + path);
   environment[contract::kWarmParent] = std::to_string(socket) + " " + number(program.size()) + " " + config.preload;
   environment[contract::kIncarnation] = kNoMark;
 
+  // A worker's command, limits and CPUs, behind the guard.
   WorkerCommand command;
   command.path = config.program.path;
   command.arguments = {worker[0], "-u", "-c", kGuard};

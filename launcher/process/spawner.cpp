@@ -153,6 +153,7 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
   const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
 
+  // Start a bare child for each command, until one cannot be started.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // so that no signal handler of ddprun runs in a child
@@ -171,7 +172,7 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-  // All or none.
+  // All or none: open the gate, or close it.
   if (fork_error != 0) {
     gate.close();
     for (const pid_t pid : pids) waitpid(pid, nullptr, 0);  // they find the gate closed and exit
