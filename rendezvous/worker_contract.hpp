@@ -70,9 +70,9 @@ inline std::string flight_recorder_file(const std::string& error_file, int rank)
 // ---- Shared memory ----
 // What kLivenessWord names: words of 32 bits, the agent's. A thread of the worker holds the one at kFirstLivenessWord +
 // INDEX as robust futexes are held, by its id and FUTEX_WAITERS, so that the kernel makes it FUTEX_OWNER_DIED when the
-// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kBellOfLivenessWords.
+// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kLivenessWakeUpPipe.
 inline constexpr char kLivenessWordsName[] = "ddprun_liveness_words";  // of the memfd
-inline constexpr std::size_t kBellOfLivenessWords = 0, kFirstLivenessWord = 1;
+inline constexpr std::size_t kLivenessWakeUpPipe = 0, kFirstLivenessWord = 1;
 
 // ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
 // Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".

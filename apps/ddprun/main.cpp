@@ -72,7 +72,7 @@ int run(const ddp::apps::Launch& launch) {
       return ddp::launcher::run_agent(launch.config, launch.log, guarded);
     } catch (const std::system_error& error) {
       const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
-      return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::process_limit_in_words() : "")).c_str());
+      return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str());
     } catch (const std::exception& error) {
       return fail(1, error.what());
     }

@@ -82,7 +82,7 @@ class Agent {
         attempts_(
             config.logs, config.compatibility, config.job.id,
             [this](const std::string& line) { log_.warning("log_folder", line); },
-            [&guarded](const std::string& folder) { leave_will(guarded.will_fd, folder); }),
+            [&guarded](const std::string& folder) { leave_cleanup_path(guarded.cleanup_fd, folder); }),
         events_(
             {config.job.id, config.role, host_, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
             writer_of_events()),
@@ -141,7 +141,7 @@ class Agent {
   };
 
   // Removed by whoever outlives this process, if it is killed.
-  static void leave_will(int fd, const std::string& folder) {
+  static void leave_cleanup_path(int fd, const std::string& folder) {
     if (write(fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
   }
 

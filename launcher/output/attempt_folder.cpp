@@ -13,14 +13,15 @@ namespace ddp::launcher {
 namespace fs = std::filesystem;
 
 AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id,
-                             Tell warn, const Tell& will)
-    : warn_(std::move(warn)),
+                             Logger log, const std::function<void(const std::string& path)>& on_temporary)
+    : log_(std::move(log)),
       is_shared_(config.folder.empty() && !config.writes_logs() && compatibility == CompatibilityMode::Ddprun) {
   if (config.folder == kNoFolder) return;
   std::string name = run_id;
   std::replace(name.begin(), name.end(), '/', '_');
   name += "_" + rendezvous::random_id().substr(0, 8);
 
+  // In the log dir, if there is one.
   std::error_code error;
   if (!config.folder.empty()) {
     if (fs::exists(config.folder, error) && !fs::is_directory(config.folder, error)) {
@@ -31,12 +32,13 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
     if (make(path, "a temporary folder takes its place")) root_ = path;
   }
   if (!root_.empty()) return;
+  // Else under $TMPDIR.
   const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
   removed_at_end_ = !config.writes_logs();
-  if (removed_at_end_) will(path);
+  if (removed_at_end_) on_temporary(path);
   if (!make(path, "the job goes on without log files")) return;
   root_ = path;
-  if (!removed_at_end_) warn_("logs are in " + root_ + " (--log-dir chooses another place)");
+  if (!removed_at_end_) log_("logs are in " + root_ + " (--log-dir chooses another place)");
 }
 
 AttemptFolder::~AttemptFolder() {
@@ -70,8 +72,8 @@ bool AttemptFolder::make(const std::string& path, const std::string& instead) {
   std::error_code error;
   fs::create_directories(path, error);
   if (!error) return true;
-  if (!std::exchange(warned_, true)) {
-    warn_("cannot make the folder " + path + ": " + error.message() + "; " + instead);
+  if (!std::exchange(has_logged_, true)) {
+    log_("cannot make the folder " + path + ": " + error.message() + "; " + instead);
   }
   return false;
 }

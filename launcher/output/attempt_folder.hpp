@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where workers' logs and error files are, laid out as torchrun does:
+// The folder for workers' logs and error files, laid out as torchrun does:
 //
 //     <log dir>/<run id>_<random>/attempt_<round - 1>/<local rank>/{stdout.log,stderr.log,error.json}
 //                                                    /{filtered_stdout.log,filtered_stderr.log}
 //
-// Where nobody asked for logs or for a place, all error files share one folder, as attempt_<round - 1>_error_<local
-// rank>.json: to make a folder for each worker and to remove it would take longer than to start it.
+// If the user asked neither for logs nor for a folder, all error files share one folder and are
+// named attempt_<round - 1>_error_<local rank>.json: making and removing a folder for each worker
+// would take longer than starting it.
 //
-// Earlier attempts are kept: a round that began because nodes came or went is one too, while torchrun counts restarts
-// and writes over it. Without a log dir it is a folder under $TMPDIR, removed at the end if it held no logs.
+// Earlier attempts are kept. A round that began because nodes came or went counts as an attempt
+// too; torchrun counts restarts and overwrites the files of such a round. Without a log dir the
+// folder is under $TMPDIR, and is removed at the end if it has no logs.
 #pragma once
 
 #include <functional>
@@ -21,35 +23,37 @@ namespace ddp::launcher {
 
 class AttemptFolder {
  public:
-  using Tell = std::function<void(const std::string&)>;
+  using Logger = std::function<void(const std::string&)>;
 
-  // A log dir that cannot be had is replaced by a temporary one, or by none, and the job goes on: `warn` says so, once.
-  // `will` hears, before it is made, of a folder that is to be removed at the end, should this process not live to do
-  // it. Throws rendezvous::Error if the log dir is a file.
-  AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Tell warn,
-                const Tell& will);
+  // A log dir that cannot be made is replaced by a temporary one, or by none, and the job goes on;
+  // `log` gets one line about it. `on_temporary` gets the path of a folder that will be removed at
+  // the end, before it is made, so that another process can remove it if this one is killed. Throws
+  // rendezvous::Error if the log dir is a file.
+  AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Logger log,
+                const std::function<void(const std::string& path)>& on_temporary);
   ~AttemptFolder();
   AttemptFolder(const AttemptFolder&) = delete;
   AttemptFolder& operator=(const AttemptFolder&) = delete;
 
-  // Made by the call; empty: there is none.
+  // Returns the attempt's folder, which this call makes; empty if there is none.
   std::string of_attempt(int attempt);
-  // For a worker's logs; empty: it has none.
+  // Returns the folder for a worker's logs, which this call makes; empty if the worker has no logs.
   std::string of_worker(int attempt, int local_rank);
-  // Its folder is made.
+  // Returns the path of a worker's error file, whose folder this call makes; empty if there is
+  // none.
   std::string error_file(int attempt, int local_rank);
 
-  // Not removed at the end, whatever it holds: somebody is told of a file in it.
+  // Keeps the folder at the end, because a message names a file in it.
   void keep() { removed_at_end_ = false; }
 
  private:
   bool make(const std::string& path, const std::string& instead);
   std::string made(const std::string& path);
 
-  Tell warn_;
-  bool warned_ = false;
-  bool is_shared_;    // by all error files
-  std::string root_;  // empty: nothing is kept
+  Logger log_;
+  bool has_logged_ = false;
+  bool is_shared_;    // all error files share one folder
+  std::string root_;  // empty: there is no folder
   bool removed_at_end_ = false;
 };
 

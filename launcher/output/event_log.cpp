@@ -11,7 +11,8 @@ namespace {
 
 std::string json_list(std::optional<int> number) { return "[" + (number ? std::to_string(*number) : "null") + "]"; }
 
-// Python's: the negative signal.
+// Returns the exit code as Python's subprocess reports it: a death by signal is the negative
+// signal.
 int exit_code_of(const rendezvous::ExitStatus& status) { return status.signal != 0 ? -status.signal : status.code; }
 
 }  // namespace
@@ -60,6 +61,7 @@ void EventLog::record(const char* source, const char* state, const std::optional
     more.json("exit_code", json_list(worker->exit_code));
     more.json("worker_pid", json_list(worker->pid));
   }
+  // The record's own fields.
   JsonObject metadata;
   metadata.text("run_id", job_.run_id);
   metadata.number("global_rank",

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --event-log-file: the records that torchrun's --event-log-handler gives, as JSON lines of the same shape.
+// Writes --event-log-file: the records of torchrun's --event-log-handler, as JSON lines of the same
+// shape.
 //
 //     AGENT   RENDEZVOUS (with its duration) in each round; SUCCEEDED or FAILED at the end
 //     WORKER  START, then SUCCEEDED, FAILED, or TERMINATED (ended because ddprun told it to), in each round
 //
-// What torchrun says otherwise, by its own account faults: timestamp is always 0, the ends of workers are told of the
-// last round only, a killed sibling is FAILED, and the agent SUCCEEDED also if its workers failed.
+// torchrun's records differ in four points, which are faults by torchrun's own account: the
+// timestamp is always 0, the ends of workers are recorded for the last round only, a worker that
+// was killed because another failed is FAILED, and the agent SUCCEEDED even if its workers failed.
 #pragma once
 
 #include <chrono>
@@ -26,17 +28,17 @@ class EventLog {
     std::string rdzv_backend;
     std::string entry_point;
   };
-  // write: takes a line without its newline; empty: nobody reads them, and none is made.
+  // `write` takes a line without its newline. If it is empty, no records are made.
   EventLog(Job job, std::function<void(std::string)> write);
 
-  // The round that begins: until it ends all records are of it.
+  // Begins a round, to which all records until round_ended() belong.
   void round(const rendezvous::Assignment& assignment);
   void worker_started(int local_rank, int pid);
-  // failure: null if it succeeded.
+  // `failure` is null if the worker succeeded.
   void worker_ended(int local_rank, int pid, const rendezvous::WorkerFailure* failure);
-  // No process of the round is left: the search for the next one begins.
+  // Ends a round, when no process of it is left; the rendezvous for the next round begins.
   void round_ended();
-  // error: empty if it succeeded.
+  // `error` is empty if the job succeeded.
   void agent_ended(const std::string& error);
 
  private:

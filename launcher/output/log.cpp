@@ -52,7 +52,7 @@ const char* name_of(LogLevel level) {
   return "error";
 }
 
-// "2026-11-21T19:28:00.123Z"
+// Returns the current time as "2026-11-21T19:28:00.123Z".
 std::string utc_now() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
@@ -112,7 +112,8 @@ Log::Log(Output& output, const LogSettings& settings, std::string node)
     : logger_(new Logger{.logger = {"ddprun", std::make_shared<OutputSink>(output)},
                          .format = settings.format,
                          .node = std::move(node)}) {
-  // For a user who watches, the bare words; for one who asked for more, when they were said.
+  // Text at the default level is the bare message; with a more verbose level it has a time and the
+  // level.
   const std::string pattern = settings.format == LogFormat::Json    ? "%v"
                               : settings.level >= LogLevel::Warning ? "ddprun: %v"
                                                                     : "%Y-%m-%dT%H:%M:%S.%e ddprun %l: %v";

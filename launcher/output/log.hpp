@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun's own log: what happened, one line each, to stderr, through the output thread so that it never cuts into a
-// worker's line. As text for people, or as JSON for programs:
+// ddprun's own log, one line for each event, on stderr. Lines go through the output thread, so that
+// they never split a worker's line. The format is text for people, or JSON for programs:
 //
 //     ddprun: train.py failed: rank 0 on node a exited with code 3
 //     {"time": "2026-11-21T19:28:00.123Z", "level": "error", "node": "a", "round": 1, "rank": 0,
 //      "event": "job_failed", "reason": "train.py failed: ...", "details": {...}}       (on one line)
 //
-// Any thread may write. spdlog is seen in log.cpp only.
+// Any thread may write. Only log.cpp includes spdlog.
 #pragma once
 
 #include <memory>
@@ -21,23 +21,24 @@ class Output;
 enum class LogLevel { Debug, Info, Warning, Error };
 enum class LogFormat { Text, Json };
 
-// "debug", "info", "warning" (also "warn"), "error", in any case; throws rendezvous::Error naming the choices.
+// Parses "debug", "info", "warning" (also "warn") or "error", in any case. Throws
+// rendezvous::Error, which names the choices.
 LogLevel log_level_from(const std::string& name);
-// "text", "json"; throws likewise.
+// Parses "text" or "json". Throws rendezvous::Error, which names the choices.
 LogFormat log_format_from(const std::string& name);
 
 struct LogSettings {
-  LogLevel level = LogLevel::Warning;  // what is below is dropped
+  LogLevel level = LogLevel::Warning;  // lines below this level are dropped
   LogFormat format = LogFormat::Text;
 };
 
 class Log {
  public:
-  // event: its kind, for programs, one of few: "worker_exited". reason: in words, maybe several lines; rank: whom it is
-  // about, if it is one worker.
+  // In all calls: `event` is the kind of event, for programs, such as "worker_exited". `reason` is
+  // a sentence, or several lines. `rank` is the worker it is about, if it is about one.
   using Rank = std::optional<int>;
 
-  // `output` is there when the first line is written.
+  // `output` must exist when the first line is written, and may be constructed later than the log.
   Log(Output& output, const LogSettings& settings, std::string node);
   ~Log();
 
@@ -53,15 +54,16 @@ class Log {
   void error(const char* event, const std::string& reason, Rank rank = {}) {
     write(LogLevel::Error, event, reason, rank);
   }
-  // A program gets `fields` as well.
+  // Logs an error to whose JSON line `fields` are added as "details".
   void error(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
     write(LogLevel::Error, event, reason, rank, &fields);
   }
 
-  // Its text is read on a terminal that shows colours, by somebody who has not asked for none (NO_COLOR).
+  // Returns whether the log is text on a terminal that shows colours, and the user has not set
+  // NO_COLOR.
   bool is_for_terminal() const;
 
-  // Of what is written from now on; 0: none yet.
+  // Sets the round of the lines that follow; 0 before the first round.
   void set_round(int round);
 
  private:

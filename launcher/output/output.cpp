@@ -23,62 +23,58 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "launcher/output/sink.hpp"
 #include "launcher/output/worker_stream.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::launcher {
 
 namespace {
 
+using rendezvous::Descriptor;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::Pipe;
 using Clock = Sink::Clock;
 
 constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
-constexpr int kOwnLines = 0;                   // ddprun as a writer; workers' streams count from 1
+constexpr int kOwnLines = 0;                   // number of ddprun as a writer; workers' streams count from 1
 
-// O_APPEND: whoever truncates the file while it is written gets no hole.
-int open_log(const std::string& path, int flags = O_TRUNC) {
-  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+// Opens a log file. With O_APPEND, a file that a user truncates while it is written gets no hole.
+Descriptor open_log(const std::string& path, int flags = O_TRUNC) {
+  return Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666));
 }
 
-// The two ends of what a worker writes to and ddprun reads.
-struct Ends {
-  int ours = -1;
-  int theirs = -1;
-};
-
-Ends open_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return {};
-  return {ends[0], ends[1]};
-}
-
-Ends open_pty(int terminal) {
+// Returns a pty that resembles `terminal`: ddprun reads the master, a worker writes to the slave.
+// Returns no ends, with the reason in errno, if there is none.
+Pipe open_pty(int terminal) {
   termios raw = {};
   tcgetattr(terminal, &raw);
   cfmakeraw(&raw);
   winsize size = {};
   ioctl(terminal, TIOCGWINSZ, &size);
-  Ends ends;
-  if (openpty(&ends.ours, &ends.theirs, nullptr, &raw, &size) != 0) return {};
-  fcntl(ends.ours, F_SETFD, FD_CLOEXEC);
-  fcntl(ends.theirs, F_SETFD, FD_CLOEXEC);
-  return ends;
+  int master, slave;
+  if (openpty(&master, &slave, nullptr, &raw, &size) != 0) return {};
+  fcntl(master, F_SETFD, FD_CLOEXEC);
+  fcntl(slave, F_SETFD, FD_CLOEXEC);
+  return {Descriptor(master), Descriptor(slave)};
 }
 
-// Readable when one of the signals that are meant to end ddprun has come, and is blocked.
-int open_end_signals() {
+// Returns a descriptor that is readable while a signal that is meant to end ddprun is pending and
+// blocked.
+Descriptor open_end_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
-  return signalfd(-1, &set, SFD_CLOEXEC);
+  return Descriptor(signalfd(-1, &set, SFD_CLOEXEC));
 }
 
-// The output thread cannot be asked: it is the one that waits.
-void say_what_is_lost() {
+// Writes to stderr directly, since the output thread is stuck.
+void report_lost_output() {
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
   dprintf(STDERR_FILENO, "ddprun: stdout or stderr takes nothing any more; the end of the output is lost\n");
@@ -88,122 +84,134 @@ void say_what_is_lost() {
 
 class Output::Thread {
  public:
-  explicit Thread(Sink::Warn warn)
-      : warn_(std::move(warn)),
-        sinks_{Sink(STDOUT_FILENO, Sink::Kind::Console, "stdout", warn_once()),
-               Sink(STDERR_FILENO, Sink::Kind::Console, "stderr", warn_once())} {
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    finished_ = eventfd(0, EFD_CLOEXEC);
-    if (epoll_ < 0 || wake_ < 0 || finished_ < 0) {
+  explicit Thread(Sink::Logger log)
+      : log_(std::move(log)),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        finished_(eventfd(0, EFD_CLOEXEC)),
+        sinks_{Sink(STDOUT_FILENO, Sink::Kind::Console, "stdout", log_once()),
+               Sink(STDERR_FILENO, Sink::Kind::Console, "stderr", log_once())} {
+    if (!epoll_ || !wake_ || !finished_) {
       throw Error(ErrorCode::System, std::string("cannot make the output loop: ") + strerror(errno));
     }
     epoll_event event = {.events = EPOLLIN, .data = {.ptr = this}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
-    thread_ = std::thread([this] { run(); });
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+    thread_ = rendezvous::start_thread("ddprun-output", [this] { run(); });
   }
 
-  // False: a console is stuck, and this object must outlive the thread.
+  // Writes what is left and ends the thread. Returns false if a console is stuck; then the thread
+  // still runs, and this object must outlive it.
   bool finish() {
     progress_at_ = Clock::now();
-    post(Request{.kind = Request::Kind::Quit});
-    const int signals = open_end_signals();
+    post(Quit{});
+    const Descriptor signals = open_end_signals();
+    // Wait for the thread's end, for a signal, or until nothing was written for kFinalFlush.
     bool is_finished = false;
     while (!is_finished) {
       const auto left = progress_at_.load() + kFinalFlush - Clock::now();
       const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-      pollfd wait[] = {{finished_, POLLIN, 0}, {signals, POLLIN, 0}};
+      pollfd wait[] = {{finished_.get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
       const int ready = milliseconds > 0 ? poll(wait, 2, static_cast<int>(milliseconds)) : 0;
       is_finished = ready > 0 && wait[0].revents != 0;
       if (milliseconds <= 0 || (ready > 0 && wait[1].revents != 0)) break;
     }
-    if (signals >= 0) close(signals);
     if (!is_finished) {
-      warned_ = true;  // there is nobody any more who would hear it
+      has_logged_ = true;  // the log will be destroyed: do not call it
       thread_.detach();
       return false;
     }
     thread_.join();
-    for (const int fd : {epoll_, wake_, finished_}) close(fd);
     return true;
   }
 
   void begin_round() { notify(wake_); }
 
-  // Before the round's streams are opened.
   void filter(Console console, const std::string& path, const std::vector<std::string>& words) {
     auto file = open_sink(path);
     if (!file) return;
-    queue(Request{.kind = Request::Kind::Filter, .console = console, .filter = {words, std::move(file)}});
+    queue(SetFilter{console, {words, std::move(file)}});
   }
 
-  // Called before the round's workers exist, so nothing can be read yet.
-  int open_stream(StreamRoute route) {
+  // Runs before the round's workers exist, so nothing can be read yet.
+  Descriptor open_stream(StreamRoute route) {
+    // A stream that is only redirected: the worker holds the file itself.
     if (!route.shown && !route.file.empty()) {
-      const int file = open_log(route.file);
-      if (file >= 0) {
-        queue(Request{.kind = Request::Kind::Stream, .route = std::move(route)});
+      if (Descriptor file = open_log(route.file)) {
+        queue(AddStream{std::move(route), {}, {}});
         return file;
       }
       cannot_open(route.file);
       route.file.clear();
       route.shown = true;
     }
+    // Any other stream is read by the thread.
     std::unique_ptr<Sink> file;
     if (!route.file.empty()) file = open_sink(route.file);
     if (!file) route.file.clear();
-    const Ends ends = open_ends(route);
-    if (ends.theirs < 0) {
+    Pipe pipe = open_pipe(route);
+    if (!pipe.write_end) {
       throw Error(ErrorCode::System, "cannot open a stream for worker " + std::to_string(route.local_rank) + ": " +
                                          strerror(errno) + " (a limit on open files? see ulimit -n)");
     }
-    if (ends.ours < 0) return ends.theirs;
-    fcntl(ends.ours, F_SETFL, O_NONBLOCK);
-    queue(Request{.kind = Request::Kind::Stream, .route = std::move(route), .fd = ends.ours, .file = std::move(file)});
-    return ends.theirs;
+    if (pipe.read_end) {
+      fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
+      queue(AddStream{std::move(route), std::move(pipe.read_end), std::move(file)});
+    }
+    return std::move(pipe.write_end);
   }
 
-  void write_line(Console console, std::string text) {
-    post(Request{.kind = Request::Kind::Line, .console = console, .text = std::move(text)});
-  }
+  void write_line(Console console, std::string text) { post(WriteLine{console, std::move(text)}); }
 
   void open_events(const std::string& path) {
-    const int fd = open_log(path, 0);
-    if (fd < 0) {
+    Descriptor file = open_log(path, 0);
+    if (!file) {
       throw Error(ErrorCode::System, "cannot open " + path + " (--event-log-file): " + strerror(errno));
     }
-    post(Request{.kind = Request::Kind::Events,
-                 .file = std::make_unique<Sink>(fd, Sink::Kind::File, path, warn_once())});
+    post(SetEvents{std::make_unique<Sink>(file.release(), Sink::Kind::File, path, log_once())});
   }
 
-  void write_event(std::string line) { post(Request{.kind = Request::Kind::Event, .text = std::move(line)}); }
+  void write_event(std::string line) { post(WriteEvent{std::move(line)}); }
 
-  void resize() { post(Request{.kind = Request::Kind::Resize}); }
+  void resize() { post(Resize{}); }
 
   std::vector<LastWords> end_round(std::chrono::milliseconds deadline) {
     std::unique_lock lock(mutex_);
     const auto before = rounds_ended_;
     lock.unlock();
-    post(Request{.kind = Request::Kind::EndRound});
+    post(EndRound{});
     lock.lock();
     done_.wait_for(lock, deadline, [&] { return rounds_ended_ != before; });
     return std::move(last_words_);
   }
 
  private:
-  struct Request {
-    enum class Kind { Filter, Stream, Line, Events, Event, EndRound, Resize, Quit } kind;
-    Console console = Console::Stderr;  // Filter, Line
-    LineFilter filter{};                // Filter
-    StreamRoute route{};                // Stream
-    int fd = -1;                        // Stream: our end
-    std::unique_ptr<Sink> file{};       // Stream, Events
-    std::string text{};                 // Line, Event
+  struct SetFilter {
+    Console console;
+    LineFilter filter;
   };
+  struct AddStream {
+    StreamRoute route;
+    Descriptor fd;  // ddprun's end; none: the worker holds its file itself
+    std::unique_ptr<Sink> file;
+  };
+  struct WriteLine {
+    Console console;
+    std::string text;
+  };
+  struct SetEvents {
+    std::unique_ptr<Sink> file;
+  };
+  struct WriteEvent {
+    std::string text;
+  };
+  struct EndRound {};
+  struct Resize {};
+  struct Quit {};
+  using Request = std::variant<SetFilter, AddStream, WriteLine, SetEvents, WriteEvent, EndRound, Resize, Quit>;
 
   struct Reader {
     WorkerStream stream;
-    int fd;  // -1: the worker holds its file itself, or has closed its end
+    Descriptor fd;  // none: as in AddStream, or the worker has closed its end
     bool is_paused = false;
   };
 
@@ -216,52 +224,50 @@ class Output::Thread {
     notify(wake_);
   }
 
-  static void notify(int eventfd) {
+  static void notify(const Descriptor& eventfd) {
     const std::uint64_t one = 1;
-    const ssize_t ignored = write(eventfd, &one, sizeof one);
+    const ssize_t ignored = write(eventfd.get(), &one, sizeof one);
     (void)ignored;
   }
 
-  Ends open_ends(const StreamRoute& route) {
+  Pipe open_pipe(const StreamRoute& route) {
     if (route.shown && route.lines != StreamRoute::Lines::Teed && sink(route.console).is_terminal()) {
       return open_pty(sink(route.console).fd());
     }
-    if (route.shown || route.console == Console::Stderr) return open_pipe();
-    return {.ours = -1, .theirs = open("/dev/null", O_WRONLY | O_CLOEXEC)};
+    if (route.shown || route.console == Console::Stderr) return rendezvous::try_pipe().value_or(Pipe());
+    return {.read_end = {}, .write_end = Descriptor(open("/dev/null", O_WRONLY | O_CLOEXEC))};
   }
 
-  // One full disk has many files.
-  Sink::Warn warn_once() {
+  // Returns a logger that logs only the first failure: one full disk affects many files.
+  Sink::Logger log_once() {
     return [this](const std::string& what) {
-      if (!warned_.exchange(true)) warn_(what);
+      if (!has_logged_.exchange(true)) log_(what);
     };
   }
 
   void cannot_open(const std::string& path) {
-    warn_once()("cannot open " + path + ": " + strerror(errno) + "; the job goes on without it");
+    log_once()("cannot open " + path + ": " + strerror(errno) + "; the job goes on without it");
   }
 
   std::unique_ptr<Sink> open_sink(const std::string& path) {
-    const int fd = open_log(path);
-    if (fd < 0) {
+    Descriptor file = open_log(path);
+    if (!file) {
       cannot_open(path);
       return nullptr;
     }
-    return std::make_unique<Sink>(fd, Sink::Kind::File, path, warn_once());
+    return std::make_unique<Sink>(file.release(), Sink::Kind::File, path, log_once());
   }
 
   Sink& sink(Console console) { return sinks_[console == Console::Stdout ? 0 : 1]; }
   LineFilter& filter_of(Console console) { return filters_[console == Console::Stdout ? 0 : 1]; }
 
   void run() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
     bool quit = false;
     while (!quit || is_behind()) {
       std::array<epoll_event, 64> events;
-      const int ready = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), until_stuck());
-      // Ready streams come in the order in which they became ready: a worker's stdout line before its later stderr one.
+      const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), until_stuck());
+      // epoll returns streams in the order in which they became ready: a worker's stdout line
+      // before its later stderr line.
       bool has_requests = false;
       for (int i = 0; i < ready; ++i) {
         void* const source = events[static_cast<std::size_t>(i)].data.ptr;
@@ -273,6 +279,7 @@ class Output::Thread {
           read_or_pause(*static_cast<Reader*>(source));
         }
       }
+      // Requests come last: EndRound destroys readers, to which these events may point.
       if (has_requests) quit = serve_requests() || quit;
       watch_consoles();
       resume_readers();
@@ -283,7 +290,8 @@ class Output::Thread {
 
   bool is_behind() const { return sinks_[0].is_behind() || sinks_[1].is_behind(); }
 
-  // Milliseconds until a reader that waits for a console need wait no more; -1: none does.
+  // Returns the milliseconds until a console counts as stuck, so that paused readers go on; -1 if
+  // no reader is paused.
   int until_stuck() const {
     std::optional<Clock::time_point> soonest;
     for (const Sink& sink : sinks_) {
@@ -295,28 +303,29 @@ class Output::Thread {
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  // A console is watched while it is behind.
+  // Watches a console while it is behind, so that flush() is called when it takes more.
   void watch_consoles() {
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
       if (is_watched_[i] == sinks_[i].is_behind()) continue;
       is_watched_[i] = !is_watched_[i];
       epoll_event event = {.events = EPOLLOUT, .data = {.ptr = &sinks_[i]}};
-      epoll_ctl(epoll_, is_watched_[i] ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, sinks_[i].writable_fd(), &event);
+      epoll_ctl(epoll_.get(), is_watched_[i] ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, sinks_[i].writable_fd(), &event);
     }
   }
 
   void watch(Reader& reader) {
     epoll_event event = {.events = EPOLLIN, .data = {.ptr = &reader}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, reader.fd, &event);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, reader.fd.get(), &event);
   }
 
   void read_or_pause(Reader& reader) {
-    if (reader.fd < 0) return;
+    if (!reader.fd) return;
     if (reader.stream.may_take()) {
       read_once(reader);
       return;
     }
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, reader.fd, nullptr);  // masked only, it would still be told of a closed end
+    // Removed, since epoll reports a closed end even with an empty event mask.
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(), nullptr);
     reader.is_paused = true;
     ++paused_;
   }
@@ -333,7 +342,7 @@ class Output::Thread {
 
   bool serve_requests() {
     std::uint64_t count;
-    const ssize_t ignored = read(wake_, &count, sizeof count);
+    const ssize_t ignored = read(wake_.get(), &count, sizeof count);
     (void)ignored;
     while (true) {
       Request request;
@@ -343,60 +352,46 @@ class Output::Thread {
         request = std::move(requests_.front());
         requests_.pop_front();
       }
-      switch (request.kind) {
-        case Request::Kind::Filter:
-          filter_of(request.console) = std::move(request.filter);
-          break;
-        case Request::Kind::Stream:
-          add_stream(std::move(request));
-          break;
-        case Request::Kind::Line:
-          sink(request.console).write(kOwnLines, request.text + "\n");
-          break;
-        case Request::Kind::Events:
-          events_ = std::move(request.file);
-          break;
-        case Request::Kind::Event:
-          if (events_) events_->write(kOwnLines, request.text + "\n");
-          break;
-        case Request::Kind::EndRound:
-          finish_streams();
-          break;
-        case Request::Kind::Resize:
-          resize_ptys();
-          break;
-        case Request::Kind::Quit:
-          finish_streams();
-          return true;
-      }
+      std::visit([this](auto& content) { carry_out(content); }, request);
+      if (std::holds_alternative<Quit>(request)) return true;
     }
   }
 
-  void add_stream(Request request) {
+  void carry_out(SetFilter& request) { filter_of(request.console) = std::move(request.filter); }
+  void carry_out(const WriteLine& request) { sink(request.console).write(kOwnLines, request.text + "\n"); }
+  void carry_out(SetEvents& request) { events_ = std::move(request.file); }
+  void carry_out(const WriteEvent& request) {
+    if (events_) events_->write(kOwnLines, request.text + "\n");
+  }
+  void carry_out(const EndRound&) { finish_streams(); }
+  void carry_out(const Quit&) { finish_streams(); }
+
+  void carry_out(AddStream& request) {
     const Console console = request.route.console;
     Sink* shown_on = request.route.shown ? &sink(console) : nullptr;
     LineFilter* filter = filter_of(console).file ? &filter_of(console) : nullptr;
-    Reader& reader = readers_.emplace_back(
-        Reader{{std::move(request.route), ++writers_, shown_on, std::move(request.file), filter}, request.fd});
-    if (reader.fd >= 0) watch(reader);
+    Reader& reader = readers_.emplace_back(Reader{
+        {std::move(request.route), ++writers_, shown_on, std::move(request.file), filter}, std::move(request.fd)});
+    if (reader.fd) watch(reader);
   }
 
-  void resize_ptys() {
+  void carry_out(const Resize&) {
     for (const Reader& reader : readers_) {
       winsize size = {};
-      if (reader.fd >= 0 && ioctl(sink(reader.stream.route().console).fd(), TIOCGWINSZ, &size) == 0) {
-        ioctl(reader.fd, TIOCSWINSZ, &size);
+      if (reader.fd && ioctl(sink(reader.stream.route().console).fd(), TIOCGWINSZ, &size) == 0) {
+        ioctl(reader.fd.get(), TIOCSWINSZ, &size);
       }
     }
   }
 
-  // How many bytes; 0: nothing more now (or ever: then the descriptor is closed).
+  // Returns the number of bytes read; 0 if there is nothing now, or at end of file, where it closes
+  // the descriptor.
   std::size_t read_once(Reader& reader) {
-    if (reader.fd < 0) return 0;
-    const ssize_t size = read(reader.fd, buffer_.data(), buffer_.size());
+    if (!reader.fd) return 0;
+    const ssize_t size = read(reader.fd.get(), buffer_.data(), buffer_.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    if (size <= 0) {  // end of file; EIO is a pty's way to say so
-      close(std::exchange(reader.fd, -1));
+    if (size <= 0) {  // end of file, which a pty reports as EIO
+      reader.fd.close();
       return 0;
     }
     reader.stream.take({buffer_.data(), static_cast<std::size_t>(size)});
@@ -406,10 +401,11 @@ class Output::Thread {
   void finish_streams() {
     std::vector<LastWords> last_words;
     for (Reader& reader : readers_) {
-      // No more than was in it: a process that is not ours may hold it open, and write for ever.
+      // Read no more than a pipe holds: a process outside the job may have it open and write for
+      // ever.
       std::size_t drained = 0;
       while (const std::size_t size = drained < kMostInAPipe ? read_once(reader) : 0) drained += size;
-      if (reader.fd >= 0) close(reader.fd);
+      reader.fd.close();
       reader.stream.finish();
       const StreamRoute& route = reader.stream.route();
       if (route.console != Console::Stderr) continue;
@@ -426,36 +422,36 @@ class Output::Thread {
     done_.notify_all();
   }
 
-  const Sink::Warn warn_;
-  std::atomic<bool> warned_ = false;
-  int epoll_ = -1;
-  int wake_ = -1;
-  int finished_ = -1;
+  const Sink::Logger log_;
+  std::atomic<bool> has_logged_ = false;
+  const Descriptor epoll_;
+  const Descriptor wake_;
+  const Descriptor finished_;
   std::atomic<Clock::time_point> progress_at_ = Clock::now();
   std::array<Sink, 2> sinks_;
-  // The thread's own:
-  std::array<LineFilter, 2> filters_;  // readers' streams point into them,
+  // Used by the thread only:
+  std::array<LineFilter, 2> filters_;  // readers' streams point into these,
   std::list<Reader> readers_;          // and epoll into these
-  int paused_ = 0;                     // how many of them are
+  int paused_ = 0;                     // number of paused readers
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
   int writers_ = kOwnLines;
   std::array<char, 65536> buffer_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below it
   std::condition_variable done_;
   std::deque<Request> requests_;
   std::vector<LastWords> last_words_;
   std::uint64_t rounds_ended_ = 0;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses all of the above
 };
 
-Output::Output(std::function<void(const std::string&)> warn) : thread_(std::make_unique<Thread>(std::move(warn))) {}
+Output::Output(std::function<void(const std::string&)> log) : thread_(std::make_unique<Thread>(std::move(log))) {}
 
 Output::~Output() {
   if (thread_->finish()) return;
-  say_what_is_lost();
+  report_lost_output();
   static_cast<void>(thread_.release());  // the process is about to end
 }
 
@@ -467,7 +463,7 @@ void Output::open_events(const std::string& path) { thread_->open_events(path); 
 
 void Output::write_event(std::string line) { thread_->write_event(std::move(line)); }
 
-int Output::open_stream(const StreamRoute& route) { return thread_->open_stream(route); }
+Descriptor Output::open_stream(const StreamRoute& route) { return thread_->open_stream(route); }
 
 void Output::begin_round() { thread_->begin_round(); }
 

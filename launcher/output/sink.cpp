@@ -20,9 +20,9 @@ bool is_socket(int fd) {
   return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-// O_NONBLOCK on the descriptor itself would be set for the shell and everybody else who has it. A pipe or terminal can
-// be opened once more, with flags of its own; a file never blocks, and opened anew it would be written from its start.
-// -1: not to be had.
+// Opens the same pipe or terminal once more, non-blocking; returns -1 if that is impossible.
+// O_NONBLOCK on `fd` itself would apply to the shell and all other processes that share it. A file
+// is not opened again: it never blocks, and a new descriptor would write from its start.
 int open_without_blocking(int fd) {
   struct stat status = {};
   if (fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
@@ -32,25 +32,18 @@ int open_without_blocking(int fd) {
 
 }  // namespace
 
-Sink::Sink(int fd, Kind kind, std::string name, Warn warn)
+Sink::Sink(int fd, Kind kind, std::string name, Logger log)
     : fd_(fd),
       kind_(kind),
       name_(std::move(name)),
-      warn_(std::move(warn)),
+      log_(std::move(log)),
       is_terminal_(isatty(fd) != 0),
-      out_(kind == Kind::Console ? open_without_blocking(fd) : fd),
-      is_socket_(is_socket(fd)) {
-  if (out_ < 0) out_ = fd_;
-}
-
-Sink::~Sink() {
-  if (out_ != fd_) close(out_);
-  if (kind_ == Kind::File) close(fd_);
-}
+      owned_(kind == Kind::Console ? open_without_blocking(fd) : fd),
+      is_socket_(is_socket(fd)) {}
 
 void Sink::write(int writer, std::string_view text) {
   if (text.empty()) return;
-  if (spared_ > 0 && !is_stuck()) tell_of_gap();
+  if (spared_ > 0 && !is_stuck()) write_gap();
   if (open_line_of_ && open_line_of_ != writer) put("\n");
   put(text);
   open_line_of_.reset();
@@ -65,7 +58,7 @@ void Sink::write_spare(int writer, std::string_view text) {
   }
 }
 
-void Sink::tell_of_gap() {
+void Sink::write_gap() {
   if (open_line_of_) put("\n");
   open_line_of_.reset();
   put("[ddprun: " + name_ + " took nothing for a while; " + std::to_string(std::exchange(spared_, 0)) +
@@ -83,9 +76,9 @@ void Sink::flush() {
   const Rest left = try_to_put(rest);
   flushed_ = left == Rest::Later ? pending_.size() - rest.size() : pending_.size();
   if (is_behind()) return;
-  pending_ = {};  // its memory too
+  pending_ = {};  // frees its memory too
   flushed_ = 0;
-  if (spared_ > 0 && !gone_) tell_of_gap();
+  if (spared_ > 0 && !gone_) write_gap();
 }
 
 void Sink::put(std::string_view text) {
@@ -112,8 +105,8 @@ void Sink::put(std::string_view text) {
 Sink::Rest Sink::try_to_put(std::string_view& text) {
   while (!text.empty()) {
     const ssize_t written = is_socket_ && kind_ == Kind::Console
-                                ? send(out_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
-                                : ::write(out_, text.data(), text.size());
+                                ? send(writable_fd(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : ::write(writable_fd(), text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
       last_taken_ = Clock::now();
@@ -124,7 +117,7 @@ Sink::Rest Sink::try_to_put(std::string_view& text) {
     const int error = errno;
     gone_ = error != ENOSPC && error != EDQUOT && error != EFBIG;
     const bool has_no_reader = error == EPIPE || error == ECONNRESET || (error == EIO && is_terminal_);
-    if (!has_no_reader) warn_("cannot write to " + name_ + ": " + strerror(error) + "; the job goes on without it");
+    if (!has_no_reader) log_("cannot write to " + name_ + ": " + strerror(error) + "; the job goes on without it");
     return Rest::Lost;
   }
   return Rest::None;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where one worker's stdout or stderr goes, as torchrun's -r, -t and --local-ranks-filter have it:
+// Decides where one worker's stdout or stderr goes, as torchrun's -r, -t and --local-ranks-filter
+// do:
 //
 //     neither         console                          whole lines, as written
-//     redirected      file                             the worker holds it itself, ddprun is not in the path
+//     redirected      file                             the worker holds the file, ddprun does not see the text
 //     teed            file and console                 each line on the console has a prefix
-//     rank not shown  the same without the console     its stderr is still read, for the failure report
+//     rank not shown  as above, without the console    its stderr is still read, for the failure report
 #pragma once
 
 #include <string>
@@ -13,25 +14,25 @@
 
 namespace ddp::launcher {
 
-// Whose stream it is.
+// The worker whose stream it is.
 struct StreamOwner {
   std::string role;
   std::string host;
   int local_rank = 0;
   int rank = 0;
   int workers = 1;     // on this node
-  std::string folder;  // its own of this attempt; empty: there is none, so what would go to a file goes to the console
+  std::string folder;  // the worker's, of this attempt; empty: there is none, and the console takes a file's place
 };
 
 struct StreamRoute {
   enum class Lines {
-    AsWritten,  // bytes as they come: a single worker's
+    AsWritten,  // bytes as they come, for a single worker
     Whole,
-    Teed,  // with a prefix, '\r' ends a line too, and matching ones are in the filtered file
+    Teed,  // each with a prefix; '\r' ends a line too; matching lines go to the filtered file
   };
   Console console = Console::Stdout;
   int local_rank = 0;
-  bool shown = true;  // on the console
+  bool shown = true;  // whether it goes to the console
   Lines lines = Lines::Whole;
   std::string prefix{};
   std::string file{};  // empty: none

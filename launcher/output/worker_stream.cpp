@@ -11,8 +11,8 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr std::size_t kTailBytes = 32 << 10;   // in which the last lines are looked for
-constexpr off_t kMaxFileTailBytes = 16 << 20;  // likewise, of a file
+constexpr std::size_t kTailBytes = 32 << 10;   // bytes that are searched for the last lines
+constexpr off_t kMaxFileTailBytes = 16 << 20;  // and at most, at the end of a file
 constexpr std::size_t kTailWidth = 1000;
 constexpr std::size_t kLongLine = 64 << 10;
 
@@ -25,7 +25,8 @@ std::string end_of_file(int fd, off_t size) {
   return bytes;
 }
 
-// A file has every state of a progress bar: it is looked at further back until there are enough lines.
+// Reads further and further back until there are enough lines, since a file contains every state of
+// a progress bar.
 std::vector<std::string> last_lines_of_file(const std::string& path) {
   std::vector<std::string> lines;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -96,10 +97,10 @@ void WorkerStream::show_teed(std::string_view text) {
     put_on_console(shown);
     shown.clear();
   };
-  bool goes_on = console_->has_open_line_of(writer_);  // a piece of a line whose beginning is there
+  bool goes_on = console_->has_open_line_of(writer_);  // a piece of a line whose beginning has been written
   for_each_line(text, [&](std::string_view line, bool ended) {
     if (!std::exchange(goes_on, false)) shown += route_.prefix;
-    if (line.size() > kLongLine) {  // not copied once more
+    if (line.size() > kLongLine) {  // long lines are not copied again
       flush();
       put_on_console(line);
     } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one worker writes to stdout or stderr, on its way through ddprun: to the console, to its log file, to the file
-// of filtered lines, and, of stderr, the end of it into the failure report. Used by the output thread only.
+// A worker's stdout or stderr on its way through ddprun: to the console, to its log file and to the
+// file of filtered lines. The end of stderr is kept for the failure report. Used by the output
+// thread only.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,14 @@
 
 namespace ddp::launcher {
 
-// On the console a line longer than this is written in pieces, between which other lines may come; each is then a line
-// of its own. It bounds what workers without newlines can make us hold. Log files have every byte in its place.
+// A longer line is written to the console in pieces, each a line of its own, between which other
+// lines may come. This bounds the memory that a worker without newlines can take. Log files have
+// every byte in its place.
 inline constexpr std::size_t kMaxHeldBytes = 16 << 20;
-// Of each worker's stderr, kept for the failure report.
+// Number of lines at the end of each worker's stderr that are kept for the failure report.
 inline constexpr std::size_t kTailLines = 20;
 
-// --duplicate-stdout-filters, --duplicate-stderr-filters, for one round.
+// Selects the lines of --duplicate-stdout-filters or --duplicate-stderr-filters, for one round.
 struct LineFilter {
   std::vector<std::string> words;
   std::unique_ptr<Sink> file;
@@ -32,19 +34,20 @@ struct LineFilter {
 
 class WorkerStream {
  public:
-  // writer: its number among those of the sinks. console: not null if the route is shown. file: null if there is none,
-  // or if the worker holds it itself. filter: may be null.
+  // `writer` is the stream's number as a writer of sinks. `console` is not null if the route is
+  // shown. `file` is null if there is none or if the worker holds it itself. `filter` may be null.
   WorkerStream(StreamRoute route, int writer, Sink* console, std::unique_ptr<Sink> file, LineFilter* filter);
 
   const StreamRoute& route() const { return route_; }
-  // May its bytes be taken now? Not while its console is behind, so that the worker is slowed down to what the console
-  // takes; but a stuck one does not hold back what is in a log file too.
+  // Returns whether bytes may be read from the worker now. While its console is behind they may
+  // not, which slows the worker down to the console's pace; but a stuck console does not stop a
+  // worker that has a log file too.
   bool may_take() const;
 
   void take(std::string_view bytes);
-  // Nothing more comes: the last line may have no end.
+  // Ends the stream, and with it a last line without a newline.
   void finish();
-  // Of stderr; if the worker wrote into a file itself, that file's.
+  // Returns the last lines of stderr, from the worker's file if the worker holds that itself.
   std::vector<std::string> last_lines() const;
 
  private:

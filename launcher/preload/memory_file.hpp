@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files that are nowhere on disk and gone with the last process that has them open (memfd_create).
+// Files in memory, without a place on disk, which exist while a process has them open
+// (memfd_create).
 #pragma once
 
 #include <string_view>
@@ -10,10 +11,7 @@ namespace ddp::launcher {
 
 using rendezvous::Descriptor;
 
-// Its content can be read at once. Throws rendezvous::Error.
+// Returns a file with this content, ready to be read from its beginning. Throws rendezvous::Error.
 Descriptor memory_file(const char* name, std::string_view content);
-
-// A zip archive with one file, not compressed: what Python takes for a folder of modules.
-Descriptor memory_zip(const char* name, std::string_view file_name, std::string_view content);
 
 }  // namespace ddp::launcher

@@ -14,7 +14,7 @@
 
 #include "launcher/placement/topology.hpp"
 #include "launcher/preload/memory_file.hpp"
-#include "launcher/preload/warm_parent_source.hpp"
+#include "launcher/preload/warm_parent_archive.hpp"
 #include "launcher/process/job_cgroup.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -29,20 +29,21 @@ using rendezvous::ExitStatus;
 
 namespace {
 
-constexpr std::chrono::seconds kForksWithin(10);  // 10 ms a worker, as a rule
-constexpr std::chrono::seconds kEndsWithin(1);    // once its end of the socket is closed
-constexpr int kGuardRan = 78;                     // GUARD of warm_parent.py
+constexpr std::chrono::seconds kForksWithin(10);   // a fork usually takes 10 ms
+constexpr std::chrono::seconds kEndsWithin(1);     // after it has closed its end of the socket
+constexpr char kGuard[] = "raise SystemExit(78)";  // GUARD of warm_parent.py
+constexpr int kGuardRan = 78;
 
 constexpr char kPythonPath[] = "PYTHONPATH";
-constexpr char kNoMark[] = "0000000000000000";  // as long as an incarnation, which takes its place
+constexpr char kNoMark[] = "0000000000000000";  // a worker overwrites it with its incarnation, of the same length
 
 std::string number(unsigned long value) { return std::to_string(value); }
 
 void append(std::string& words, const std::string& word) { words.append(word).push_back('\0'); }
 
-// For each worker its command line, environment and CPUs, each behind its length. Words end in NUL, which none
-// contains.
-std::string describe(const std::vector<WorkerCommand>& commands) {
+// Returns the request that the parent reads: the number of workers, and for each its command line,
+// environment and CPUs, each preceded by its length. Words end in NUL, which no word contains.
+std::string encode(const std::vector<WorkerCommand>& commands) {
   std::string words;
   append(words, number(commands.size()));
   for (const WorkerCommand& command : commands) {
@@ -61,7 +62,8 @@ std::string describe(const std::vector<WorkerCommand>& commands) {
   return words;
 }
 
-// A byte, and with it three descriptors. The peer waits for it, so it is there at once or never.
+// Sends a byte and with it three descriptors. Does not wait: the parent is reading, so the socket
+// has space, or the parent is gone.
 void send_three(int socket, const std::array<int, 3>& fds) {
   char byte = 'f';
   iovec content = {&byte, 1};
@@ -77,27 +79,30 @@ void send_three(int socket, const std::array<int, 3>& fds) {
   header->cmsg_len = CMSG_LEN(sizeof fds);
   memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
   if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    throw Error(ErrorCode::System, std::string("cannot be asked: ") + strerror(errno));
+    throw Error(ErrorCode::System, std::string("it cannot be sent a request: ") + strerror(errno));
   }
 }
 
-// Before GUARD there is what a worker's command line begins with, and behind it all of a worker's.
+// Returns the command of the warm parent: the words with which a worker's command line begins, `-c
+// GUARD`, and the rest of a worker's command line.
 WorkerCommand parent_command(const LaunchConfig& config, Environment environment, const Limits& limits, int archive,
                              int socket) {
   const std::vector<std::string> worker = worker_command(config, 0);
   const std::vector<std::string> program(worker.begin() + 1, worker.end());
 
+  // Python imports the archive's sitecustomize, which knows by kWarmParent what to do.
   std::string& path = environment[kPythonPath];
   path = "/proc/self/fd/" + number(static_cast<unsigned long>(archive)) + (path.empty() ? "" : ":" + path);
   environment[contract::kWarmParent] = std::to_string(socket) + " " + number(program.size()) + " " + config.preload;
   environment[contract::kIncarnation] = kNoMark;
 
+  // A worker's command, limits and CPUs, behind the guard.
   WorkerCommand command;
   command.path = config.program.path;
-  command.arguments = {worker[0], "-u", "-c", kWarmParentGuard};
+  command.arguments = {worker[0], "-u", "-c", kGuard};
   command.arguments.insert(command.arguments.end(), program.begin(), program.end());
   for (const auto& [name, value] : environment) command.environment.push_back(name + "=" + value);
-  // What modules say while they are imported is no worker's.
+  // Output of modules while they are imported belongs to no worker.
   command.stdout_fd = command.stderr_fd = STDERR_FILENO;
   command.limits = limits;
   if (config.workers == 1 && !config.bindings.empty()) command.cpus = to_mask(config.bindings[0].cpus);
@@ -116,11 +121,11 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
   }
   socket_.assign(ends[0]);
   const Descriptor its_end(ends[1]);
-  const Descriptor archive = memory_zip("ddprun", "sitecustomize.py", kWarmParentSource);
+  const Descriptor archive = memory_file("ddprun", warm_parent_archive());
   spawned_.emplace(spawn({parent_command(config, std::move(environment), limits, archive.get(), its_end.get())}));
   pid_ = spawned_->pids()[0];
   expect_within(config.preload_timeout, "it did not import " + config.preload);
-  wait_for_words();
+  wait_for_lines();
 }
 
 void WarmParent::expect_within(std::chrono::seconds time, const std::string& what) {
@@ -130,23 +135,23 @@ void WarmParent::expect_within(std::chrono::seconds time, const std::string& wha
   });
 }
 
-void WarmParent::wait_for_words() {
+void WarmParent::wait_for_lines() {
   socket_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
     if (error) return;
-    if (!hear()) return on_silence();
-    if (state_ != State::Lost) wait_for_words();
+    if (!read_lines()) return on_disconnect();
+    if (state_ != State::Lost) wait_for_lines();
   });
 }
 
-// What it has said until now; false: it will say nothing more.
-bool WarmParent::hear() {
+// Handles the lines that have arrived. Returns false at the end of the connection.
+bool WarmParent::read_lines() {
   char bytes[4096];
   const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  heard_.append(bytes, static_cast<std::size_t>(got));
-  for (std::size_t end; state_ != State::Lost && (end = heard_.find('\n')) != std::string::npos;) {
-    const std::string line = heard_.substr(0, end);
-    heard_.erase(0, end + 1);
+  received_.append(bytes, static_cast<std::size_t>(got));
+  for (std::size_t end; state_ != State::Lost && (end = received_.find('\n')) != std::string::npos;) {
+    const std::string line = received_.substr(0, end);
+    received_.erase(0, end + 1);
     on_line(line);
   }
   return true;
@@ -178,15 +183,15 @@ void WarmParent::on_line(const std::string& line) {
 
 void WarmParent::fork(std::vector<WorkerCommand> commands) {
   state_ = State::Forking;
-  asked_for_ = std::move(commands);
+  requested_ = std::move(commands);
   expect_within(kForksWithin, "it did not fork the workers");
   try {
     gate_.emplace();
     const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    const Descriptor words = memory_file("workers", describe(asked_for_));
+    const Descriptor words = memory_file("workers", encode(requested_));
     const int socket = socket_.native_handle();
     send_three(socket, {words.get(), gate_->workers_end(), gate_->status_end()});
-    for (const WorkerCommand& command : asked_for_) {
+    for (const WorkerCommand& command : requested_) {
       const int stdin_fd = command.stdin_fd >= 0 ? command.stdin_fd : null.get();
       send_three(socket, {stdin_fd, command.stdout_fd, command.stderr_fd});
     }
@@ -196,12 +201,12 @@ void WarmParent::fork(std::vector<WorkerCommand> commands) {
 }
 
 void WarmParent::on_spawned(std::vector<pid_t> pids) {
-  if (pids.size() != asked_for_.size()) return lose("it forked " + number(pids.size()) + " workers");
+  if (pids.size() != requested_.size()) return lose("it forked " + number(pids.size()) + " workers");
   deadline_.cancel();
   state_ = State::Ready;
   StartGate gate = std::move(*gate_);
   gate_.reset();
-  const std::vector<WorkerCommand> commands = std::exchange(asked_for_, {});
+  const std::vector<WorkerCommand> commands = std::exchange(requested_, {});
   for (std::size_t i = 0; i < pids.size(); ++i) {
     if (commands[i].cgroup_fd >= 0) move_into(commands[i].cgroup_fd, pids[i]);
   }
@@ -209,13 +214,13 @@ void WarmParent::on_spawned(std::vector<pid_t> pids) {
   callbacks_.on_forked({std::move(pids), gate.take_status()});
 }
 
-// It has ended, as a rule, and SIGCHLD says how.
-void WarmParent::on_silence() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
+// Runs when the parent has closed the connection. Usually it has ended, and note_reaped() follows.
+void WarmParent::on_disconnect() { expect_within(kEndsWithin, "it left ddprun and did not end"); }
 
 void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
   pid_ = 0;
-  if (state_ != State::Lost) hear();  // its last words, if the news of its end was quicker
+  if (state_ != State::Lost) read_lines();  // lines that it sent before its end, such as "refused"
   lose(how_it_ended(status));
 }
 
@@ -241,7 +246,7 @@ void WarmParent::end() {
   state_ = State::Lost;
   deadline_.cancel();
   socket_.cancel();
-  gate_.reset();  // whoever waits at it leaves
+  gate_.reset();  // workers that wait at the gate exit
   if (pid_ != 0) kill(pid_, SIGKILL);
 }
 

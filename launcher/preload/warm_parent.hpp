@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes the workers of a Python program by fork, from a Python that has imported what they need (--preload): the warm
-// parent, one a node, a child of the agent. Its own side is warm_parent.py.
+// Forks the workers of a Python program from a Python process that has imported the modules they
+// need (--preload). That process is the warm parent: one on each node, a child of the agent. Its
+// own code is warm_parent.py.
 //
 //     Importing ──"ready"──▶ Ready ──fork──▶ Forking ──"spawned"──▶ Ready
 //         └──────────────────────┴──────────────┴──refused, failed, dead, late──▶ Lost, for good
 //
-// Workers come out as spawner.hpp makes them: children of the agent in sessions of their own that die with it, with
-// their descriptors, environment and CPUs, through the same gate. Only /proc shows of their command line and
-// environment what the parent had (but for the mark by which descendants are found).
+// The workers equal those of spawner.hpp: children of the agent in sessions of their own that die
+// with it, with their descriptors, environment and CPUs, behind the same gate. One difference
+// remains: /proc shows the command line and the environment of the parent (except for the mark by
+// which descendants are found).
 //
-// Lives on the agent's loop, never blocks it, and has a deadline for whatever the parent does.
+// Runs on the agent's loop, never blocks it, and has a deadline for everything that the parent
+// does.
 #pragma once
 
 #include <sys/types.h>
@@ -34,38 +37,42 @@ class WarmParent {
   struct Callbacks {
     std::function<void(const std::string& modules, std::chrono::milliseconds took)> on_ready;
     std::function<void(const std::string& why)> on_lost;
-    std::function<void(Spawned)> on_forked;  // else on_lost comes
+    std::function<void(Spawned)> on_forked;  // answers fork(), unless on_lost does
   };
 
-  // Starts it. `environment`: node_environment(). Throws rendezvous::Error if it cannot even be forked.
+  // Starts the warm parent. `environment` is node_environment(). Throws rendezvous::Error if it
+  // cannot be forked.
   WarmParent(rendezvous::asio::io_context& io, const LaunchConfig& config, Environment environment,
              const Limits& limits, Callbacks callbacks);
   ~WarmParent() { end(); }
   WarmParent(const WarmParent&) = delete;
   WarmParent& operator=(const WarmParent&) = delete;
 
-  // 0: it has been reaped, which the agent does and says.
+  // Returns the parent's pid; 0 once note_reaped() has been called.
   pid_t pid() const { return pid_; }
+  // The agent, which reaps all children, calls this with each of them.
   void note_reaped(pid_t pid, const rendezvous::ExitStatus& status);
 
   bool is_importing() const { return state_ == State::Importing; }
   bool is_ready() const { return state_ == State::Ready; }
 
-  // Kills it and is silent from now on. Who outlives the agent reaps it.
+  // Kills the parent. No callback follows. If the agent ends before it reaps the parent, the keeper
+  // does.
   void end();
 
-  // If it is ready: asks for these workers. The descriptors of the commands stay open until on_forked or on_lost.
+  // Asks the parent, which must be ready, to fork these workers. The commands' descriptors must
+  // stay open until on_forked or on_lost is called.
   void fork(std::vector<WorkerCommand> commands);
 
  private:
   enum class State { Importing, Ready, Forking, Lost };
 
   void expect_within(std::chrono::seconds time, const std::string& what);
-  void wait_for_words();
-  bool hear();
+  void wait_for_lines();
+  bool read_lines();
   void on_line(const std::string& line);
   void on_spawned(std::vector<pid_t> pids);
-  void on_silence();
+  void on_disconnect();
   std::string how_it_ended(const rendezvous::ExitStatus& status);
   void lose(const std::string& why);
 
@@ -75,9 +82,9 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  std::string heard_;  // of a line that is not there yet
+  std::string received_;  // beginning of a line whose end has not arrived
   std::optional<StartGate> gate_;
-  std::vector<WorkerCommand> asked_for_;
+  std::vector<WorkerCommand> requested_;
 };
 
 }  // namespace ddp::launcher

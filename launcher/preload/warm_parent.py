@@ -1,58 +1,51 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The warm parent: a Python that has imported modules and forks workers (--preload). It runs in the user's interpreter.
+"""The warm parent: a Python process that imports modules and forks workers (--preload). It runs in
+the user's interpreter.
 
     ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
-           ─▶ python -u script.py ...               the same process, by exec: a worker's command line; this file again
-                 imports, says "ready", and at each request forks
-                 └ a process in between, which forks the workers and ends: so they fall to ddprun, a subreaper
-                     └ worker: waits at ddprun's gate, takes on what it was given, leaves this file; the interpreter
-                       goes on to what its command line says, as if it had only now come this far
+           ─▶ python -u script.py ...               the same process after exec, with a worker's command line;
+                 this file, again its sitecustomize, imports, writes "ready", and forks at each request
+                 └ an intermediate process, which forks workers and ends: ddprun, a subreaper, inherits them
+                     └ worker: waits at ddprun's gate, applies its environment, descriptors and CPUs, and
+                       returns from this file; the interpreter goes on to the program on its command line
 
-All that happens while `site` is imported, before the interpreter looks at its program: so `__main__`, `-m`, tracebacks
-and exit codes are Python's own doing, and no frame of this file is below the program's. Where this file is not
-imported (python -I, -S, a wrapper that changes the environment), GUARD is what runs: it ends, and no program has run.
+All this happens while `site` is imported, before the interpreter reads its program. So `__main__`,
+`-m`, tracebacks and exit codes are Python's own, and no frame of this file is below the program's.
+If this file is not imported (python -I, -S, or a wrapper that changes the environment), GUARD runs:
+it ends the interpreter, and no program has run.
 
-ddprun (warm_parent.cpp) asks over a socket, a byte for each three descriptors: first those of a file in memory with the
-workers' words, each ended by NUL, of the gate and of the status pipe; then for each worker what becomes its 0, 1, 2.
-It is told lines: "ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
+ddprun (warm_parent.cpp) sends requests over a socket, one byte for every three descriptors. The
+first three are a file in memory with the workers' words, each ended by NUL, the gate and the status
+pipe. Then follow the descriptors that become 0, 1 and 2 of each worker. The answers are lines:
+"ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
 """
 import os
 import sys
 
-VARIABLE = "DDPRUN_WARM_PARENT"  # "<the socket's number> <words of the program from -u on> <modules>"
-GUARD = "raise SystemExit(78)"  # kGuardRan of warm_parent.cpp
-OLDEST = (3, 8)  # before, sys.argv is not there yet
+VARIABLE = "DDPRUN_WARM_PARENT"  # "<socket's number> <number of words from -u on> <modules>"
+GUARD = "raise SystemExit(78)"  # kGuard of warm_parent.cpp
+OLDEST = (3, 8)  # older Pythons have no sys.argv at this point
 OWN_PATH = "/proc/self/fd/"
-MARK = b"DDPRUN_INCARNATION="  # in the environment that /proc shows: a worker's descendants are found by it
+MARK = b"DDPRUN_INCARNATION="  # ddprun finds a worker's descendants by it, in the environment that /proc shows
 OWN_NAME = "ddprun warm"
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NEVER_RAN = 127
-BIND = 0  # ExecFailure::Step of launcher/process/spawner.hpp
+BIND = 0  # ExecFailure::Step of launcher/process/start_gate.hpp
 
-# What `auto` takes of a script's imports. That importing them leaves no thread, socket or CUDA context behind is seen
-# each time; here are those where it is known beforehand. Tried by scripts/preloadable with PyTorch 2.15 and what was new
-# then (transformers 5.23, datasets 5.2, pandas 3.1, pyarrow 26, scikit-learn 1.9, accelerate 1.15); not here: lightning
-# and torchmetrics, which read LOCAL_RANK, wandb and timm, which make a temporary folder, polars (threads), jax.
-KNOWN_SAFE = {
-    "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
-    "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
-    "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
-# What their own functions import at first: an optimizer, or DistributedDataParallel, torch._dynamo, which takes as long
-# as PyTorch itself.
-IMPORTED_LATER = {"torch": "torch._dynamo"}
-# By these, libraries start no threads when they are loaded: OpenBLAS makes its own in the workers, and Arrow's jemalloc
-# gives memory back without one.
+# With these settings, libraries start no threads when they are loaded. OpenBLAS starts its threads
+# in the workers, and Arrow's jemalloc frees memory without a thread.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-# What worker_environment() adds to node_environment(): a module that reads it beforehand takes it that there is none.
+# What worker_environment() adds to node_environment(): a module that reads one of these in the
+# parent would find it unset.
 WORKERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
                "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
                "TORCHELASTIC_ERROR_FILE"}
 
-UNSEEDED = []  # generators that modules have made for themselves
+UNSEEDED = []  # random generators that modules made and did not seed; each worker seeds them again
 
 
 class Refused(Exception):
-    """Why no worker can be forked from this process."""
+    """Says why no worker can be forked from this process."""
 
 
 def words_of(data):
@@ -66,11 +59,11 @@ def command_line():
         return words_of(file.read())
 
 
-def import_own():
-    """What this file needs, under names of its own: the program's folder may have modules of these names."""
-    global PathFinder, array, ast, atexit, ctypes, gc, get_importer, import_module, random, socket, struct, time
+def import_own(auto_code):
+    """Imports what this file needs before the program's folder, which may have modules of the
+    same names, is on the path. `auto_code` is the code of auto_imports.py."""
+    global PathFinder, array, atexit, auto_imports, ctypes, gc, import_module, random, socket, struct, time
     import array
-    import ast
     import atexit
     import ctypes
     import gc
@@ -80,131 +73,15 @@ def import_own():
     import time
     from importlib import import_module
     from importlib.machinery import PathFinder
-    from pkgutil import get_importer
+    auto_imports = type(sys)("auto_imports")
+    exec(auto_code, vars(auto_imports))
 
 
 def become_program(words):
-    """The interpreter of the guard becomes that of the program, which can no longer miss this file."""
+    """Replaces the guard's interpreter by the program's, which imports this file for certain."""
     guard = words.index(GUARD)
-    # What a wrapper of the interpreter has put before `-u -c GUARD` stays.
+    # Words that a wrapper of the interpreter put before `-u -c GUARD` stay.
     os.execv(sys.executable or "/proc/self/exe", words[:guard - 2] + words[guard + 1:])
-
-
-def imports_of(source):
-    """What a module imports on its way down, without running it: [(dots before it, module, names from it)]."""
-    found = []
-
-    def is_main(test):
-        return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-    def look_at(statements):
-        for statement in statements:
-            if isinstance(statement, ast.Import):
-                found.extend((0, alias.name, []) for alias in statement.names)
-            elif isinstance(statement, ast.ImportFrom):
-                found.append((statement.level, statement.module or "", [alias.name for alias in statement.names]))
-            elif isinstance(statement, ast.Try):
-                look_at(statement.body + statement.orelse + statement.finalbody)
-            elif isinstance(statement, ast.With) or isinstance(statement, ast.If) and is_main(statement.test):
-                look_at(statement.body)  # what another `if` decides is known when it runs
-
-    look_at(ast.parse(source).body)
-    return found
-
-
-def sources_of(module, path):
-    """[(package, source)] of a module and of the packages that it is in, importing none; [] if it is not there."""
-    found, name = [], ""
-    for part in module.split("."):
-        package, name = name, name + "." + part if name else part
-        spec = PathFinder.find_spec(name, path)
-        if spec is None:
-            break  # a name that its package defines, perhaps
-        path = spec.submodule_search_locations
-        if hasattr(spec.loader, "get_source"):  # else a folder that may be a part of some package
-            found.append((package if path is None else name, spec.loader.get_source(name) or ""))
-        if path is None:
-            break
-    return found
-
-
-def sources_of_program(words):
-    if words[:2] == ["-u", "-c"]:  # --run-path
-        program = words[3]
-    elif words[1] == "-m":
-        found = sources_of(words[2], None)
-        main = sources_of(words[2] + ".__main__", None)
-        return found + main[len(found):]
-    else:
-        program = words[1]
-    importer = get_importer(program)  # of a folder or an archive
-    if importer is not None:
-        spec = importer.find_spec("__main__")
-        return [("", spec.loader.get_source("__main__"))] if spec else []
-    with open(program, "rb") as file:
-        return [("", file.read())]
-
-
-def modules_for(words):
-    """What `auto` imports: of all that the program, and what of it lies beside it, imports, what is known to be safe."""
-    own_path = path_of_program(words)
-    own_package = words[2].partition(".")[0] if words[1] == "-m" else None
-    if own_package in KNOWN_SAFE:
-        own_package = None  # python -m torch.distributed.run
-    chosen, seen = [], set()
-
-    def own_sources(module):
-        try:
-            if module.partition(".")[0] == own_package:
-                return sources_of(module, None)
-            return sources_of(module, [own_path]) if own_path is not None else []
-        except (ImportError, SyntaxError, ValueError):  # not of the encoding that it says
-            return []
-
-    def look_at(package, source):
-        for level, module, names in imports_of(source):
-            if level > 0:
-                above = package.split(".")[:len(package.split(".")) + 1 - level]
-                module = ".".join(above + [module] if module else above)
-            if (module, *names) in seen:
-                continue
-            seen.add((module, *names))
-            own = own_sources(module)
-            if not own and module.partition(".")[0] in KNOWN_SAFE:
-                chosen.append((module, names))
-            for name in [""] + names if own else []:
-                look_at_all(own_sources(module + "." + name) if name else own)
-
-    def look_at_all(sources):
-        for package, source in sources:
-            if (package, source) in seen:
-                continue
-            seen.add((package, source))
-            try:
-                look_at(package, source)
-            except (SyntaxError, ValueError):
-                pass  # Python will say what is wrong with it
-
-    try:
-        look_at_all(sources_of_program(words))
-    except (ImportError, OSError, SyntaxError, ValueError):
-        pass
-    for module, later in IMPORTED_LATER.items():
-        if any(name.partition(".")[0] == module for name, _ in chosen):
-            chosen.append((later, []))
-    return chosen
-
-
-def path_of_program(words):
-    """What the interpreter will put before sys.path for the program; None: nothing."""
-    if getattr(sys.flags, "safe_path", False):
-        return None
-    if words[1] == "-m":
-        return os.getcwd()
-    if words[1] == "-c":
-        return ""
-    program = os.path.realpath(words[1])
-    return program if os.path.isdir(program) or program.endswith((".zip", ".pyz")) else os.path.dirname(program)
 
 
 def descriptors():
@@ -213,12 +90,12 @@ def descriptors():
         try:
             found[fd] = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
-            pass  # that of the listing
+            pass  # the descriptor of the listing itself
     return found
 
 
 def threads():
-    """Names of all but this one: Python's if it has started them, else the kernel's."""
+    """Names of all other threads: Python's name if Python started the thread, else the kernel's."""
     threading = sys.modules.get("threading")
     named = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
     found = []
@@ -230,7 +107,7 @@ def threads():
 
 
 def has_cuda():
-    """Whether CUDA is initialised, which a fork does not survive."""
+    """Returns whether CUDA is initialised, which does not survive a fork."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -239,11 +116,11 @@ def has_cuda():
     return driver.cuDeviceGetCount(ctypes.byref(count)) != 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
-HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # to share, so a worker keeps it
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # workers may share these
 
 
 class Beginning:
-    """What the process was before anything was imported, and must still be."""
+    """State of the process before anything was imported, which imports must not change."""
 
     def __init__(self, socket_fd):
         self.pid, self.settings = os.getpid(), self.settings_now()
@@ -251,7 +128,7 @@ class Beginning:
 
     @staticmethod
     def settings_now():
-        """What the interpreter goes by before the program's own import would change it."""
+        """Settings that the interpreter uses before the program could change them."""
         with open("/proc/self/status") as file:
             status = dict(line.rstrip("\n").partition(":\t")[::2] for line in file)
         return {"the working directory": os.readlink("/proc/self/cwd"), "the umask": status.get("Umask"),
@@ -259,9 +136,9 @@ class Beginning:
 
 
 def check(what, beginning):
-    """Raises Refused if that has begun what a forked process cannot go on with."""
+    """Raises Refused if `what` left something that does not survive a fork."""
     if os.getpid() != beginning.pid:
-        os._exit(NEVER_RAN)  # the import has forked, and this is the other one
+        os._exit(NEVER_RAN)  # the import has forked, and this is the child
     for setting, now in beginning.settings_now().items():
         if now != beginning.settings[setting]:
             raise Refused("%s changed %s" % (what, setting))
@@ -271,7 +148,7 @@ def check(what, beginning):
                                              ", ".join(running)))
     opened = descriptors()
     if opened.get(beginning.socket_fd) != beginning.socket:
-        time.sleep(60)  # ddprun has seen it close and ends this process
+        time.sleep(60)  # the import closed the socket; ddprun notices and ends this process
         os._exit(NEVER_RAN)
     for fd, target in opened.items():
         if fd > 2 and fd != beginning.socket_fd and target not in HARMLESS:
@@ -287,10 +164,12 @@ def check(what, beginning):
 
 
 class Imports:
-    """Sees what modules do while they are imported, each of which a worker's own import would have done anew."""
+    """Records what modules do while they are imported that each worker's own import would do
+    differently."""
 
     def __enter__(self):
-        # Generators that were seeded by nothing, by their ids: one that a module has seeded is to be the same everywhere.
+        # Generators without a seed, by their ids. A generator that a module seeds is equal in all
+        # workers anyway.
         self.unseeded, self.seed = {}, random.Random.seed
         self.reads, self.look_up = [], type(os.environ).__getitem__
 
@@ -325,7 +204,8 @@ class Imports:
 
 
 def forget_shadowed(names, path):
-    """Of these modules, those that the program has too: it gets its own."""
+    """Unloads those of these modules that the program's folder has too, so that the program
+    imports its own."""
     for name in names:
         if "." not in name and name not in sys.builtin_module_names and PathFinder.find_spec(name, [path]):
             for loaded in [other for other in sys.modules if other == name or other.startswith(name + ".")]:
@@ -333,17 +213,18 @@ def forget_shadowed(names, path):
 
 
 def preload(modules, words, beginning, before_own):
-    """Imports as the program would: with its folder on the path. Returns the modules that are there now, and what the
-    imports have made of the environment: {variable: (before, after)}."""
+    """Imports modules as the program would, with its folder on the path. Returns the modules
+    that were imported, and the changes that the imports made to the environment: {variable:
+    (before, after)}."""
     main = sys.modules["__main__"]
-    own_path = path_of_program(words)
+    own_path = auto_imports.path_of_program(words)
     kept = {variable: os.environ.get(variable) for variable in WITHOUT_THREADS}
     os.environ.update(WITHOUT_THREADS)
     environment = dict(os.environ)
     if own_path is not None:
         sys.path.insert(0, own_path)
         forget_shadowed(set(sys.modules) - before_own, own_path)
-    chosen = modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
+    chosen = auto_imports.modules_for(words) if modules == "auto" else [(module, ()) for module in modules.split(",")]
     if not chosen:
         raise Refused("none of the program's imports is known to be safe")
     if words[1] not in ("-m", "-c"):
@@ -359,7 +240,7 @@ def preload(modules, words, beginning, before_own):
             except BaseException as error:
                 if modules != "auto" or not isinstance(error, Exception):
                     raise Refused("importing %s failed: %s: %s" % (module, type(error).__name__, error))
-                # else it fails in the program too, which may know what to do then
+                # else it fails in the program too, which may handle that
             check("importing " + module, beginning)
             imports.check("importing " + module)
     UNSEEDED.extend(imports.unseeded.values())
@@ -383,7 +264,7 @@ def preload(modules, words, beginning, before_own):
 # ---- the parent ----
 
 class Worker:
-    """What one worker was given."""
+    """A worker's part of a request."""
 
     def __init__(self, words):
         take = iter(words)
@@ -394,7 +275,8 @@ class Worker:
 
 
 def receive(ddprun):
-    """A request: (workers, gate, status, [(0, 1, 2)]); None: ddprun is gone."""
+    """Returns a request: (workers, gate, status, [descriptors 0, 1, 2 of each]); None if ddprun
+    is gone."""
     room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
 
     def next_three():
@@ -419,9 +301,11 @@ def receive(ddprun):
 
 
 def fork_workers(ddprun, request, own):
-    """Answers the request, and returns None; or returns, in a worker, what it was given."""
+    """Forks and answers the request. Returns None in the parent, and the arguments of
+    take_place() in a worker."""
     workers, gate, status, standard = request
-    # Several processes in between: a fork copies page tables, 10 ms for PyTorch's, and so they do it at the same time.
+    # A fork copies page tables, which takes 10 ms with PyTorch. Several intermediate processes fork
+    # at the same time.
     parts = min(len(os.sched_getaffinity(0)), max(1, int(len(workers) ** 0.5)))
     between, answers = [], []
     for part in range(parts):
@@ -452,14 +336,15 @@ def fork_workers(ddprun, request, own):
     for pid, answer in between:
         with open(answer, "rb") as file:
             answers.append(file.readline().strip() or b"it was killed while it forked")
-        os.waitpid(pid, 0)  # from here on its workers are ddprun's
+        os.waitpid(pid, 0)  # now ddprun is the parent of its workers
     failures = [answer for answer in answers if not answer.replace(b" ", b"").isdigit()]
     ddprun.sendall(b"failed %s\n" % failures[0] if failures else b"spawned %s\n" % b" ".join(answers))
     return None
 
 
 def own_place():
-    """What a worker undoes or overwrites: (number of its parent's parent, name, where /proc shows the mark)."""
+    """Returns what workers need to know of the parent: (ddprun's pid, the interpreter's name,
+    address of the mark in the environment that /proc shows)."""
     with open("/proc/self/environ", "rb") as file:
         offset = file.read().find(MARK)
     with open("/proc/self/stat", "rb") as file:
@@ -469,10 +354,11 @@ def own_place():
     return os.getppid(), name, env_start + offset + len(MARK) if offset >= 0 else None
 
 
-def serve(socket_fd, program, modules):
-    """Imports, forks as it is told, and ends with ddprun. Returns in a worker only: what it was given."""
+def serve(socket_fd, program, modules, auto_code):
+    """Imports, forks at each request, and ends with ddprun. Returns in a worker only: the
+    arguments of take_place()."""
     before = set(sys.modules)
-    import_own()
+    import_own(auto_code)
     began = time.monotonic()
     ddprun = socket.socket(fileno=socket_fd)
     ddprun.set_inheritable(False)
@@ -482,18 +368,18 @@ def serve(socket_fd, program, modules):
         if sys.version_info < OLDEST:
             raise Refused("this is Python %d.%d, and %d.%d is the oldest that can" % (sys.version_info[:2] + OLDEST))
         libc.prctl(PR_SET_NAME, OWN_NAME.encode())
-        # Who loses its parent falls to this process, which so sees it.
+        # As a subreaper, this process inherits the orphans of imports, and so check() finds them.
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
         imported, changes = preload(modules, program, Beginning(socket_fd), before)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     except Refused as why:
         ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
         return os._exit(0)
-    for stream in (sys.stdout, sys.stderr):  # -u buffers nothing, a sitecustomize's own stream may
+    for stream in (sys.stdout, sys.stderr):  # -u disables buffers, but a sitecustomize may replace a stream
         if stream is not None:
             stream.flush()
     gc.collect()
-    gc.freeze()  # a collection in a worker writes to none of what they share
+    gc.freeze()  # else a collection in a worker would write to pages that all share
     ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
     while True:
         request = receive(ddprun)
@@ -507,7 +393,7 @@ def serve(socket_fd, program, modules):
 # ---- the worker ----
 
 def take_place(index, worker, gate, status, standard, own):
-    """Of the process: what launcher/process/spawner.cpp does between fork and exec."""
+    """Makes this process a worker, as launcher/process/spawner.cpp does between fork and exec."""
     agent, name, mark, changes = own
     os.setsid()
     for number, fd in enumerate(standard[index]):
@@ -541,7 +427,7 @@ def take_place(index, worker, gate, status, standard, own):
                 memory.write(os.fsencode(value))
     for variable, (before, after) in changes.items():
         if os.environ.get(variable) != before:
-            continue  # a worker's own
+            continue  # the worker was given a value of its own
         if after is None:
             del os.environ[variable]
         else:
@@ -549,14 +435,14 @@ def take_place(index, worker, gate, status, standard, own):
 
 
 def make_fresh(arguments):
-    """Of the interpreter: what differs from one to the next."""
+    """Gives the interpreter what differs from one fresh interpreter to the next."""
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[len(sys.orig_argv) - len(arguments) + 1:] = arguments[1:]
-    atexit.register(gc.unfreeze)  # then what ends with the collection at the end does so
+    atexit.register(gc.unfreeze)  # so that the collection at exit reaches these objects too
     loaded = sys.modules.get
     if loaded("threading") and hasattr(loaded("threading").main_thread(), "_set_native_id"):
-        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's
+        loaded("threading").main_thread()._set_native_id()  # Python before 3.13 keeps the parent's id
     for generator in UNSEEDED:
         generator.seed()
     if loaded("numpy.random"):
@@ -570,7 +456,7 @@ def make_fresh(arguments):
 
 
 def start_blas_threads():
-    """As many as OpenBLAS would have made while it was loaded."""
+    """Starts as many threads as OpenBLAS would have started when it was loaded."""
     for variable in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         if os.environ.get(variable, "").isdigit() and int(os.environ[variable]) > 0:
             count = int(os.environ[variable])
@@ -591,7 +477,8 @@ def start_blas_threads():
 
 
 def leave_path():
-    """Takes this file off the path, and runs the sitecustomize that it stands before."""
+    """Takes the archive of this file off the path, and runs the user's sitecustomize, which this
+    file hides."""
     import site
     own, _, others = os.environ.pop("PYTHONPATH").partition(":")
     if others:
@@ -609,18 +496,19 @@ def main():
         if GUARD in words:
             become_program(words)
         socket_fd, count, modules = os.environ.pop(VARIABLE).split(" ")
+        auto_code = __loader__.get_code("auto_imports")  # while the archive is open
         leave_path()
-        given = serve(int(socket_fd), words[-int(count):], modules)
+        given = serve(int(socket_fd), words[-int(count):], modules, auto_code)
         take_place(*given)
         make_fresh(given[1].arguments)
     except BaseException:
         import traceback
         traceback.print_exc()
-        os._exit(NEVER_RAN)  # never on to the program, as what it is not
+        os._exit(NEVER_RAN)  # the program must not run in a process that is no worker
 
 
-if VARIABLE in os.environ:  # else a process that the parent started before this file was off the path
+if VARIABLE in os.environ:  # not set in a process that the parent started while this file was on the path
     main()
 if "sitecustomize" not in sys.modules:
-    sys.modules["sitecustomize"] = None  # for the importer to take out; zipimport of Python 3.9 insists on it
-    raise ImportError(name="sitecustomize")  # as if nobody had one
+    sys.modules["sitecustomize"] = None  # the importer removes it, and zipimport of Python 3.9 needs it there
+    raise ImportError(name="sitecustomize")  # as if there were none

@@ -15,7 +15,8 @@ namespace {
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 constexpr bool kCanShare = true;
 
-// The kernel starts the child behind the call, on a stack that is empty.
+// The kernel starts the child at the instruction after the call, on an empty stack, so the child's
+// part is assembly too.
 pid_t clone_on_stack(const clone_args& request, void (*run)(const void*), const void* argument) {
   long result = SYS_clone3;
   asm volatile(
@@ -52,7 +53,7 @@ bool kernel_is_at_least(int major, int minor) {
 
 pid_t start_bare_child(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd) {
   pid_t pid = start_bare_child_within(run, argument, stack, cgroup_fd);
-  if (pid < 0 && errno != EAGAIN && errno != ENOMEM) pid = fork();  // those would stop a fork as well
+  if (pid < 0 && errno != EAGAIN && errno != ENOMEM) pid = fork();  // fork() would fail for these reasons too
   if (pid == 0) run(argument);
   return pid;
 }

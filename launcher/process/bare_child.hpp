@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A child process that shares its parent's memory until it executes a program or ends. vfork's does so too, but here
-// the parent goes on meanwhile. fork() copies page tables that execve() throws away a moment later; for a small program
-// that is a third of its start.
+// A child process that shares its parent's memory until it executes a program or ends. A child of
+// vfork() does so too, but there the parent waits, and here it goes on. fork() copies page tables
+// that execve() throws away a moment later; for a small program that is a third of its start.
 //
-// The child is bare: errno, locks and symbols that are not bound yet are those of the thread that started it. So it
-// only computes and makes kernel_call()s. What it reads, its stack included, stays as it is until it has executed a
-// program or ended, and all signals are blocked where it is started.
+// The child is bare: it shares errno, locks and symbols that are not bound yet with the thread that
+// started it. So it only computes and makes kernel_call()s. Whatever it reads, its stack included,
+// must stay unchanged until it has executed a program or ended, and all signals must be blocked in
+// the thread that starts it.
 #pragma once
 
 #include <sys/syscall.h>
@@ -23,19 +24,21 @@ struct BareStack {
   alignas(16) std::byte bytes[8192];
 };
 
-// Like fork(): the child's pid, or -1 and errno. The child runs `run`, which does not return, on `stack`, from its
-// first moment in the control group whose folder is `cgroup_fd` (-1, or where that cannot be: in its parent's; to be
-// moved there costs 10 ms). fork() takes its place where memory cannot be shared: under a sanitizer, on processors
-// whose code nobody wrote, and before Linux 5.16, where a child that dumps core would end its parent.
+// Returns the child's pid, or -1 with the reason in errno, as fork() does. The child runs `run`,
+// which must not return, on `stack`. It starts in the control group whose folder is `cgroup_fd`;
+// with -1, or where the kernel cannot do that, it starts in its parent's group (moving it later
+// costs 10 ms). fork() is used where memory cannot be shared: under a sanitizer, on processors
+// other than x86-64, and before Linux 5.16, where a child that dumps core would end its parent.
 pid_t start_bare_child(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd);
-// In that control group or not at all.
+// As start_bare_child(), but fails if the child cannot start in that control group.
 pid_t start_bare_child_within(void (*run)(const void* argument), const void* argument, BareStack& stack, int cgroup_fd);
 
-// A system call that leaves errno alone: its result, or the error as a negative number.
+// Makes a system call without touching errno. Returns its result, or the error as a negative
+// number.
 template <typename... Words>
 long kernel_call(long number, Words... words);
 
-// ---- how ----
+// ---- Implementation ----
 
 namespace detail {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tells that a worker dies while the kernel is still taking it apart. waitpid tells when that is done, some 70 ms
-// later for each GiB of its memory.
+// Reports that a worker is dying while the kernel still frees its memory. waitpid reports it when
+// that is done, some 70 ms later for each GiB.
 //
-//     worker of libddp    shows a liveness word (liveness_words.hpp): it is looked at when that is lost, at once
-//     any other, large    is looked at every `interval`: nothing in Linux tells an ordinary user of it unasked
-//     any other, small    is soon taken apart: nobody looks, waitpid tells
+//     uses libddp     holds a liveness word (liveness_words.hpp), and is checked as soon as that is lost
+//     other, large    is polled every `interval`: Linux has no notification of this for an ordinary user
+//     other, small    is freed quickly, so it is left to waitpid
 //
-// So a job of small workers, or of libddp's, is not polled, but for a look at their sizes now and then. All calls come
-// from io's thread, and so do the callbacks.
+// So a job of small workers, or of workers that use libddp, is polled for its workers' sizes only.
+// All calls are made on io's thread, and so are the callbacks.
 #pragma once
 
 #include <sys/types.h>
@@ -25,61 +25,63 @@ namespace ddp::launcher {
 class DeathWatch {
  public:
   struct Callbacks {
-    // Once for a worker, with what waitpid will tell of it. A worker that ends with 0 is left to waitpid.
+    // Called once for a worker that dies, with the status that waitpid will report. A worker that
+    // ends with 0 is left to waitpid.
     std::function<void(int local_rank, int wait_status)> dying;
-    // From now on it is looked at.
+    // Called when a worker is found to be large; it is polled from now on.
     std::function<void(int local_rank)> large;
   };
 
   DeathWatch(rendezvous::asio::io_context& io, int workers, std::chrono::milliseconds interval, Callbacks callbacks);
 
-  // What a worker is told, so that it can show a liveness word (contract::kLivenessWord); empty: nothing.
-  std::string liveness_word_of(int local_rank) const { return signs_.of_worker(local_rank); }
+  // Returns a worker's value of contract::kLivenessWord, which names its liveness word; empty if
+  // there is none.
+  std::string liveness_word_of(int local_rank) const { return words_.of_worker(local_rank); }
 
-  // A worker, child of this process, has taken this place.
+  // Starts to watch the worker with this local rank, a child of this process.
   void watch(int local_rank, pid_t pid);
-  // It is reaped: its pid may be anybody's.
+  // Ends the watch of a worker that has been reaped: its pid may belong to another process now.
   void forget(int local_rank);
-  // Nothing is told any more, and nothing keeps io running.
+  // Ends all watches. No callback follows, and nothing here keeps io running.
   void stop();
 
  private:
   using Timer = rendezvous::asio::steady_timer;
   using Clock = std::chrono::steady_clock;
 
-  struct Place {
-    explicit Place(rendezvous::asio::io_context& io) : again(io) {}
-    pid_t pid = 0;  // 0: nobody, or known to die
-    bool shows_sign = false;
+  struct Worker {
+    explicit Worker(rendezvous::asio::io_context& io) : next_check(io) {}
+    pid_t pid = 0;  // 0: none, or already reported as dying
+    bool holds_word = false;
     bool is_large = false;
-    Timer again;  // for the looks after a sign is lost
+    Timer next_check;  // after its liveness word is lost
   };
 
-  struct Looks {
+  struct Poll {
     Timer timer;
-    bool are_awaited = false;
+    bool is_scheduled = false;
   };
 
-  void hear_bell();
-  void on_shown_sign(int local_rank);
-  void on_lost_sign(int local_rank);
-  void look_again(int local_rank, pid_t pid, Clock::time_point lost_at);
-  bool look(int local_rank);
-  void look_at_sizes();
-  void look_at_large();
-  void await_sizes();
-  // Unless they are awaited already.
-  void await(Looks& looks, std::chrono::milliseconds pause, void (DeathWatch::*begin)());
-  Place& place_of(int local_rank) { return places_[static_cast<std::size_t>(local_rank)]; }
-  int size() const { return static_cast<int>(places_.size()); }
+  void wait_for_words();
+  void on_word_held(int local_rank);
+  void on_word_lost(int local_rank);
+  void check_until_dead(int local_rank, pid_t pid, Clock::time_point lost_at);
+  bool report_if_dying(int local_rank);
+  void poll_sizes();
+  void poll_large();
+  void schedule_sizes();
+  // Runs the poll after `pause`, unless it is scheduled already.
+  void schedule(Poll& poll, std::chrono::milliseconds pause, void (DeathWatch::*run)());
+  Worker& worker_at(int local_rank) { return workers_[static_cast<std::size_t>(local_rank)]; }
+  int size() const { return static_cast<int>(workers_.size()); }
 
   rendezvous::asio::io_context& io_;
   const std::chrono::milliseconds interval_;
   const Callbacks callbacks_;
-  std::vector<Place> places_;  // by local rank
-  Looks sizes_, large_;
-  rendezvous::asio::posix::stream_descriptor bell_;  // of signs_
-  LivenessWords signs_;
+  std::vector<Worker> workers_;  // by local rank
+  Poll sizes_, large_;
+  rendezvous::asio::posix::stream_descriptor wake_up_;  // the pipe of words_
+  LivenessWords words_;
 };
 
 }  // namespace ddp::launcher

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scancel and systemd signal every process of a job: each of ours hears it directly, and once more from the one above,
-// which passes it on. That is one signal, not a user who asks a second time.
+// Recognizes a signal that arrives twice. scancel and systemd signal every process of a job, so the
+// keeper and the agent receive it directly and once more from the process above, which forwards it.
+// It must not count as a user's second request.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,8 @@ namespace ddp::launcher {
 
 class DoubleSignal {
  public:
-  // True if the newest signal before this one is the same and came the other way a moment ago.
+  // Returns whether the previous signal was the same one, and arrived the other way (directly, or
+  // from the process above) less than 2 s ago.
   bool came_the_other_way(int signal, bool from_above) {
     const Heard heard = {signal, from_above, std::chrono::steady_clock::now()};
     if (newest_ && newest_->signal == signal && newest_->from_above != from_above &&

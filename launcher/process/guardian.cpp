@@ -22,29 +22,21 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
 namespace {
 
+using rendezvous::Descriptor;
+using rendezvous::Pipe;
+
 constexpr std::chrono::seconds kUnkillableAfter(10);
-constexpr std::chrono::seconds kAfterItsOwnEnd(1);  // an agent that ended by itself has waited before
+// For an agent that ended by itself: it has waited for its descendants already.
+constexpr std::chrono::seconds kAfterItsOwnEnd(1);
 
 constexpr char kKeeper[] = "jobkeeper";
-
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-};
-
-Pipe make_pipe(int flags) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | flags) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            std::string("cannot make a pipe to the agent: ") + strerror(errno));
-  }
-  return {ends[0], ends[1]};
-}
 
 pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
   const pid_t pid = fork();
@@ -52,12 +44,12 @@ pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
     const int error = errno;
     cgroup.remove(std::chrono::seconds(0));
     throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot fork ") + whom + ": " + strerror(error) +
-                                                               ": " + process_limit_in_words());
+                                                               ": " + describe_process_limit());
   }
   return pid;
 }
 
-// The other place, beside its name, where ps and pkill -f look.
+// Overwrites the command line that ps and `pkill -f` read from /proc.
 void rename_command_line(const char* name) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const auto length = std::distance(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -67,52 +59,53 @@ void rename_command_line(const char* name) {
   strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
-// Looks after one child, its ward, until that is gone: guardian after keeper, keeper after agent.
+// What guardian (of the keeper) or keeper (of the agent) knows while it watches its one child.
 struct Watch {
-  const char* whom;  // the ward, in words
-  pid_t ward;
+  const char* name;  // what messages call the child
+  pid_t child;
   const JobCgroup& cgroup;
-  int will_fd;
-  // Of the guardian:
-  std::vector<pid_t> strangers = {};  // children that it had before, by exec or as pid 1: not the job's
+  Descriptor cleanup;  // other end of Guarded::cleanup_fd
+  // The guardian only:
+  std::vector<pid_t> strangers = {};  // children that it had before the job (inherited through exec, or as pid 1)
   OnTerminalStop on_stop = OnTerminalStop::GoOn;
-  // Of the keeper:
+  // The keeper only:
   pid_t guardian = 0;
-  int alive_fd = -1;  // closed when the guardian is gone: the agent hears of it
+  Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
 };
 
-void carry_out_will(int will_fd) {
+void remove_cleanup_path(const Descriptor& cleanup) {
   char path[PATH_MAX];
-  const ssize_t length = read(will_fd, path, sizeof path);
+  const ssize_t length = read(cleanup.get(), path, sizeof path);
   std::error_code ignored;
   if (length > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(length)), ignored);
 }
 
-int after_ward(const Watch& watch, int status) {
+int after_child(const Watch& watch, int status) {
   const bool by_itself = WIFEXITED(status);
   std::vector<pid_t> left;
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
-  // Nothing of the job falls to the guardian while there is a keeper, so what it has after the keeper's own end is not
-  // the job's. An agent that gave up in the middle leaves something.
+  // While the keeper lives, the job's processes are reparented to it. So after a keeper that ended
+  // by itself, children of the guardian are not the job's. An agent that gave up midway may leave
+  // some to the keeper.
   if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);
   if (by_itself && watch.guardian != 0) kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
   if (by_itself) return WEXITSTATUS(status);
-  carry_out_will(watch.will_fd);
-  const char* name = sigabbrev_np(WTERMSIG(status));
-  fprintf(stderr, "ddprun: its %s (pid %d) was killed by SIG%s; all workers were killed\n", watch.whom, watch.ward,
-          name ? name : "?");
+  remove_cleanup_path(watch.cleanup);
+  fprintf(stderr, "ddprun: its %s (pid %d) was killed by %s; all workers were killed\n", watch.name, watch.child,
+          rendezvous::signal_name(WTERMSIG(status)).c_str());
   for (const pid_t pid : left) fprintf(stderr, "ddprun: process %d cannot be killed\n", pid);
   return 128 + WTERMSIG(status);
 }
 
-// As the terminal wants it. The kernel knows whether there is a shell to wake us: without one this returns at once.
+// Stops this process as the terminal asked. The kernel knows whether a shell could continue it:
+// without one, this returns at once.
 void stop_self() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   kill(getpid(), SIGTSTP);
-  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // here it stops, and here it is continued
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // stops here, and continues here
   sigprocmask(SIG_BLOCK, &stop, nullptr);
 }
 
@@ -121,21 +114,22 @@ int guard(Watch watch) {
   DoubleSignal passed_on;
   while (true) {
     int status = 0;
-    // As pid 1 or as subreaper it also inherits strangers: reap whatever is dead.
+    // As pid 1 or as a subreaper it also inherits other processes: reap every child that is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == watch.ward) return after_ward(watch, status);
+      if (pid == watch.child) return after_child(watch, status);
       std::erase(watch.strangers, pid);
     }
-    if (watch.alive_fd >= 0 && getppid() != watch.guardian) close(std::exchange(watch.alive_fd, -1));
+    if (watch.alive && getppid() != watch.guardian) watch.alive.close();
+    // SIGCHLD wakes this loop too. All other signals go to the child.
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
     const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
     if (passed_on.came_the_other_way(signal, from_above)) continue;
-    kill(watch.ward, signal);
+    kill(watch.child, signal);
     if (signal == SIGTSTP && watch.on_stop == OnTerminalStop::Stop) {
       stop_self();
-      kill(watch.ward, SIGCONT);
+      kill(watch.child, SIGCONT);
     }
   }
 }
@@ -152,8 +146,9 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
-  const Pipe will = make_pipe(O_NONBLOCK);
-  const Pipe alive = make_pipe(0);
+  // In the guardian.
+  Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
+  Pipe alive = rendezvous::make_pipe("to the agent");
   std::vector<pid_t> strangers = children_of_self();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = managed_signals();
@@ -164,44 +159,47 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
 
   const pid_t keeper = fork_or_throw("the keeper", cgroup);
   if (keeper != 0) {
-    close(alive.read_end);
-    close(alive.write_end);
-    close(will.write_end);
-    return guard({.whom = "keeper",
-                  .ward = keeper,
+    alive = {};
+    cleanup.write_end.close();
+    return guard({.name = "keeper",
+                  .child = keeper,
                   .cgroup = cgroup,
-                  .will_fd = will.read_end,
+                  .cleanup = std::move(cleanup.read_end),
                   .strangers = std::move(strangers),
                   .on_stop = on_stop});
   }
 
+  // In the keeper.
   char own_name[16];
   prctl(PR_GET_NAME, own_name);
   prctl(PR_SET_NAME, kKeeper);
-  // Out of the terminal's foreground group: Ctrl-C reaches the guardian, and the agent hears of it once.
+  // Leaves the terminal's foreground group: Ctrl-C reaches the guardian only, and the agent
+  // receives it once.
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only to wake it
+  prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only wakes sigwaitinfo()
   cgroup.make();
   const pid_t pid = fork_or_throw("the agent", cgroup);
   if (pid != 0) {
     rename_command_line(kKeeper);
     cgroup.prepare(workers);
-    close(alive.read_end);
-    close(will.write_end);
-    return guard({.whom = "agent",
-                  .ward = pid,
+    alive.read_end.close();
+    cleanup.write_end.close();
+    return guard({.name = "agent",
+                  .child = pid,
                   .cgroup = cgroup,
-                  .will_fd = will.read_end,
+                  .cleanup = std::move(cleanup.read_end),
                   .guardian = guardian,
-                  .alive_fd = alive.write_end});
+                  .alive = std::move(alive.write_end)});
   }
+
+  // In the agent.
   prctl(PR_SET_NAME, own_name);
-  close(alive.write_end);
-  close(will.read_end);
+  alive.write_end.close();
+  cleanup.read_end.close();
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  return agent({alive.read_end, will.write_end, cgroup});
+  return agent({alive.read_end.release(), cleanup.write_end.get(), cgroup});
 }
 
 }  // namespace ddp::launcher

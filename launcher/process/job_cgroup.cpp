@@ -20,17 +20,20 @@
 #include <vector>
 
 #include "launcher/process/bare_child.hpp"
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
 
 namespace fs = std::filesystem;
+using rendezvous::Descriptor;
 
 namespace {
 
-// "0::/user.slice/session-2.scope" in /proc/<pid>/cgroup; v1's lines begin with other numbers.
-std::optional<std::string> place_of(const std::string& process) {
+// Returns the path of a process's cgroup v2. /proc/<pid>/cgroup has it as
+// "0::/user.slice/session-2.scope"; lines of v1 begin with other numbers.
+std::optional<std::string> cgroup_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/cgroup");
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("0::", 0) == 0) return line.substr(3);
@@ -38,12 +41,13 @@ std::optional<std::string> place_of(const std::string& process) {
   return std::nullopt;
 }
 
-// The folder of this process's cgroup. A line of /proc/self/mountinfo, proc(5):
-// "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is what of the hierarchy is
-// mounted, the fifth where. Alone at /sys/fs/cgroup it is "unified", beside v1's it is "hybrid".
+// Returns the folder of this process's cgroup. A line of /proc/self/mountinfo, proc(5), reads "41
+// 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw": the fourth word is the
+// mounted part of the hierarchy, the fifth the mount point. A v2 hierarchy alone is mounted at
+// /sys/fs/cgroup; next to v1 ("hybrid") it is at /sys/fs/cgroup/unified.
 std::optional<std::string> own_folder() {
-  const auto place = place_of("self");
-  if (!place) return std::nullopt;
+  const auto cgroup = cgroup_of("self");
+  if (!cgroup) return std::nullopt;
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
     if (line.find(" - cgroup2 ") == std::string::npos) continue;
@@ -51,28 +55,26 @@ std::optional<std::string> own_folder() {
     std::string word, root, mount_point;
     words >> word >> word >> word >> root >> mount_point;
     if (root == "/") root.clear();
-    if (place->rfind(root, 0) != 0) continue;
-    const std::string folder = mount_point + place->substr(root.size());
+    if (cgroup->rfind(root, 0) != 0) continue;
+    const std::string folder = mount_point + cgroup->substr(root.size());
     return folder.back() == '/' ? folder.substr(0, folder.size() - 1) : folder;
   }
   return std::nullopt;
 }
 
 bool write_to(const std::string& path, const char* text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   const ssize_t length = static_cast<ssize_t>(strlen(text));
-  const bool done = write(fd, text, static_cast<std::size_t>(length)) == length;
-  close(fd);
-  return done;
+  return file && write(file.get(), text, static_cast<std::size_t>(length)) == length;
 }
 
 bool is_within(pid_t pid, const std::string& path) {
-  const auto place = place_of(std::to_string(pid));
-  return place && (*place + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
+  const auto cgroup = cgroup_of(std::to_string(pid));
+  return cgroup && (*cgroup + "/").find(path.substr(path.rfind("/ddprun-")) + "/") != std::string::npos;
 }
 
-// Every folder of a cgroup, the deepest first: a job inside the job has its own below a worker's.
+// Returns every folder of a cgroup, the deepest first. A ddprun that a worker starts has its group
+// below the worker's.
 std::vector<std::string> folders_of(const std::string& path) {
   std::vector<std::string> folders = {path};
   std::error_code gone;
@@ -83,21 +85,21 @@ std::vector<std::string> folders_of(const std::string& path) {
 }
 
 void remove_folders(const std::string& path) {
-  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // as a rule there is nothing below it
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;  // usually there is nothing below it
   for (const std::string& folder : folders_of(path)) rmdir(folder.c_str());
 }
 
-// Before Linux 5.14. Frozen they neither fork nor end by themselves; SIGKILL reaches them all the same.
+// Kills without cgroup.kill, which Linux has since 5.14. Frozen processes neither fork nor exit,
+// but SIGKILL reaches them.
 void kill_one_by_one(const std::string& path) {
   write_to(path + "/cgroup.freeze", "1");
   for (const std::string& folder : folders_of(path)) {
     std::ifstream pids(folder + "/cgroup.procs");
     for (pid_t pid; pids >> pid;) {
-      // Held by the pidfd and then still in the group, it is the one meant.
-      const int held = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-      if (held < 0) continue;
-      if (is_within(pid, path)) syscall(SYS_pidfd_send_signal, held, SIGKILL, nullptr, 0);
-      close(held);
+      // The pid may be reused. If its process is in the group after the pidfd was opened, the pidfd
+      // refers to that one.
+      const Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+      if (pidfd && is_within(pid, path)) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     }
   }
   write_to(path + "/cgroup.freeze", "0");
@@ -107,8 +109,8 @@ void kill_all(const std::string& path, bool at_once) {
   if (!at_once || !write_to(path + "/cgroup.kill", "1")) kill_one_by_one(path);
 }
 
-// What others have left who were killed with all their processes at once. One that is in use, or whose ddprun lives,
-// stays.
+// Removes groups of other jobs whose ddprun was killed together with all its processes. A group
+// that is in use, or whose ddprun lives, stays.
 void remove_abandoned(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -118,23 +120,23 @@ void remove_abandoned(const std::string& folder) {
   }
 }
 
-// Whether a child can be born there and live. Linux 6.18 (and others) takes the number of times that the *parent's*
-// group was killed for that of the new one: if they differ, the child is killed at birth. So ddprun's own group must
-// never have been killed, and none of a job's is used again after it was.
+// Returns whether a child can start in that group and live. Linux 6.18 (and others) compares how
+// often the *parent's* group was killed with how often the new one was: if the numbers differ, the
+// child is killed as it starts. So ddprun's own group must never have been killed, and no group of
+// a job is used again after it was.
 bool can_be_born_into(const std::string& path) {
-  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return false;
+  const Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return false;
   BareStack stack;
-  const auto leave = [](const void*) { kernel_call(SYS_exit_group, 0); };
-  const pid_t pid = start_bare_child_within(leave, nullptr, stack, folder);
-  close(folder);
+  const auto exit_at_once = [](const void*) { kernel_call(SYS_exit_group, 0); };
+  const pid_t pid = start_bare_child_within(exit_at_once, nullptr, stack, folder.get());
   int status = 0;
   return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
 }
 
-bool is_populated(int events) {
+bool is_populated(const Descriptor& events) {
   char text[256] = "";
-  return pread(events, text, sizeof text - 1, 0) > 0 && strstr(text, "populated 1") != nullptr;
+  return pread(events.get(), text, sizeof text - 1, 0) > 0 && strstr(text, "populated 1") != nullptr;
 }
 
 }  // namespace
@@ -174,17 +176,17 @@ void JobCgroup::prepare(int workers) const {
   for (int i = 0; i < workers && !path_.empty(); ++i) mkdir(of_worker(1, i).c_str(), 0755);
 }
 
-int JobCgroup::open_worker(int round, int local_rank) const {
-  if (path_.empty()) return -1;
+Descriptor JobCgroup::open_worker(int round, int local_rank) const {
+  if (path_.empty()) return {};
   const std::string folder = of_worker(round, local_rank);
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return -1;
-  return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  return Descriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 void JobCgroup::kill_worker(int round, int local_rank) const {
   if (path_.empty()) return;
   const std::string folder = of_worker(round, local_rank);
-  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // somebody is in it, or below
+  if (rmdir(folder.c_str()) != 0) kill_all(folder, may_kill_at_once_);  // a process or a group is in it
 }
 
 void JobCgroup::remove_worker(int round, int local_rank) const {
@@ -200,27 +202,23 @@ bool JobCgroup::remove_if_empty() const { return path_.empty() || rmdir(path_.c_
 void JobCgroup::remove(std::chrono::milliseconds deadline) const {
   using Clock = std::chrono::steady_clock;
   if (remove_if_empty()) return;
-  const int events = open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC);
-  if (events < 0) return;  // another of ddprun's processes has done it
+  const Descriptor events(open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!events) return;  // another of ddprun's processes has removed it
   const auto end = Clock::now() + deadline;
   while (is_populated(events)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) break;
     kill();
-    pollfd changed = {events, POLLPRI, 0};
+    pollfd changed = {events.get(), POLLPRI, 0};
     poll(&changed, 1, static_cast<int>(std::min<long long>(left, 100)));
   }
-  close(events);
   remove_folders(path_);
 }
 
 bool move_into(int cgroup_fd, pid_t pid) {
-  const int procs = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-  if (procs < 0) return false;
+  const Descriptor procs(openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC));
   const std::string text = std::to_string(pid);
-  const bool done = write(procs, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(procs);
-  return done;
+  return procs && write(procs.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 }  // namespace ddp::launcher

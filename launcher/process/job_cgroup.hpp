@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The job's control group (cgroup v2), where ddprun may make one: a folder below its own, with one in it for each
-// worker.
+// The job's control group (cgroup v2), where ddprun may make one: a folder below ddprun's own
+// group, with a folder in it for each worker of each round. ddprun itself stays outside.
 //
-//     <the cgroup ddprun is in>/ddprun-<pid>-<random>/0, 1, 2, ...      workers by local rank; ddprun itself stays
-//     outside
+//     <the cgroup ddprun is in>/ddprun-<pid>-<random>/1.0, 1.1, 1.2, ...      <round>.<local rank>
 //
-// Nobody leaves a control group by double-forking, and the kernel kills all of one at once, which a process that forks
-// without end cannot outrun. So it is used beside the subreapers (process_tree.hpp), which need no permission and work
-// everywhere; every call here does nothing if there is none. A value: guardian, keeper and agent each have it.
+// A process cannot leave a control group by double-forking, and the kernel kills a whole group at
+// once, which a process that forks without end cannot outrun. The group is used in addition to the
+// subreapers (process_tree.hpp), which need no permission and work everywhere. Where there is no
+// group, every call here does nothing. JobCgroup is a value: guardian, keeper and agent each have a
+// copy.
 #pragma once
 
 #include <sys/types.h>
@@ -15,32 +16,39 @@
 #include <chrono>
 #include <string>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::launcher {
 
 class JobCgroup {
  public:
-  // Decides where, below this process's own, and makes nothing: so whoever is to clean up knows it before it is there.
+  // Chooses the group's path, below this process's own group, and makes nothing: so the processes
+  // that clean up know the path before the group exists.
   static JobCgroup choose();
-  // Makes it. Without permission, without Linux 5.7, or with DDPRUN_CGROUP=off there is none.
+  // Makes the group. There is none without permission, before Linux 5.7, and with
+  // DDPRUN_CGROUP=off.
   void make();
 
-  // Where it is, or why there is none.
+  // Returns a sentence that says where the group is, or why there is none.
   const std::string& describe() const { return words_; }
 
-  // The folders of the first round's workers, which open_worker() would make: for a process that has time.
+  // Makes the folders of the first round's workers in advance, so that open_worker() need not. For
+  // an idle process.
   void prepare(int workers) const;
 
-  // The folder of a worker, open, for start_bare_child: close it. -1: there is none.
-  int open_worker(int round, int local_rank) const;
-  // SIGKILL for all that is in it, wherever that has gone, and it is no more if that was nobody. Nobody can be born
-  // into it any more.
+  // Returns the worker's folder, made if necessary and open, for start_bare_child(); empty if there
+  // is no group.
+  rendezvous::Descriptor open_worker(int round, int local_rank) const;
+  // Kills every process in the worker's group, in whatever session it is, or removes the group if
+  // it is empty. No process can start in it afterwards.
   void kill_worker(int round, int local_rank) const;
-  // Its folder, once nobody is in it.
+  // Removes the worker's folder, if no process is in it.
   void remove_worker(int round, int local_rank) const;
+  // Kills every process in the job's group.
   void kill() const;
-  // False: somebody is in it, or in a group below it.
+  // Removes the job's folder if it is empty. Returns false if a process or another group is in it.
   bool remove_if_empty() const;
-  // Kills, waits until nobody is left (at most `deadline`), removes the folders.
+  // Kills every process, waits at most `deadline` until none is left, and removes the folders.
   void remove(std::chrono::milliseconds deadline) const;
 
  private:
@@ -50,12 +58,13 @@ class JobCgroup {
 
   void none(const std::string& why);
 
-  std::string path_;  // empty: there is none
+  std::string path_;  // empty: there is no group
   std::string words_;
   bool may_kill_at_once_ = true;
 };
 
-// A process that could not be born into it: takes milliseconds. False if the kernel does not allow it.
+// Moves a process that could not start in the group into it, which takes milliseconds. Returns
+// whether the kernel allowed it.
 bool move_into(int cgroup_fd, pid_t pid);
 
 }  // namespace ddp::launcher

@@ -12,9 +12,9 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr rlim_t kOwnFiles = 27;  // loops, sockets, memory, pipes between ddprun's own processes
+constexpr rlim_t kOwnFiles = 27;  // event loops, sockets, shared memory, pipes between ddprun's own processes
 constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
-constexpr rlim_t kMostConnections = 1 << 16;  // that room is made for: half a MiB
+constexpr rlim_t kMostConnections = 1 << 16;  // for which the file table is enlarged: half a MiB
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void reserve_files(int workers, bool have_log_files, rlim_t connections) {
                               "of a container) or start fewer workers");
 }
 
-std::string process_limit_in_words() {
+std::string describe_process_limit() {
   rlimit limit = {};
   getrlimit(RLIMIT_NPROC, &limit);
   const std::string number = limit.rlim_cur == RLIM_INFINITY ? "any number of" : std::to_string(limit.rlim_cur);

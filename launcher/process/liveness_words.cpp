@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -26,10 +27,12 @@ namespace contract = rendezvous::contract;
 constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
 #endif
 
-// No thread has this id: nobody can take the word, and whoever waits for it finds that it is over.
+// No thread has this id, so no worker can take the word, and the thread that waits for it knows
+// that it must end.
 constexpr std::uint32_t kClosed = FUTEX_TID_MASK;
 
-// Sealed in size, so that nobody who has it open can make us, or another worker, touch what is no longer there.
+// Returns shared memory whose size is sealed: a process that has it open could otherwise shrink it,
+// and the agent or a worker would crash where it accesses it.
 Descriptor make_memory(std::size_t size) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Descriptor memory(memfd_create(contract::kLivenessWordsName, kFlags | MFD_NOEXEC_SEAL));
@@ -50,16 +53,15 @@ LivenessWords::LivenessWords(int workers, std::function<void(int)> lost)
       size_((contract::kFirstLivenessWord + static_cast<std::size_t>(workers)) * sizeof(Word)),
       watchers_(static_cast<std::size_t>(workers)) {
   static_assert(sizeof(Word) == sizeof(std::uint32_t));
-  int bell[2];
-  if (pipe2(bell, O_CLOEXEC | O_NONBLOCK) != 0) return;
-  bell_ = Descriptor(bell[0]);
-  bell_of_workers_ = Descriptor(bell[1]);
+  auto wake_up = rendezvous::try_pipe(O_NONBLOCK);
+  if (!wake_up) return;
+  wake_up_ = std::move(*wake_up);
   memory_ = make_memory(size_);
   if (!memory_) return;
   void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (memory == MAP_FAILED) return;
   words_ = static_cast<Word*>(memory);
-  words_[contract::kBellOfLivenessWords] = static_cast<std::uint32_t>(bell_of_workers_.get());
+  words_[contract::kLivenessWakeUpPipe] = static_cast<std::uint32_t>(wake_up_.write_end.get());
 }
 
 LivenessWords::~LivenessWords() {
@@ -79,15 +81,15 @@ std::string LivenessWords::of_worker(int local_rank) const {
          std::to_string(local_rank);
 }
 
-Descriptor LivenessWords::take_bell() { return std::move(bell_); }
+Descriptor LivenessWords::take_wake_up_pipe() { return std::move(wake_up_.read_end); }
 
 void LivenessWords::watch(int local_rank) {
   if (words_ == nullptr || local_rank < 0 || static_cast<std::size_t>(local_rank) >= watchers_.size()) return;
   std::thread& watcher = watchers_[static_cast<std::size_t>(local_rank)];
   if (watcher.joinable()) return;
   try {
-    watcher = std::thread([this, local_rank] { wait_for_loss(local_rank); });
-  } catch (const std::system_error&) {  // no thread to be had: waitpid tells
+    watcher = rendezvous::start_thread("ddprun-liveness", [this, local_rank] { wait_for_loss(local_rank); });
+  } catch (const std::system_error&) {  // no thread can be started: this worker is left to waitpid
   }
 }
 
@@ -95,10 +97,10 @@ void LivenessWords::wait_for_loss(int local_rank) {
   Word& word = word_of(local_rank);
   for (std::uint32_t seen = word; seen != kClosed; seen = word) {
     if ((seen & FUTEX_TID_MASK) == 0 && (seen & FUTEX_OWNER_DIED) != 0) {
-      word.compare_exchange_strong(seen, 0);  // or the next holder's death, if it comes soon, would look like this one
+      word.compare_exchange_strong(seen, 0);  // else an early death of the next holder would look like this one
       lost_(local_rank);
     } else {
-      wait_while(word, seen);  // also while nobody holds it: the kernel wakes us when the next holder has died
+      wait_while(word, seen);  // also while it is not held: the kernel wakes this thread when the next holder dies
     }
   }
 }

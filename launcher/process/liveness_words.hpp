@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tells that a worker dies when the kernel begins to take it apart; waitpid does so once its memory is taken back, some
-// 100 ms for each GiB later. Without the worker's help nothing does, so it is for workers of libddp.
+// Liveness words report that a worker is dying as soon as the kernel begins to end it. waitpid
+// reports it once the worker's memory is freed, some 100 ms later for each GiB. This needs the
+// worker's help, so it works for workers that use libddp.
 //
-// A thread of the worker holds a word of this agent's memory as the kernel's robust futexes are held: the first thing
-// that is done for a thread that ends is to mark such words and to wake who waits for them.
+// A thread of the worker holds a word of this agent's memory the way robust futexes are held. When
+// a thread ends, the kernel first marks such words and wakes the threads that wait for them.
 //
-//     worker: opens the memory, holds its word, writes its number into a pipe (the bell)
-//     agent:  hears the bell; from then on a thread of its own waits for that word
+//     worker: opens the memory, holds its word, writes its index into the wake-up pipe
+//     agent:  reads the index; from then on a thread waits for that word
 //
-// So a job whose workers know nothing of this has no thread more. That a word is lost says only that it is time to look
-// at the worker: it may have become another program (exec).
+// So a job whose workers do not use this has no additional threads. A lost word only means that the
+// worker should be checked: it may have executed another program.
 #pragma once
 
 #include <atomic>
@@ -21,22 +22,26 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 
 namespace ddp::launcher {
 
 class LivenessWords {
  public:
-  // lost: called on a thread of this, at once when a worker's word is lost.
+  // `lost` is called as soon as a worker's word is lost, on a thread of this object.
   LivenessWords(int workers, std::function<void(int local_rank)> lost);
   ~LivenessWords();
   LivenessWords(const LivenessWords&) = delete;
   LivenessWords& operator=(const LivenessWords&) = delete;
 
-  // What a worker is told (contract::kLivenessWord); empty: this kernel gives us no such memory.
+  // Returns a worker's value of contract::kLivenessWord; empty if the kernel does not provide such
+  // memory.
   std::string of_worker(int local_rank) const;
-  // Comes to hold an int, the local rank of a worker to watch.
-  rendezvous::Descriptor take_bell();
-  // From now on, also when its place is taken by another worker. Out of range, or watched already: nothing happens.
+  // Returns the reading end of the wake-up pipe, non-blocking: each int in it is the local rank of
+  // a worker to watch.
+  rendezvous::Descriptor take_wake_up_pipe();
+  // Watches a worker's word from now on, and after a restart the word of its successor with this
+  // local rank. Does nothing if the rank is out of range or is watched already.
   void watch(int local_rank);
 
  private:
@@ -47,10 +52,9 @@ class LivenessWords {
 
   const std::function<void(int)> lost_;
   rendezvous::Descriptor memory_;
-  rendezvous::Descriptor bell_;
-  rendezvous::Descriptor bell_of_workers_;
+  rendezvous::Pipe wake_up_;
   std::size_t size_ = 0;
-  Word* words_ = nullptr;  // contract::kFirstLivenessWord says which is whose
+  Word* words_ = nullptr;  // worker i's is at contract::kFirstLivenessWord + i
   std::vector<std::thread> watchers_;
 };
 

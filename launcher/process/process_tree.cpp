@@ -20,25 +20,28 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::launcher {
 
 namespace {
+
+using rendezvous::Descriptor;
 
 constexpr unsigned long kPfExiting = 0x4;  // include/linux/sched.h; field `flags` of /proc/<pid>/stat
 constexpr int kExitCodeField = 52;         // proc(5)
 
 std::optional<std::string> read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
   std::string text;
   char buffer[4096];
   ssize_t size;
-  while ((size = read(fd, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
-  close(fd);
+  while ((size = read(file.get(), buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
   return size < 0 ? std::nullopt : std::optional(text);
 }
 
-// The entries of a folder in /proc that are pids.
+// Returns the entries of a folder in /proc that are pids.
 std::vector<pid_t> pids_in(const std::string& folder) {
   std::vector<pid_t> pids;
   DIR* const open = opendir(folder.c_str());
@@ -53,13 +56,14 @@ struct Stat {
   char state = '?';
   pid_t parent = 0;
   unsigned long flags = 0;
-  int exit_status = 0;  // as waitpid tells it; 0 too if the process may not be looked at
+  int exit_status = 0;  // as waitpid reports it; also 0 if this process may not see it
 };
 
 std::optional<Stat> read_stat(pid_t pid) {
   const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
   if (!text) return std::nullopt;
-  // "pid (comm) state ppid pgrp session tty tpgid flags ... exit_code"; comm may hold anything, also parentheses.
+  // "pid (comm) state ppid pgrp session tty tpgid flags ... exit_code"; comm may contain anything,
+  // even parentheses.
   const auto after_name = text->rfind(')');
   if (after_name == std::string::npos) return std::nullopt;
   Stat stat;
@@ -69,17 +73,17 @@ std::optional<Stat> read_stat(pid_t pid) {
     return std::nullopt;
   }
   stat.parent = parent;
-  auto field = after_name;  // each begins after a blank
+  auto field = after_name;  // a field begins after each blank
   for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) field = text->find(' ', field + 1);
   if (field != std::string::npos) stat.exit_status = atoi(text->c_str() + field);
   return stat;
 }
 
-// Whether a thread has no memory any more: then it has no executable. A C library gives each thread a list of robust
-// futexes, which the kernel forgets just before; to ask for that first saves most of the time. To be called before
-// anything that takes a reference to the memory for a moment: were that the last one, taking the memory back would be
-// our work.
-bool has_let_go(pid_t thread) {
+// Returns whether a thread has released its memory: then /proc shows no executable for it. The C
+// library gives each thread a list of robust futexes, which the kernel drops just before; asking
+// for that first saves most of the time. Call this before anything that takes a reference to the
+// memory for a moment: if that were the last reference, this process would have to free the memory.
+bool has_released_memory(pid_t thread) {
   void* list = nullptr;
   std::size_t size = 0;
   if (syscall(SYS_get_robust_list, thread, &list, &size) == 0 && list != nullptr) return false;
@@ -97,7 +101,8 @@ std::multimap<pid_t, pid_t> all_processes_by_parent() {
 
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
-  // The kernel's own lists, one a thread; without them (CONFIG_PROC_CHILDREN) every process is looked at.
+  // The kernel lists the children of each thread; without that (CONFIG_PROC_CHILDREN) every process
+  // is examined.
   const std::string folder = "/proc/" + std::to_string(parent) + "/task";
   const std::vector<pid_t> threads = pids_in(folder);
   bool listed = !threads.empty();
@@ -118,31 +123,28 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-// A pid read from /proc may be somebody else's by the time it is used. PidFd by a pidfd it is known whether it was.
+// A process held by a pidfd. A pid read from /proc may belong to another process by the time it is
+// used; a pidfd always refers to the same process.
 class PidFd {
  public:
   explicit PidFd(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  ~PidFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  PidFd(const PidFd&) = delete;
-  PidFd& operator=(const PidFd&) = delete;
 
   pid_t pid() const { return pid_; }
   bool lives() const {
-    pollfd ended = {fd_, POLLIN, 0};
-    return fd_ >= 0 && poll(&ended, 1, 0) == 0;
+    pollfd ended = {fd_.get(), POLLIN, 0};
+    return fd_ && poll(&ended, 1, 0) == 0;
   }
-  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_, number, nullptr, 0); }
+  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0); }
 
  private:
   pid_t pid_;
-  int fd_;
+  Descriptor fd_;
 };
 
-// Everything below `parent`, from the top, so that who has been reached starts nothing more. A process counts as a
-// child if /proc says so while both are held and alive. Where they cannot be held (before Linux 5.3) nothing is done:
-// they become the caller's own children as those above them die.
+// Signals everything below `parent`, from the top, so that processes that were killed start no
+// others. A process counts as a child if /proc says so while both are held and alive. Where they
+// cannot be held (before Linux 5.3) nothing is done: they become the caller's own children as the
+// processes above them die.
 void signal_below(const PidFd& parent, int number) {
   for (const pid_t pid : children_of(parent.pid())) {
     const PidFd child(pid);
@@ -189,16 +191,16 @@ bool is_exiting(pid_t pid) {
 }
 
 std::optional<int> status_of_dying(pid_t child) {
-  if (!has_let_go(child)) return std::nullopt;  // its main thread has not, which as a rule is the answer
+  if (!has_released_memory(child)) return std::nullopt;  // the main thread: this usually decides it
   for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {
-    if (!has_let_go(thread)) return std::nullopt;
+    if (!has_released_memory(thread)) return std::nullopt;
   }
   const auto stat = read_stat(child);
   return stat ? std::optional(stat->exit_status) : std::nullopt;
 }
 
 std::size_t resident_size(pid_t pid) {
-  if (has_let_go(pid)) return 0;
+  if (has_released_memory(pid)) return 0;
   const auto text = read_file("/proc/" + std::to_string(pid) + "/statm");
   std::size_t pages = 0;
   if (!text || sscanf(text->c_str(), "%*u %zu", &pages) != 1) return 0;
@@ -208,7 +210,7 @@ std::size_t resident_size(pid_t pid) {
 void signal_family(pid_t child, int number) {
   const PidFd held(child);
   kill(child, number);
-  if (held.lives()) signal_below(held, number);  // else what it had is ours already
+  if (held.lives()) signal_below(held, number);  // else its children are the caller's already
 }
 
 void signal_descendants(int number, const std::vector<pid_t>& but_not) {
@@ -233,7 +235,8 @@ std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline,
     std::erase_if(left, [&](pid_t pid) { return contains(but_not, pid); });
     if (left.empty() || Clock::now() >= end) break;
     signal_descendants(SIGKILL, but_not);
-    // A process born between looking and killing makes no SIGCHLD: look again soon.
+    // A process that started after the list was read was not signalled and causes no SIGCHLD: list
+    // again soon.
     const timespec soon = {0, 10'000'000};
     sigtimedwait(&child_died, nullptr, &soon);
     left.clear();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finding and killing descendants. The caller is a subreaper (PR_SET_CHILD_SUBREAPER): whatever its descendants leave
-// behind, double-forked and in sessions of their own, becomes its child and cannot get away.
+// Finds and kills descendants. The caller is a subreaper (PR_SET_CHILD_SUBREAPER): processes that
+// its descendants leave behind, double-forked and in sessions of their own, become its children and
+// cannot escape.
 //
-// No signal goes to a process that is not a descendant, though pids are used again: the pid of a child stays its own
-// until the caller reaps it (on the thread that signals), and whoever is further down is held by a pidfd while it is
-// looked at.
+// No signal goes to a process that is not a descendant, although pids are reused: a child keeps its
+// pid until the caller reaps it (on the thread that signals), and processes further down are held
+// by a pidfd while they are examined.
 #pragma once
 
 #include <sys/types.h>
@@ -17,35 +18,39 @@
 
 namespace ddp::launcher {
 
-// Every process below root, root not included, as /proc shows it now; processes being born may be missing.
+// Returns every process below root, root not included, as /proc shows them now. Processes that
+// start meanwhile may be missing.
 std::vector<pid_t> descendants_of(pid_t root);
 
-// The caller's children now.
+// Returns the caller's current children.
 std::vector<pid_t> children_of_self();
 
-// Is `name=value` in the environment that the process was started with? (False if it cannot be read.)
+// Returns whether the environment that the process was started with contains `name=value`; false if
+// it cannot be read.
 bool was_started_with(pid_t pid, const std::string& name, const std::string& value);
 
-// Is it on its way out (PF_EXITING)? Tells within 0.1 ms what waitpid tells after the memory was torn down: about
-// 70 ms for each GiB.
+// Returns whether the process is exiting (PF_EXITING), which it is within 0.1 ms of its death.
+// waitpid reports the death once the memory is freed, about 70 ms later for each GiB.
 bool is_exiting(pid_t pid);
 
-// What waitpid will tell of a child that has let go of its memory, which is taken back now; nullopt: one of its threads
-// has not, or it may not be looked at. 0: it ends well, or the kernel keeps to itself how it ends.
+// Returns the status that waitpid will report for a child whose threads have all released their
+// memory, which the kernel is freeing now. Returns nothing if a thread has not, or if the caller
+// may not examine the child. 0 means success, or that the kernel does not show the status.
 std::optional<int> status_of_dying(pid_t child);
 
-// Bytes of memory that a process has in RAM; 0: it is not there, or dies.
+// Returns a process's resident size in bytes; 0 if the process does not exist or is dying.
 std::size_t resident_size(pid_t pid);
 
-// A signal to one of the caller's children and to everything below it.
+// Signals one of the caller's children and everything below it.
 void signal_family(pid_t child, int number);
 
-// The same for every child, but for those in `but_not`. Between looking and signalling new ones may come: to kill, call
-// it again until none is left.
+// Signals every child except those in `but_not`, and everything below them. New descendants may
+// start meanwhile: to kill all, call it again until none is left.
 void signal_descendants(int number, const std::vector<pid_t>& but_not = {});
 
-// Kills and reaps until no descendant is left but children in `but_not` and what is theirs, blocking; for a process
-// that has nothing else to do. The children that are still there after `deadline` (stuck in the kernel) are returned.
+// Kills and reaps until no descendant is left, except children in `but_not` and their descendants.
+// Blocks, so it is for a process that has nothing else to do. Returns the children that still exist
+// after `deadline` (stuck in the kernel).
 std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not = {});
 
 }  // namespace ddp::launcher

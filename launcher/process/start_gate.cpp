@@ -16,16 +16,9 @@ namespace ddp::launcher {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-StartGate::Pipe::Pipe(int flags) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | flags) != 0) {
-    throw Error(ErrorCode::System, std::string("cannot make a pipe to start workers: ") + strerror(errno));
-  }
-  read_end = Descriptor(ends[0]);
-  write_end = Descriptor(ends[1]);
-}
-
-StartGate::StartGate() : gate_(0), status_(O_NONBLOCK) {}
+StartGate::StartGate()
+    : gate_(rendezvous::make_pipe("to start workers")),
+      status_(rendezvous::make_pipe("to start workers", O_NONBLOCK)) {}
 
 void StartGate::open(std::size_t workers) {
   const std::string go(workers, 'g');

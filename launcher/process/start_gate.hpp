@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What stands between a worker that was forked and its program: a gate where all of a round wait until the last is
-// there, and a pipe for what fails after it.
+// The gate between a worker's fork and its program: all workers of a round wait there until the
+// last one exists. A second pipe takes what fails after the gate.
 //
-//     fork every worker ─▶ each waits at the gate ─▶ all there: open ─▶ its program
-//                                                  ─▶ one missing, or the agent is gone: they leave, none ran a line
+//     fork every worker ─▶ each waits at the gate ─▶ all exist: open ─▶ its program
+//                                                 ─▶ one is missing, or the agent is gone: all exit, none ran a line
 //
-// A worker reads one byte: it may go. End of file: it may not. What fails between gate and program it writes to the
-// status pipe, as an ExecFailure.
+// A worker that reads a byte from the gate goes on; one that reads end of file exits. If a step
+// between gate and program fails, the worker writes an ExecFailure to the status pipe.
 #pragma once
 
 #include <cstddef>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 
 namespace ddp::launcher {
 
 using rendezvous::Descriptor;
 
-// What failed in worker `index` before its program ran. Three ints: warm_parent.py writes it too.
+// The step that failed in worker `index` before its program ran. Three ints, which warm_parent.py
+// writes too.
 struct ExecFailure {
   enum class Step { Bind, Execute };
   int index = 0;
@@ -27,29 +29,25 @@ struct ExecFailure {
 
 class StartGate {
  public:
-  // Throws rendezvous::Error if there are no files for it.
+  // Throws rendezvous::Error if no pipe can be made.
   StartGate();
 
   int workers_end() const { return gate_.read_end.get(); }
   int status_end() const { return status_.write_end.get(); }
-  // A forked worker closes it, else the gate would not close with the agent.
+  // A forked worker closes this end, else the gate would not close when the agent dies.
   int agents_end() const { return gate_.write_end.get(); }
 
-  // In the agent, once every worker is there. Throws rendezvous::Error.
+  // Lets the workers go on; for the agent, once every worker exists. Throws rendezvous::Error.
   void open(std::size_t workers);
-  // Or not: those who wait leave.
+  // Makes the workers at the gate exit.
   void close() { gate_.write_end.close(); }
-  // Where ExecFailures can be read, without blocking; at its end once no worker has anything more to say.
+  // Returns the non-blocking descriptor from which ExecFailures are read. It is at end of file once
+  // every worker has executed its program or ended.
   Descriptor take_status();
 
  private:
-  struct Pipe {
-    Descriptor read_end, write_end;
-    explicit Pipe(int flags);
-  };
-
-  Pipe gate_;
-  Pipe status_;
+  rendezvous::Pipe gate_;
+  rendezvous::Pipe status_;
 };
 
 }  // namespace ddp::launcher

@@ -84,8 +84,8 @@ bool LivenessWord::hold() {
 // same.
 void LivenessWord::ring(const std::string& path, int index) const {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
-  const std::string bell = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());
-  const int fd = ::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  const std::string wake_up_pipe = folder + std::to_string(words_[contract::kLivenessWakeUpPipe].load());
+  const int fd = ::open(wake_up_pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
   [[maybe_unused]] const ssize_t written = write(fd, &index, sizeof index);
   close(fd);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whatever dies, stops or is missing: no job fails for the warm parent's sake, and nothing of it is left."""
+"""No job fails because its warm parent dies, stops or cannot start, and no process of it is left."""
 import os
 import re
 import signal
@@ -10,7 +10,7 @@ from launch import check_preloaded, children_of, warm_parent_of
 from promises import Skip, promise
 
 WAITS = "import os, signal\nprint('at', os.getpid(), flush=True)\nsignal.pause()\n"
-# Fails as often as the file beside it is not there.
+# Fails in the first round, once the file "go" exists.
 ONCE = """
 import gc, os, sys
 print("round", os.environ["TORCHELASTIC_RESTART_COUNT"], gc.get_freeze_count() > 0, flush=True)
@@ -21,7 +21,7 @@ sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 
 
 def importing(launch):
-    """A module whose import says so and does not end; what names it."""
+    """Writes a module whose import says so and does not end. Returns the options that preload it."""
     launch.write("endless.py", "import sys, time\nprint('importing', file=sys.stderr, flush=True)\nwhile True: time.sleep(1)\n")
     return {"preload": "endless", "environment": {"PYTHONPATH": launch.folder}}
 
@@ -43,7 +43,7 @@ def state_of(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-@promise("a parent that is killed during the import is told, and the job runs")
+@promise("a parent that is killed during the import is reported, and the job runs")
 def _(launch):
     job = started_importing(launch)
     os.kill(warm_parent_of(job), signal.SIGKILL)
@@ -93,7 +93,7 @@ def _(launch):
         until(lambda: not job.left_over(), "the end of all")
 
 
-@promise("a suspended job sleeps with its parent, and both go on")
+@promise("a suspended job stops with its parent, and both continue")
 def _(launch):
     job = started(launch, workers=1)
     parent, worker = warm_parent_of(job), int(job.out().split()[1])
@@ -105,7 +105,7 @@ def _(launch):
     assert job.wait() == 143, job.said()
 
 
-@promise("what a dead worker left behind is ended while the others live, with control groups and without")
+@promise("processes that a dead worker leaves behind are killed while the others live, with control groups and without")
 def _(launch):
     program = launch.write("leaves.py", """
 import os, signal, subprocess, sys
@@ -134,7 +134,7 @@ while not os.path.exists("go"):
         os.remove(launch.path("go"))
 
 
-@promise("20 restarts use the same parent, which has nothing more open at the end and no child")
+@promise("20 restarts use the same parent, which has no more descriptors at the end and no child")
 def _(launch):
     program = launch.write("often.py", """
 import os, sys
@@ -147,7 +147,7 @@ def is_parent(pid):
             return file.read() == "ddprun warm\\n" and int(field(pid, 1)) == os.getppid()
     except OSError:
         return False
-# Another worker has the parent's name until it goes on: the parent is the oldest.
+# A forked worker has the parent's name until it renames itself: the parent is the oldest process.
 parent = min(filter(is_parent, filter(str.isdigit, os.listdir("/proc"))), key=lambda pid: int(field(pid, 19)))
 if os.environ["RANK"] == "0":
     sys.stdout.write("%s %d\\n" % (parent, len(os.listdir("/proc/%s/fd" % parent))))
@@ -155,11 +155,11 @@ sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"] != "20"))
 """)
     job = launch.preloaded("--nproc-per-node=2", "--max-restarts=20", program)
     rows = job.out().splitlines()
-    assert len(rows) > 10 and len(set(rows)) == 1, job.said()  # rank 0 may be stopped before it says so
+    assert len(rows) > 10 and len(set(rows)) == 1, job.said()  # rank 0 may be stopped before it prints
     assert job.err().count(": started 2 workers") == 21, job.said()
 
 
-@promise("without processes to fork the job fails as without the parent, or runs")
+@promise("if no process can be forked, the job fails as without the parent, or runs")
 def _(launch):
     if os.getuid() != 0 or subprocess.run(["sh", "-c", "command -v setpriv prlimit"], stdout=subprocess.DEVNULL).returncode:
         raise Skip("it takes root, setpriv and prlimit")

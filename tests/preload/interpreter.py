@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program runs as Python would run it, whether its worker was executed or forked from a warm parent."""
+"""A program runs as Python would run it, whether its worker was started with exec or forked from a
+warm parent."""
 import json
 import os
 import subprocess
@@ -9,12 +10,12 @@ from launch import PRELOADED, streams
 from promises import Skip, promise
 from same import OBSERVE, observed
 
-# What warm_parent.py needs itself, beside what was asked for.
+# Modules that warm_parent.py imports for itself.
 OF_THE_PARENT = "array, ast, atexit, ctypes, gc, importlib.machinery, os, pkgutil, random, site, socket, struct, sys, time, traceback"
 
 
 def observe_as(launch, *names):
-    """The program that observes, under each of these names."""
+    """Writes observe.py under each of these names."""
     for name in names:
         launch.write(name, open(OBSERVE).read())
 
@@ -33,7 +34,7 @@ def _(launch):
         launch.both(script, "-x", "--", "y", cwd=launch.path("here"), normal=observed)
 
 
-@promise("a module, a package, a folder, a zip file and compiled code run as what they are")
+@promise("a module, a package, a folder, a zip file and compiled code run as without --preload")
 def _(launch):
     observe_as(launch, "module.py", "package/__main__.py", "package/inner/deeper.py", "folder/__main__.py")
     launch.write("package/__init__.py", "said = 'once'\n")
@@ -51,7 +52,7 @@ def _(launch):
             assert words[1] in seen["main"]["__spec__"], seen["main"]
 
 
-@promise("modules that are there beside the executed ones are those asked for and the parent's own")
+@promise("a forked worker has the modules of one that was not forked, the preloaded ones and the parent's own")
 def _(launch):
     said = []
     for preload in None, PRELOADED:
@@ -67,7 +68,7 @@ def _(launch):
     assert set(PRELOADED.split(",")) <= forked
 
 
-@promise("tracebacks are the same, of the program, of what it imports, of threads and of syntax errors")
+@promise("tracebacks of the program, its imports, its threads and of syntax errors are the same")
 def _(launch):
     launch.write("broken.py", "def f(:\n")
     launch.write("raises.py", "def f(x):\n    return 1 / x\n")
@@ -93,7 +94,7 @@ thread.join()
 """), normal=lambda content: content.replace(b"<lambda>", b""))
 
 
-@promise("a program that is not there is told as without it")
+@promise("a program that does not exist is reported as without --preload")
 def _(launch):
     for words in ["is_not_there.py"], ["./no/such/folder/x.py"]:
         said = []
@@ -104,12 +105,12 @@ def _(launch):
         assert said[0][0] == said[1][0] != 0, said
 
 
-@promise("a module of the program's folder goes before one of the library with its name")
+@promise("a module in the program's folder takes precedence over a library module of the same name")
 def _(launch):
     launch.write("json.py", "MINE = True\n")
     launch.write("random.py", "import os\nfrom math import pi\nMINE = True\ndef seed(*_):\n    pass\n")
     launch.write("elsewhere/json.py", "MINE = False\n")
-    # That warm_parent.py has imported these for itself changes nothing.
+    # warm_parent.py has imported these for itself, which must not matter.
     for name in "socket.py", "struct.py", "ctypes/__init__.py", "importlib.py", "traceback.py", "ast.py", "gc.py":
         launch.write(name, "MINE = True\n")
     program = launch.write("program.py", """
@@ -123,7 +124,7 @@ print(hasattr(importlib, "MINE"), "ctypes._endian" in sys.modules)
     launch.both(launch.path("program.py"), cwd="/")
 
 
-@promise("modules of the program's own can be preloaded, and are those that it imports")
+@promise("the program's own modules can be preloaded, and the program imports the same ones")
 def _(launch):
     launch.write("package/__init__.py", "import os\nPARENT = os.getpid()\n")
     launch.write("package/part.py", "SEEN = []\n")
@@ -139,7 +140,7 @@ print(package.part.SEEN)
         assert sorted(job.out().splitlines()) == ["['0']", "['1']"], job.said()
 
 
-@promise("sitecustomize, usercustomize and .pth files of the user's run once, before what is preloaded")
+@promise("the user's sitecustomize, usercustomize and .pth files run once, before modules are preloaded")
 def _(launch):
     launch.write("path/sitecustomize.py", "import sys\nsys.order = ['sitecustomize']\nFOUND = __file__\n")
     launch.write("path/usercustomize.py", "import sys\nsys.order.append('usercustomize')\n")
@@ -156,7 +157,7 @@ print(sorted(sys.order))
     assert "['of_mine', 'sitecustomize'" in job.out() and "sitecustomize " in job.out(), job.said()
 
 
-@promise("a sitecustomize that fails is told as without it, and does no harm")
+@promise("a sitecustomize that fails is reported as without --preload, and does no harm")
 def _(launch):
     launch.write("path/sitecustomize.py", "raise ValueError('of sitecustomize')\n")
     program = launch.write("program.py", "import sys\nprint('sitecustomize' in sys.modules)\n")

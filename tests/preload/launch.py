@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""ddprun as one test sees it: starts jobs whose workers are executed or forked from a warm parent, in a folder of its
-own, and compares what comes of both."""
+"""Starts jobs for one test, in a folder of its own, with workers that are started with exec or
+forked from a warm parent, and compares the two kinds."""
 import difflib
 import glob
 import json
@@ -13,14 +13,14 @@ from jobs import Job, marked, until
 
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 
-# What the caller's own environment must not decide.
+# Variables of the caller's environment that must not affect a test.
 CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_", "SLURM_", "OMP_NUM_THREADS", "MASTER_", "LOGLEVEL", "PYTHON",
            "CUDA_VISIBLE_DEVICES", "DDPRUN_")
 PRELOADED = "json,random,threading"
 
 
 class Python:
-    """An interpreter for workers."""
+    """An interpreter that runs workers."""
 
     def __init__(self, path):
         self.path = path
@@ -31,7 +31,7 @@ class Python:
 
 
 class Launch:
-    """What a test is given."""
+    """The argument of a test."""
 
     def __init__(self, ddprun, python):
         self.ddprun, self.python = ddprun, python
@@ -43,7 +43,7 @@ class Launch:
         return os.path.join(self.folder, *names)
 
     def write(self, name, text, mode=0o644):
-        """A file's path; folders on the way are made."""
+        """Writes a file, makes the folders above it, and returns its path."""
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as file:
@@ -52,7 +52,8 @@ class Launch:
         return path
 
     def start(self, *arguments, preload=PRELOADED, environment=None, before=(), **options):
-        """A job; preload=None: its workers are executed. `before`: a command that executes the one behind it."""
+        """Starts a job. With preload=None its workers are started with exec. `before` is a
+        command that executes the words after it."""
         words = [*before, self.ddprun, "--log-level=info", *([f"--preload={preload}"] if preload else []), *arguments]
         job = Job(*words, without=CLEARED, environment={"PYTHON_EXEC": self.python.path, **(environment or {})},
                   **{"cwd": self.folder, **options})
@@ -61,20 +62,21 @@ class Launch:
         return job
 
     def run(self, *arguments, code=0, **options):
-        """To its end, with that exit code."""
+        """Runs a job to its end, and checks its exit code."""
         job = self.start(*arguments, **options)
         assert job.wait() == code, f"exit code {code} was expected; {job.said()}"
         return job
 
     def preloaded(self, *arguments, **options):
-        """The same; and its workers came from a warm parent."""
+        """Runs a job to its end, and checks that its workers were forked from a warm parent."""
         job = self.run(*arguments, **options)
         check_preloaded(job)
         return job
 
     def both(self, *arguments, workers=1, code=0, normal=None, **options):
-        """Runs it without and with --preload: the exit code must be `code`, and what workers wrote the same, after
-        normal(), if that is given. Returns what they wrote in the job that preloads: {(local rank, "stdout"): bytes}."""
+        """Runs a job without and with --preload. The exit code must be `code` in both, and the
+        workers' output the same, after normal() if that is given. Returns the output with
+        --preload: {(local rank, "stdout"): bytes}."""
         said = []
         for way, preload in ("executed", None), ("forked", PRELOADED):
             logs = self.path(f"{way}_{len(self.jobs)}")
@@ -87,7 +89,7 @@ class Launch:
         assert len(executed) == 2 * workers and executed.keys() == forked.keys(), (executed.keys(), forked.keys())
         for stream, content in executed.items():
             one, other = (normal(content), normal(forked[stream])) if normal else (content, forked[stream])
-            assert one == other, f"{stream}, of an executed worker (-) and of a forked one (+):\n{difference(one, other)}"
+            assert one == other, f"{stream}, of a worker started by exec (-), and forked (+):\n{difference(one, other)}"
         return forked
 
     def check_none_left(self):
@@ -110,7 +112,7 @@ def check_preloaded(job):
 
 
 def streams(logs):
-    """What a job's workers of the first round wrote: {(local rank, "stdout"): bytes}."""
+    """Returns the output of a job's first round: {(local rank, "stdout"): bytes}."""
     found = {}
     for path in glob.glob(os.path.join(logs, "*", "attempt_0", "*", "std*.log")):
         with open(path, "rb") as file:
@@ -119,7 +121,7 @@ def streams(logs):
 
 
 def difference(one, other):
-    """In lines, of bytes or of what JSON can say."""
+    """Returns the lines in which two values differ, which are bytes or can be written as JSON."""
     def lines(content):
         text = content.decode(errors="backslashreplace") if isinstance(content, bytes) else \
             json.dumps(content, indent=1, sort_keys=True, default=repr)
@@ -128,7 +130,7 @@ def difference(one, other):
     return "\n".join(difflib.unified_diff(lines(one), lines(other), n=2, lineterm=""))
 
 
-# ---- Processes of a running job ----
+# ---- The processes of a running job ----
 
 def children_of(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
@@ -144,7 +146,7 @@ def name_of(pid):
 
 
 def agent_of(job):
-    """guardian, keeper, agent."""
+    """Returns the agent's pid: it is the child of the keeper, which is the child of the guardian."""
     agent = job.pid
     for _ in range(2):
         (agent,) = until(lambda: children_of(agent), "a ddprun's child")
@@ -152,7 +154,7 @@ def agent_of(job):
 
 
 def warm_parent_of(job):
-    """None: there is none."""
+    """Returns the pid of the warm parent, or None."""
     for pid in marked(job.mark):
         if name_of(pid) == "ddprun warm":
             return pid

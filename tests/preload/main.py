@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What --preload promises, asked of ddprun from outside.
+"""Tests what --preload promises, from outside ddprun.
 
     tests/preload/main.py build/dev/bin/ddprun                     all promises
     tests/preload/main.py build/dev/bin/ddprun "exit codes"        those that contain these words
 
-DDPRUN_TEST_PYTHONS: the interpreters that run the workers, with colons between; else the one that runs this. The exit
-code is 1 if a promise was not kept, 77 if none could be tried.
+DDPRUN_TEST_PYTHONS names the interpreters that run the workers, separated by colons; without it,
+the interpreter of this script does. The exit code is 1 if a promise was not kept, and 77 if none
+could be tested.
 """
 import argparse
 import os
@@ -22,7 +23,7 @@ from promises import PROMISES, Skip  # noqa: E402
 
 
 def attempt(test, ddprun, python):
-    """("ok" | "FAILED" | "skipped", why)"""
+    """Returns ("ok" | "FAILED" | "skipped", why)."""
     launch = Launch(ddprun, python)
     try:
         test(launch)
@@ -41,7 +42,7 @@ def attempt(test, ddprun, python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ddprun", metavar="DDPRUN")
-    parser.add_argument("words", metavar="PROMISE", nargs="*", help="all if there are none")
+    parser.add_argument("words", metavar="PROMISE", nargs="*", help="words of promises to test; all without any")
     options = parser.parse_args()
     chosen = [words for words in PROMISES if not options.words or any(part in words for part in options.words)]
     if not chosen:

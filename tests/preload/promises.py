@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The list of promises: each is declared where its test is.
+"""The list of promises. Each is declared with its test:
 
     @promise("exit codes are the same")
     def _(launch): ...
 
-CMake reads these lines too (CMakeLists.txt beside this), so the words stand on the line of the decorator. A test raises
-an AssertionError if the promise is not kept, and Skip if it cannot be tried.
+CMake reads these lines too (CMakeLists.txt in this folder), so the words must be on the decorator's
+line. A test raises AssertionError if the promise is not kept, and Skip if it cannot be tested here.
 """
 
 PROMISES = {}
 
 
 class Skip(Exception):
-    """Says why."""
+    """Says why a promise cannot be tested here."""
 
 
 def promise(words):

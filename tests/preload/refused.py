@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Safe or not at all: where workers cannot be forked, ddprun says why in one line, and the job runs without."""
+"""Where workers cannot be forked safely, ddprun says why in one line, and the job runs without
+--preload."""
 import os
 import re
 import subprocess
@@ -7,7 +8,7 @@ import subprocess
 from launch import PRELOADED
 from promises import Skip, promise
 
-# What a module does while it is imported, and what is said of it.
+# Sources of modules that are unsafe to preload, and the reason that ddprun gives.
 UNSAFE = {
     "import threading, time; threading.Thread(target=time.sleep, args=(100,), daemon=True, name='mine').start()":
         "importing unsafe started a thread: mine",
@@ -41,14 +42,15 @@ PROGRAM = "import gc, os\nprint('rank', os.environ['RANK'], getattr(gc, 'get_fre
 
 
 def check_fell_back(job, preload, why):
-    """Said once, and the program ran once a rank, without anything of the parent."""
+    """Checks that the reason was given once, and that each rank ran the program once, in a
+    process that is not forked."""
     said = [line for line in job.err().splitlines() if "started without it" in line]
     assert len(said) == 1, job.said()
     assert re.search(f"warning: --preload {preload}: {why}; workers are started without it$", said[0]), job.said()
     assert sorted(job.out().splitlines()) == ["rank 0 0", "rank 1 0"], job.said()
 
 
-@promise("a module that cannot live through a fork is refused in one line that says why, and the job runs")
+@promise("a module that does not survive a fork is refused in one line that says why, and the job runs")
 def _(launch):
     program = launch.write("program.py", PROGRAM)
     for number, (text, why) in enumerate(UNSAFE.items()):
@@ -74,7 +76,7 @@ def _(launch):
     launch.preloaded("--nproc-per-node=2", program, preload="opens", environment=environment)
 
 
-@promise("what importing changes for the program is as if the program had imported it")
+@promise("side effects of a preloaded module are the same as if the program had imported it")
 def _(launch):
     launch.write("changes.py", """
 import os, signal, sys, warnings
@@ -87,7 +89,7 @@ os.environ.setdefault("DEFAULT", "by import")
 sys.path.append("/added")
 sys.setrecursionlimit(1234)
 warnings.simplefilter("error")
-NULL = open(os.devnull)  # to share, so no reason to refuse
+NULL = open(os.devnull)  # workers may share it
 """)
     program = launch.write("program.py", """
 import changes, os, signal, sys, warnings
@@ -105,7 +107,7 @@ print(signal.getsignal(signal.SIGUSR1), sys.path, sys.getrecursionlimit(), warni
     assert said[0] == said[1] and "by import" in str(said), said
 
 
-@promise("a Python that does not look at PYTHONPATH is told, and the job runs")
+@promise("a Python that does not read PYTHONPATH is reported, and the job runs")
 def _(launch):
     program = launch.write("program.py", PROGRAM)
     quoted = f"'{launch.python.path}'"
@@ -119,7 +121,7 @@ def _(launch):
         check_fell_back(job, PRELOADED, re.escape(isolated))
 
 
-@promise("an interpreter behind a script or with options of its own is preloaded")
+@promise("an interpreter behind a wrapper script or with options of its own is preloaded")
 def _(launch):
     program = launch.write("program.py", "import gc, os, sys\nprint(gc.get_freeze_count() > 0, sys.flags.optimize, "
                                          "os.getppid() == int(os.environ['MOTHER']) if 'MOTHER' in os.environ else '')\n")
@@ -130,7 +132,7 @@ def _(launch):
         assert job.out() == f"True {optimize} \n" * 2, job.said()
 
 
-@promise("an interpreter that cannot be executed is told by the worker that cannot start")
+@promise("an interpreter that cannot be executed is reported by the worker that cannot start")
 def _(launch):
     program = launch.write("program.py", PROGRAM)
     python = launch.write("python", "#!/is/not/there\n", 0o755)
@@ -142,7 +144,7 @@ def _(launch):
     assert "it cannot be executed: No such file or directory" in job.err(), job.said()
 
 
-@promise("an old Python is told, and the job runs")
+@promise("an old Python is reported, and the job runs")
 def _(launch):
     olds = [path for path in os.environ.get("DDPRUN_TEST_OLD_PYTHONS", "").split(":") if path]
     if not olds:
@@ -164,7 +166,7 @@ def _(launch):
     check_fell_back(job, "endless", "it did not import endless within 1 s")
 
 
-@promise("auto takes the imports that are known to be safe, and without any says so")
+@promise("auto preloads the imports that are known to be safe, and reports if there are none")
 def _(launch):
     launch.write("packages/numpy/__init__.py", "import os\nPARENT = os.getpid()\n")
     launch.write("packages/numpy/linalg.py", "")
@@ -191,7 +193,7 @@ print("preloaded", numpy.PARENT != os.getpid(), gc.get_freeze_count() > 0)
     check_fell_back(job, "auto", "none of the program's imports is there")
 
 
-@promise("what is not run by Python is refused before anything starts")
+@promise("a program that is not run by Python is refused before anything starts")
 def _(launch):
     done = subprocess.run([launch.ddprun, "--preload=json", "/bin/true"], stderr=subprocess.PIPE, timeout=60,
                           universal_newlines=True)

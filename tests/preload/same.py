@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a worker and its user can observe of a process is the same, whether it was executed or forked from a warm
-parent."""
+"""A worker and its user observe the same process, whether it was started with exec or forked from a
+warm parent."""
 import json
 import os
 import re
@@ -28,15 +28,16 @@ ENDS = {
     "import is_not_there": 1,
     "def f(: pass": 1,
 }
-# Of a job, not of a way to start its workers.
+# Variables that differ between two jobs, however their workers are started.
 OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "DDPRUN_INCARNATION", "DDPRUN_LIVENESS_WORD",
               "DDPRUN_TEST_MARK")
 
 
 def observed(content):
-    """What observe.py wrote, without what belongs to the job, and without what may differ."""
+    """Returns the output of observe.py without the parts that belong to the job and those that
+    may differ."""
     if not content.startswith(b"{"):
-        return content  # of its stderr
+        return content  # its stderr
     text = re.sub(r"(executed|forked)_\d+/\w+/attempt_0", "logs", content.decode())
     for name in OF_THE_JOB:
         text = re.sub(r"%s(=|': '|', b'|\": \")[^'\"]*" % name, name + r"\1..", text)
@@ -47,7 +48,7 @@ def observed(content):
 
 
 def may_differ(said):
-    """Of each worker, by local rank."""
+    """Returns the part of each worker's output that may differ, by local rank."""
     return [json.loads(said[rank, "stdout"])["may differ"] for rank in range(len(said) // 2)]
 
 
@@ -61,13 +62,13 @@ def _(launch):
     assert sorted(seen["process"]["descriptors"]) == ["0", "1", "2"] and len(seen["process"]["threads"]) == 1
 
 
-@promise("what differs is the hash seed, what /proc shows of command line and environment, and objects kept from the collector")
+@promise("only the hash seed, command line and environment in /proc, and objects kept from the collector differ")
 def _(launch):
     forked = may_differ(launch.both(OBSERVE, "$local_rank", workers=2, normal=observed))
     assert forked[0]["hash"] == forked[1]["hash"]
     for rank, worker in enumerate(forked):
-        # As a worker's of local rank 0; of the environment there is what the node's workers have in common, and the
-        # mark by which a worker's descendants are found.
+        # /proc shows the command line of local rank 0, and of the environment what the node's workers have in common
+        # and the mark by which a worker's descendants are found.
         assert worker["command line"][0].split("\0")[1:] == ["-u", OBSERVE, "0", ""], worker["command line"]
         shown = dict(entry.split("=", 1) for entry in worker["environment at start"] if entry)
         assert "RANK" not in shown and len(shown["DDPRUN_INCARNATION"]) == 16, shown
@@ -79,7 +80,7 @@ def _(launch):
     assert marks[0] != marks[1]
 
 
-@promise("a seed of the user's makes hashes the same")
+@promise("with a hash seed of the user's, hashes are the same")
 def _(launch):
     launch.both(launch.write("hash.py", "print(hash('a'))"), environment={"PYTHONHASHSEED": "7"})
 
@@ -99,12 +100,12 @@ sys.exit(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 1)
         modules += ",numpy"
     job = launch.preloaded("--nproc-per-node=3", "--max-restarts=1", program, preload=modules)
     rows = [line.split()[1:] for line in job.out().splitlines() if line.startswith("seen ")]
-    assert len(rows) >= 4, job.said()  # the first to fail may have ended another one
+    assert len(rows) >= 4, job.said()  # ddprun may have ended a worker because another failed first
     for column in zip(*rows):
         assert len(set(column)) == len(column), f"the same twice: {column}"
 
 
-@promise("exit codes, deaths by signals and what is said at the end are the same")
+@promise("exit codes, deaths by signals and output at exit are the same")
 def _(launch):
     for number, (end, code) in enumerate(ENDS.items()):
         program = launch.write(f"end_{number}.py", f"import os, signal, sys\nprint('begun')\n{end}\n")
@@ -145,11 +146,11 @@ def _(launch):
         assert job.wait() == 130, job.said()
         traces = job.err()[job.err().index("Traceback"):].splitlines()
         traces = [line for line in traces if " ddprun " not in line]
-        said.append((traces[0], traces[1].partition(", line")[0], traces[-1]))  # where it met the program is chance
+        said.append((traces[0], traces[1].partition(", line")[0], traces[-1]))  # the signal may interrupt the program anywhere
     assert said[0] == said[1] and said[0][-1].startswith("KeyboardInterrupt"), said
 
 
-@promise("output is the same by file, prefix, tee and console")
+@promise("output is the same in files, with prefixes, teed and on the console")
 def _(launch):
     program = launch.write("say.py", """
 import ctypes, os, sys
@@ -169,7 +170,7 @@ os.write(1, b"written\\n")
         assert any(b"of 1" in line for line in said[1][0]) == ("--redirects=1" not in options)
 
 
-@promise("buffered output is written once, by atexit functions too, of Python and of C")
+@promise("buffered output of Python and of C is written once, also by atexit functions")
 def _(launch):
     loud = launch.write("modules/loud.py", """
 import atexit, ctypes, os, sys
@@ -184,11 +185,11 @@ atexit.register(lambda: print("at exit" + " of the parent" * (os.getpid() == par
     for rank in range(2):
         content = streams(launch.path("logs"))[rank, "stdout"]
         assert sorted(content.splitlines()) == sorted([b"by Pythonat exit", b"by C"]), content
-    # What modules say while they are imported is the parent's, and on ddprun's stderr.
+    # Output of modules while they are imported is the parent's, on ddprun's stderr.
     assert job.err().count("while imported\n") == 2 and job.err().count("by C while imported\n") == 1, job.said()
 
 
-@promise("stdin is read by whom --stdin says")
+@promise("stdin is read by the worker that --stdin names")
 def _(launch):
     program = launch.write("read.py", "import os, sys\nprint(os.environ['RANK'], repr(sys.stdin.read()))\n")
     for option, expected in ("--stdin=1", ["0 ''", "1 'for one\\n'"]), ("--stdin=none", ["0 ''", "1 ''"]):
@@ -199,7 +200,7 @@ def _(launch):
             assert sorted(done.stdout.splitlines()) == expected, done
 
 
-@promise("environment variables of the user's that Python reads are the same")
+@promise("the user's environment variables for Python have the same effect")
 def _(launch):
     launch.write("first/of_first.py", "")
     launch.write("second/of_second.py", "")
@@ -247,7 +248,7 @@ def _(launch):
     assert seen["cwd"][0] == launch.path("here") and int(seen["status"]["SigIgn"], 16) & 1 << signal.SIGHUP - 1
 
 
-@promise("CPUs of a binding are the same")
+@promise("the CPUs of a binding are the same")
 def _(launch):
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:

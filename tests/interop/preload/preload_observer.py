@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a PyTorch worker finds in its process, as a line of JSON: facts that are the same for each fresh interpreter, and
-what is drawn by lot."""
+"""Writes what a PyTorch worker finds in its process, as a line of JSON: facts that are equal in all
+fresh interpreters, and random values."""
 import ctypes
 import json
 import multiprocessing

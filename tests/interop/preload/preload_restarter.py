@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker that joins, tells what the warm parent and the agent have, and dies of SIGKILL in all rounds but the last."""
+"""A worker that joins the group, prints what the warm parent and the agent own, and kills itself in
+all rounds but the last."""
 import json
 import os
 import signal

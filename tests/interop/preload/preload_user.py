@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker that uses what forks, starts threads or meets other processes, one after the other, and says so.
+"""A worker that uses features that fork, start threads or connect to other processes, one after the
+other.
 
 usage: preload_user.py [compile]
 """

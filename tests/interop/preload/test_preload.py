@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch in workers that were forked from a warm parent (--preload).
+"""Tests PyTorch in workers that are forked from a warm parent (--preload).
 
-usage: test_preload.py DDPRUN observe | restarts, or DDPRUN use WARM_PARENT: its list of modules known to be safe
+usage: test_preload.py DDPRUN observe
+       test_preload.py DDPRUN restarts
+       test_preload.py DDPRUN use FOLDER       FOLDER contains auto_imports.py, with the list of safe modules
 
-DDPRUN_TEST_REPEATS: how many times five restarts in a row; default 1. DDPRUN_TEST_FULL_INTEROP=1: also torch.compile,
-which takes most of a minute.
+DDPRUN_TEST_REPEATS multiplies the five restarts in a row (default 1). With
+DDPRUN_TEST_FULL_INTEROP=1 torch.compile is tested too, which takes most of a minute.
 """
 import importlib.util
 import json
 import os
-import re
 import sys
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -22,11 +23,11 @@ PATIENCE = 300
 
 
 def launch(workers, *arguments, preload="torch,numpy", environment=None):
-    """What the workers wrote, and ddprun."""
+    """Runs a job and returns (the workers' output, ddprun's)."""
     options = ["--preload", preload] if preload else []
     out, err = run(ddprun, "--nproc_per_node", workers, *options, *arguments, patience=PATIENCE,
                    environment={"PYTHON_EXEC": sys.executable, **(environment or {})})
-    assert "--preload" not in err, err  # a refusal quotes it
+    assert "--preload" not in err, err  # a refusal contains it
     return out, err
 
 
@@ -46,15 +47,15 @@ def observe():
         for name in everyone[0]["drawn"]:
             drawn = [worker["drawn"][name] for worker in everyone]
             assert len(set(drawn)) == len(drawn), f"{name}: {drawn}"
-        print(f"{workers} workers: {len(everyone[0]['facts'])} facts are those of an executed one, "
+        print(f"{workers} workers: {len(everyone[0]['facts'])} facts are as without --preload, "
               f"{len(everyone[0]['drawn'])} draws differ")
 
 
 def use():
-    with open(sys.argv[3]) as file:
-        known = re.findall(r'"(\w+)"', re.search(r"^KNOWN_SAFE = \{(.*?)\}", file.read(), re.MULTILINE | re.DOTALL)[1])
-    installed = sorted(filter(importlib.util.find_spec, known))
-    assert {"torch", "numpy"} <= set(installed), known
+    sys.path.append(sys.argv[3])
+    from auto_imports import KNOWN_SAFE
+    installed = sorted(filter(importlib.util.find_spec, KNOWN_SAFE))
+    assert {"torch", "numpy"} <= set(installed), KNOWN_SAFE
     full = os.environ.get("DDPRUN_TEST_FULL_INTEROP") == "1"
     out, err = launch(2, os.path.join(here, "preload_user.py"), *(["compile"] if full else []),
                       preload=",".join(installed), environment={"RPC_PORT": str(free_port())})
@@ -69,7 +70,7 @@ def restarts():
     rounds = list(map(json.loads, out.splitlines()))
     assert len(rounds) == count + 1, f"{out}\n{err}"
     assert len({one["pid"] for one in rounds}) == 1, f"not one parent: {out}"
-    first, last = rounds[1], rounds[-1]  # in the first one, things are made that stay
+    first, last = rounds[1], rounds[-1]  # the first round makes things that stay
     for who in "agent", "parent":
         for name in "descriptors", "threads":
             assert first[who][name] == last[who][name], f"{who}, {name}: {first} and then {last}"

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const AttemptFolder::Tell kNobody = [](const std::string&) {};
+const AttemptFolder::Logger kIgnored = [](const std::string&) {};
 
 int folders_in(const std::string& path) {
   int found = 0;
@@ -24,10 +24,10 @@ int folders_in(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("attempt folder: error files share a folder, which goes at the end", "[launcher][integration]") {
+TEST_CASE("attempt folder: error files share a folder, which is removed at the end", "[launcher][integration]") {
   std::string root, first, later;
   {
-    AttemptFolder folder({}, CompatibilityMode::Ddprun, "job", kNobody, [&](const std::string& path) { root = path; });
+    AttemptFolder folder({}, CompatibilityMode::Ddprun, "job", kIgnored, [&](const std::string& path) { root = path; });
     first = folder.error_file(0, 0);
     CHECK(folder.error_file(0, 1) != first);
     later = folder.error_file(1, 0);
@@ -44,14 +44,15 @@ TEST_CASE("attempt folder: in a log dir it is laid out as torchrun does", "[laun
   const TemporaryFolder logs;
   LogConfig config;
   config.folder = logs.path();
-  AttemptFolder folder(config, CompatibilityMode::Ddprun, "job", kNobody, kNobody);
+  AttemptFolder folder(config, CompatibilityMode::Ddprun, "job", kIgnored, kIgnored);
   const std::string worker = folder.of_worker(1, 2);
   CHECK(fs::path(worker).filename() == "2");
   CHECK(fs::path(worker).parent_path().filename() == "attempt_1");
   CHECK(folder.error_file(1, 2) == worker + "/error.json");
 }
 
-TEST_CASE("attempt folder: under torchrun's name it is torchrun's without a log dir too", "[launcher][integration]") {
-  AttemptFolder folder({}, CompatibilityMode::Torchrun, "job", kNobody, kNobody);
+TEST_CASE("attempt folder: under torchrun's name it has torchrun's layout without a log dir too",
+          "[launcher][integration]") {
+  AttemptFolder folder({}, CompatibilityMode::Torchrun, "job", kIgnored, kIgnored);
   CHECK(folder.error_file(0, 3) == folder.of_worker(0, 3) + "/error.json");
 }

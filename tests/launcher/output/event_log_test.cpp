@@ -21,7 +21,7 @@ struct Records {
                [this](const std::string& line) { all.push_back(json::parse(line)); }};
 
   const json& newest() const { return all.back(); }
-  // The metadata that is a string in the metadata.
+  // Parses the metadata inside the metadata, which is a string.
   json inner() const { return json::parse(newest().at("metadata").at("metadata").get<std::string>()); }
 };
 
@@ -89,7 +89,7 @@ TEST_CASE("event log: the agent's records say how long the rendezvous took and h
   CHECK(records.newest().at("metadata").at("raw_error") == "rank 3 failed");
 }
 
-TEST_CASE("event log: a node that never had a place says so with nulls", "[launcher][unit]") {
+TEST_CASE("event log: a node that was in no round has nulls", "[launcher][unit]") {
   Records records;
   records.log.agent_ended("no coordinator");
   CHECK(records.newest().at("metadata").at("group_rank").is_null());

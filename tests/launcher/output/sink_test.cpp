@@ -17,13 +17,13 @@ using ddp::launcher::Sink;
 namespace {
 
 struct Warnings {
-  std::vector<std::string> told;
-  Sink::Warn warn() {
-    return [this](const std::string& text) { told.push_back(text); };
+  std::vector<std::string> lines;
+  Sink::Logger logger() {
+    return [this](const std::string& text) { lines.push_back(text); };
   }
 };
 
-// Files may not grow beyond this; then writes fail, as on a full disk.
+// Limits the size of files while it lives; writes beyond it fail, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -42,11 +42,11 @@ class FileSizeLimit {
 
 }  // namespace
 
-TEST_CASE("sink: a part of a line that another writer left open is ended first", "[launcher][unit]") {
+TEST_CASE("sink: a line that another writer left unfinished is ended first", "[launcher][unit]") {
   const ddp::testing::TemporaryFolder folder;
   Warnings warnings;
   const int fd = open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600);
-  Sink sink(fd, Sink::Kind::File, "log", warnings.warn());
+  Sink sink(fd, Sink::Kind::File, "log", warnings.logger());
   sink.write(1, "one");
   CHECK(sink.has_open_line_of(1));
   sink.write(1, " goes on");
@@ -55,10 +55,11 @@ TEST_CASE("sink: a part of a line that another writer left open is ended first",
   CHECK(ddp::testing::read_file(folder / "log") == "one goes on\ntwo\none again\n");
 }
 
-TEST_CASE("sink: a full disk is told, and when it has room again so is the gap, in the file", "[launcher][unit]") {
+TEST_CASE("sink: a full disk is logged, and the file has a line about the gap once there is space again",
+          "[launcher][unit]") {
   const ddp::testing::TemporaryFolder folder;
   Warnings warnings;
-  Sink sink(open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600), Sink::Kind::File, "log", warnings.warn());
+  Sink sink(open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600), Sink::Kind::File, "log", warnings.logger());
   {
     const FileSizeLimit limit(10);
     sink.write(1, "12345678\n");
@@ -68,24 +69,24 @@ TEST_CASE("sink: a full disk is told, and when it has room again so is the gap, 
   sink.write(1, "after\n");
   CHECK(ddp::testing::read_file(folder / "log") ==
         "12345678\n1\n[ddprun: the disk was full, 11 bytes are missing here]\nafter\n");
-  REQUIRE(!warnings.told.empty());
-  CHECK(warnings.told.front() == "cannot write to log: File too large; the job goes on without it");
+  REQUIRE(!warnings.lines.empty());
+  CHECK(warnings.lines.front() == "cannot write to log: File too large; the job goes on without it");
 }
 
-TEST_CASE("sink: a reader that has gone is left in silence", "[launcher][unit]") {
+TEST_CASE("sink: a reader that has gone is not logged", "[launcher][unit]") {
   signal(SIGPIPE, SIG_IGN);
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   close(ends[0]);
   Warnings warnings;
-  Sink sink(ends[1], Sink::Kind::File, "stdout", warnings.warn());
+  Sink sink(ends[1], Sink::Kind::File, "stdout", warnings.logger());
   sink.write(1, "nobody reads this\n");
-  CHECK(warnings.told.empty());
+  CHECK(warnings.lines.empty());
 }
 
 namespace {
 
-// A pipe, and what can be read from it now.
+// A pipe whose content can be read without waiting.
 struct Pipe {
   Pipe() {
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
@@ -117,11 +118,11 @@ std::string read_to_the_end(const Pipe& console, Sink& sink) {
 
 }  // namespace
 
-TEST_CASE("sink: a console that is slow gets everything in its order, and whoever shares it is not made non-blocking",
+TEST_CASE("sink: a slow console gets everything in order, and stays blocking for processes that share it",
           "[launcher][unit]") {
   const Pipe console;
   Warnings warnings;
-  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.warn());
+  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.logger());
   std::string all;
   for (int i = 0; i < 20'000; ++i) {
     const std::string line = "line " + std::to_string(i) + "\n";
@@ -132,14 +133,14 @@ TEST_CASE("sink: a console that is slow gets everything in its order, and whoeve
   CHECK((fcntl(console.ends[1], F_GETFL) & O_NONBLOCK) == 0);
   CHECK((read_to_the_end(console, sink) == all));
   CHECK(!sink.is_behind());
-  CHECK(warnings.told.empty());
+  CHECK(warnings.lines.empty());
 }
 
-TEST_CASE("sink: a console that takes nothing is stuck, spared what a file has, and tells of the gap",
+TEST_CASE("sink: a console that takes nothing is stuck, misses what a file has, and gets a line about the gap",
           "[launcher][unit]") {
   const Pipe console;
   Warnings warnings;
-  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.warn());
+  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.logger());
   const std::string before(100'000, 'a');
   sink.write(1, before);
   CHECK(!sink.is_stuck());

@@ -47,7 +47,7 @@ TEST_CASE("stream route: -t beats -r", "[launcher][unit]") {
   CHECK(route_stream(config, worker(1), Console::Stderr).shown);
 }
 
-TEST_CASE("stream route: a rank that is not shown keeps its files", "[launcher][unit]") {
+TEST_CASE("stream route: a rank that is not shown still has its files", "[launcher][unit]") {
   LogConfig config;
   config.shown_ranks = {0};
   config.tee.of_all = 1;

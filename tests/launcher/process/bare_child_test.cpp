@@ -22,8 +22,7 @@ int code_of(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("bare child: it is a process of its own that runs the function with its argument",
-          "[launcher][integration]") {
+TEST_CASE("bare child: runs the function with its argument in a process of its own", "[launcher][integration]") {
   BareStack stack;
   const int argument = 42;
   const auto run = [](const void* given) { kernel_call(SYS_exit_group, *static_cast<const int*>(given)); };
@@ -31,7 +30,7 @@ TEST_CASE("bare child: it is a process of its own that runs the function with it
   CHECK(argument == 42);
 }
 
-TEST_CASE("bare child: what fails in it leaves its parent's errno alone", "[launcher][integration]") {
+TEST_CASE("bare child: its failing system calls leave the parent's errno alone", "[launcher][integration]") {
   BareStack stack;
   const auto run = [](const void*) {
     const long closed = kernel_call(SYS_close, -1);
@@ -48,14 +47,15 @@ TEST_CASE("bare child: what fails in it leaves its parent's errno alone", "[laun
   CHECK(code_of(pid) == 0);
 }
 
-TEST_CASE("bare child: one that dumps core takes nobody with it", "[launcher][integration]") {
+TEST_CASE("bare child: a core dump ends no other process", "[launcher][integration]") {
   BareStack stack;
   const auto run = [](const void*) { kernel_call(SYS_kill, kernel_call(SYS_getpid), SIGQUIT); };
   CHECK(code_of(start_bare_child(run, nullptr, stack, -1)) == 128 + SIGQUIT);
 }
 
-// The strings are long, so that the kernel reads them for a while.
-TEST_CASE("spawner: what is forgotten at once still reaches the program whole", "[launcher][integration]") {
+// The strings are long, so that the kernel takes a while to read them.
+TEST_CASE("spawner: a command that is destroyed at once still reaches the program complete",
+          "[launcher][integration]") {
   const std::string is_whole = "test ${#NAME} = 100000 && test \"$NAME\" = \"$1\"";
   const std::string text(100'000, 'x');
   for (int i = 0; i < 50; ++i) {

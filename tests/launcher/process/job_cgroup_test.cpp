@@ -15,7 +15,7 @@ using namespace ddp::launcher;
 
 namespace {
 
-// Empty: there is none on this machine.
+// Returns the group's folder; empty, with a warning, if there is no group on this machine.
 std::string path_of(const JobCgroup& group) {
   const std::string before = "workers are in the control group ";
   const std::string& words = group.describe();
@@ -26,10 +26,9 @@ std::string path_of(const JobCgroup& group) {
 
 pid_t start_in(const JobCgroup& group, int round, int local_rank, const std::string& script) {
   WorkerCommand command = {"/bin/sh", {"sh", "-c", script}, {}, -1, STDOUT_FILENO, STDERR_FILENO};
-  const int folder = group.open_worker(round, local_rank);
-  command.cgroup_fd = folder;
+  const ddp::rendezvous::Descriptor folder = group.open_worker(round, local_rank);
+  command.cgroup_fd = folder.get();
   const Spawned spawned = spawn({command});
-  close(folder);
   return spawned.pids()[0];
 }
 
@@ -41,7 +40,7 @@ int end_of(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("job cgroup: a worker's goes with it, also while its zombie is there", "[launcher][integration]") {
+TEST_CASE("job cgroup: a worker's group is removed with it, even while its zombie exists", "[launcher][integration]") {
   JobCgroup group = JobCgroup::choose();
   group.make();
   const std::string path = path_of(group);
@@ -57,7 +56,8 @@ TEST_CASE("job cgroup: a worker's goes with it, also while its zombie is there",
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("job cgroup: who is still in a worker's is killed, and others' stay", "[launcher][integration]") {
+TEST_CASE("job cgroup: processes in one worker's group are killed, and those of others are not",
+          "[launcher][integration]") {
   JobCgroup group = JobCgroup::choose();
   group.make();
   if (path_of(group).empty()) return;

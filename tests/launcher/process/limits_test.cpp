@@ -13,7 +13,7 @@ using namespace ddp::launcher;
 
 namespace {
 
-// How many descriptors this process may have before the kernel enlarges its table of them.
+// Returns the size of the kernel's table of this process's descriptors.
 int size_of_table() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -26,7 +26,7 @@ auto open_files() { return std::distance(std::filesystem::directory_iterator("/p
 
 }  // namespace
 
-TEST_CASE("limits: room for a job's files is made once, and nothing stays open", "[launcher][unit]") {
+TEST_CASE("limits: the file table is enlarged in advance, and no file stays open", "[launcher][unit]") {
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
   const auto open = open_files();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Both sides of a liveness word: the agent's, and that of a worker of libddp.
+// Tests both sides of a liveness word: the agent's, and the one of a worker that uses libddp.
 #include "launcher/process/liveness_words.hpp"
 
 #include <fcntl.h>
@@ -26,22 +26,23 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
 
-// An agent of two workers.
+// An agent with two workers.
 struct Agent {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<int> lost;
-  LivenessWords signs{2, [this](int local_rank) {
+  LivenessWords words{2, [this](int local_rank) {
                         const std::lock_guard lock(mutex);
                         lost.push_back(local_rank);
                         changed.notify_all();
                       }};
-  ddp::rendezvous::Descriptor bell = signs.take_bell();
+  ddp::rendezvous::Descriptor wake_up = words.take_wake_up_pipe();
 
-  int hear() const {
-    pollfd heard = {bell.get(), POLLIN, 0};
+  // Returns the local rank that arrives in the wake-up pipe; -1 if none does.
+  int take_held() const {
+    pollfd heard = {wake_up.get(), POLLIN, 0};
     int local_rank = -1;
-    if (poll(&heard, 1, 30'000) == 1 && read(bell.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
+    if (poll(&heard, 1, 30'000) == 1 && read(wake_up.get(), &local_rank, sizeof local_rank) != sizeof local_rank)
       return -2;
     return local_rank;
   }
@@ -49,13 +50,15 @@ struct Agent {
     const std::lock_guard lock(mutex);
     return lost.empty();
   }
+  // Waits until words were lost so often.
   bool is_lost(std::size_t times) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, kPatience, [&] { return lost.size() >= times; });
   }
 };
 
-// A child that holds the sign at `place` until it is killed; the pipe tells when it does.
+// A child that holds the liveness word at `place` until it is killed. The constructor returns once
+// it does or cannot.
 class Child {
  public:
   explicit Child(const std::string& place) {
@@ -91,76 +94,76 @@ class Child {
 
 }  // namespace
 
-TEST_CASE("liveness words: who holds one rings the bell, and is missed when it is killed", "[launcher][integration]") {
+TEST_CASE("liveness words: a worker that holds one wakes the agent, and is missed when it is killed",
+          "[launcher][integration]") {
   Agent agent;
-  Child worker(agent.signs.of_worker(1));
+  Child worker(agent.words.of_worker(1));
   REQUIRE(worker.holds());
-  REQUIRE(agent.hear() == 1);
-  agent.signs.watch(1);
+  REQUIRE(agent.take_held() == 1);
+  agent.words.watch(1);
   CHECK(agent.is_none_lost());
   worker.kill();
   REQUIRE(agent.is_lost(1));
   CHECK(agent.lost == std::vector<int>{1});
 }
 
-TEST_CASE("liveness words: a worker that is dead before it is watched is missed all the same",
-          "[launcher][integration]") {
+TEST_CASE("liveness words: a worker that dies before it is watched is missed", "[launcher][integration]") {
   Agent agent;
-  Child(agent.signs.of_worker(0)).kill();
-  REQUIRE(agent.hear() == 0);
-  agent.signs.watch(0);
+  Child(agent.words.of_worker(0)).kill();
+  REQUIRE(agent.take_held() == 0);
+  agent.words.watch(0);
   CHECK(agent.is_lost(1));
 }
 
-TEST_CASE("liveness words: each round's worker takes its place again, and is missed like the first",
+TEST_CASE("liveness words: the worker of a later round can hold the word again, and is missed too",
           "[launcher][integration]") {
   Agent agent;
   for (std::size_t round = 1; round <= 3; ++round) {
-    Child worker(agent.signs.of_worker(0));
+    Child worker(agent.words.of_worker(0));
     REQUIRE(worker.holds());
-    REQUIRE(agent.hear() == 0);
-    agent.signs.watch(0);
+    REQUIRE(agent.take_held() == 0);
+    agent.words.watch(0);
     worker.kill();
     REQUIRE(agent.is_lost(round));
   }
 }
 
-TEST_CASE("liveness words: a place has one holder at a time, and who lets go is not missed",
+TEST_CASE("liveness words: a word has one holder at a time, and a holder that releases it is not missed",
           "[launcher][integration]") {
   Agent agent;
-  agent.signs.watch(0);
-  auto first = std::make_unique<LivenessWord>(agent.signs.of_worker(0));
+  agent.words.watch(0);
+  auto first = std::make_unique<LivenessWord>(agent.words.of_worker(0));
   CHECK(first->held());
-  CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());
-  CHECK(Child(agent.signs.of_worker(1)).holds());
+  CHECK_FALSE(Child(agent.words.of_worker(0)).holds());
+  CHECK(Child(agent.words.of_worker(1)).holds());
   first.reset();
-  Child second(agent.signs.of_worker(0));
+  Child second(agent.words.of_worker(0));
   CHECK(second.holds());
   CHECK(agent.is_none_lost());
   second.kill();
   REQUIRE(agent.is_lost(1));
-  CHECK(agent.lost == std::vector<int>{0});  // the second one, once
+  CHECK(agent.lost == std::vector<int>{0});  // the second holder, once
 }
 
-TEST_CASE("liveness words: what a worker forks holds nothing", "[launcher][integration]") {
+TEST_CASE("liveness words: a process that a worker forks does not hold its word", "[launcher][integration]") {
   Agent agent;
-  agent.signs.watch(0);
+  agent.words.watch(0);
   {
-    const LivenessWord sign(agent.signs.of_worker(0));
+    const LivenessWord sign(agent.words.of_worker(0));
     REQUIRE(sign.held());
     const pid_t child = fork();
     if (child == 0) _exit(0);
     waitpid(child, nullptr, 0);
-    CHECK_FALSE(Child(agent.signs.of_worker(0)).holds());  // still ours
+    CHECK_FALSE(Child(agent.words.of_worker(0)).holds());  // still held by this process
   }
   CHECK(agent.is_none_lost());
 }
 
-TEST_CASE("liveness words: a place that is no agent's is left alone", "[launcher][integration]") {
-  const int other = memfd_create("somebody else's", MFD_CLOEXEC);
+TEST_CASE("liveness words: memory that is no agent's is left alone", "[launcher][integration]") {
+  const int other = memfd_create("another program's", MFD_CLOEXEC);
   REQUIRE(ftruncate(other, 4096) == 0);
   Agent agent;
-  const std::string real = agent.signs.of_worker(0);
+  const std::string real = agent.words.of_worker(0);
   const std::string memory = real.substr(0, real.rfind(':'));
   for (const std::string& place : {std::string(), std::string("nonsense"), std::string("/proc/self/fd/999:0"),
                                    std::string("/dev/null:0"), "/proc/self/fd/" + std::to_string(other) + ":0", memory,
@@ -174,12 +177,12 @@ TEST_CASE("liveness words: a place that is no agent's is left alone", "[launcher
   close(other);
 }
 
-TEST_CASE("liveness words: an agent ends while its workers live on", "[launcher][integration]") {
+TEST_CASE("liveness words: an agent can end while its workers live", "[launcher][integration]") {
   auto agent = std::make_unique<Agent>();
-  const Child worker(agent->signs.of_worker(0));
-  agent->signs.watch(0);
-  agent->signs.watch(1);
-  agent->signs.watch(7);  // is nobody's
+  const Child worker(agent->words.of_worker(0));
+  agent->words.watch(0);
+  agent->words.watch(1);
+  agent->words.watch(7);  // there is no such worker
   agent.reset();
   CHECK(worker.holds());
 }

@@ -18,7 +18,7 @@ using namespace ddp::launcher;
 
 namespace {
 
-// A child that forks a grandchild; both sleep. The pipe tells when both are there.
+// Starts a child that forks a grandchild, and returns once both exist; both sleep.
 pid_t start_family() {
   int ready[2];
   REQUIRE(pipe(ready) == 0);
@@ -64,7 +64,7 @@ TEST_CASE("process tree: a zombie counts as exiting, a sleeper does not", "[laun
   waitpid(sleeper, nullptr, 0);
 }
 
-TEST_CASE("process tree: how a child ends is known before it is reaped, not before it dies",
+TEST_CASE("process tree: a child's exit status is known before it is reaped, and not before it dies",
           "[launcher][integration]") {
   for (const int expected : {0, 7 << 8, SIGKILL}) {
     sigset_t usr1, before;
@@ -83,7 +83,7 @@ TEST_CASE("process tree: how a child ends is known before it is reaped, not befo
     siginfo_t info;
     if (expected != SIGKILL) {
       REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED) == 0);
-      CHECK_FALSE(status_of_dying(child));  // though the kernel has a code for a stopped one, too
+      CHECK_FALSE(status_of_dying(child));  // although /proc shows a code for a stopped process too
       kill(child, SIGUSR1);
       kill(child, SIGCONT);
     }
@@ -92,7 +92,7 @@ TEST_CASE("process tree: how a child ends is known before it is reaped, not befo
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(status == expected);
-    CHECK_FALSE(status_of_dying(child));  // there is none any more
+    CHECK_FALSE(status_of_dying(child));  // there is no such process any more
   }
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("process tree: a process whose main thread has ended does not die", "[
   waitpid(child, nullptr, 0);
 }
 
-TEST_CASE("process tree: the resident size of a process is that of the memory it has touched",
+TEST_CASE("process tree: the resident size of a process counts the memory that it has touched",
           "[launcher][integration]") {
   constexpr std::size_t kSize = std::size_t{64} << 20;
   const std::size_t before = resident_size(getpid());
@@ -130,7 +130,7 @@ TEST_CASE("process tree: the resident size of a process is that of the memory it
   CHECK(resident_size(child) == 0);
 }
 
-TEST_CASE("process tree: a process is known by what it was started with", "[launcher][integration]") {
+TEST_CASE("process tree: a process is recognized by a variable it was started with", "[launcher][integration]") {
   CHECK_FALSE(was_started_with(getpid(), "DDPRUN_INCARNATION", "x"));
   const char* path = getenv("PATH");
   REQUIRE(path);

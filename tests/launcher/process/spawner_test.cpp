@@ -43,7 +43,7 @@ TEST_CASE("spawner: each worker leads its own session", "[launcher][integration]
   CHECK(ddp::testing::read_file(folder / "stat") == id + " " + id + " " + id + "\n");
 }
 
-TEST_CASE("spawner: a worker has the limits it was given", "[launcher][integration]") {
+TEST_CASE("spawner: a worker has the limits of its command", "[launcher][integration]") {
   WorkerCommand command = shell("test $(ulimit -Sn) = 123 && test $(ulimit -Sp) = 1234");  // dash: -p is processes
   Limits limits = {};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limits.files) == 0);
@@ -54,7 +54,7 @@ TEST_CASE("spawner: a worker has the limits it was given", "[launcher][integrati
   CHECK(wait_for(spawn({command}).pids()[0]) == 0);
 }
 
-TEST_CASE("spawner: a program that the kernel refuses is told with the reason", "[launcher][integration][P16]") {
+TEST_CASE("spawner: a program that the kernel refuses is reported with the reason", "[launcher][integration][P16]") {
   WorkerCommand missing = shell("");
   missing.path = "/no/such/program";
   Spawned spawned = spawn({shell("exit 0"), missing});
@@ -67,7 +67,8 @@ TEST_CASE("spawner: a program that the kernel refuses is told with the reason", 
 
 TEST_CASE("spawner: if one worker cannot be forked, none runs", "[launcher][integration][P16]") {
   const ddp::testing::TemporaryFolder folder;
-  // In a child: the limit on processes is for good, and binds only a user who is not root.
+  // In a child, since the limit cannot be raised again, and as a user who is not root, since root
+  // has no such limit.
   const pid_t tester = fork();
   if (tester == 0) {
     if (chown(folder.path().c_str(), 54321, 54321) != 0 || setuid(54321) != 0) _exit(77);
@@ -89,7 +90,7 @@ TEST_CASE("spawner: if one worker cannot be forked, none runs", "[launcher][inte
   CHECK(access((folder / "ran").c_str(), F_OK) != 0);
 }
 
-TEST_CASE("spawner: workers die with the process that made them", "[launcher][integration]") {
+TEST_CASE("spawner: workers die with the process that started them", "[launcher][integration]") {
   int alive[2];
   REQUIRE(pipe(alive) == 0);
   const pid_t agent = fork();

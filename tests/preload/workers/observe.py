@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes what a program of Python 3.6 and later can see of its interpreter and its process to stdout, as JSON."""
+"""Writes what a program (of Python 3.6 or later) observes of its interpreter and its process to
+stdout, as JSON."""
 import sys
 
-# First, while nothing else has been imported here.
+# First of all, before anything is imported here.
 MODULES = sorted(sys.modules)
 MAIN = {name: repr(value) for name, value in list(vars(sys.modules["__main__"]).items()) if name not in ("sys", "MODULES")}
 
@@ -48,7 +49,7 @@ def descriptors():
         try:
             target = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
-            continue  # that of the listing
+            continue  # the descriptor of the listing itself
         position, flags, mount = lines("/proc/self/fdinfo/%d" % fd)[:3]
         kind = stat.S_IFMT(os.fstat(fd).st_mode)
         found[fd] = [re.sub(r"\[\d+\]", "", target), flags, kind, os.get_inheritable(fd), os.get_blocking(fd)]
@@ -142,10 +143,10 @@ def of_the_process():
 
 
 def what_may_differ():
-    """Checked by its test one by one."""
+    """Returns what the test checks one by one."""
     return {
         "hash": hash("a"),
-        "exit functions": atexit._ncallbacks(),  # one thaws what was frozen
+        "exit functions": atexit._ncallbacks(),  # one of them calls gc.unfreeze()
         "frozen": gc.get_freeze_count() if hasattr(gc, "get_freeze_count") else None,
         "command line": lines("/proc/self/cmdline"),
         "environment at start": sorted(lines("/proc/self/environ")[0].split("\0")),
