@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -98,7 +99,7 @@ class FileStore::Locked {
     for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
-        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + describe(timeout_) +
+        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + to_string(timeout_) +
                                             " (is one stopped?)");
       }
       std::this_thread::sleep_for(pause);

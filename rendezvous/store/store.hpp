@@ -71,10 +71,8 @@ class Store {
 
 // ---- What the stores have in common ----
 
-// "30 s" or "1234 ms".
-std::string describe(Store::Milliseconds time);
 // `key "k"`, or `keys "a", "b" and 7 more`.
-std::string quoted(const std::vector<std::string>& keys);
+std::string describe_keys(const std::vector<std::string>& keys);
 // "STORE: key "k" not set within 30 s (is the worker that sets it running?)"
 Error not_set(const std::string& store, const std::vector<std::string>& keys, Store::Milliseconds timeout);
 // "STORE: queue "q" still empty after 30 s (is the worker that pushes to it running?)"

@@ -125,7 +125,7 @@ TEST_CASE("store: a deadline that passes names the keys and how long, and harms 
   CHECK_THAT(failure_of([&] {
                store.wait({"there", "none"}, 0ms);
              }).message,
-             Catch::Contains(": keys \"" + prefix + "there\", \"" + prefix + "none\" not set within 0 ms"));
+             Catch::Contains(": keys \"" + prefix + "there\", \"" + prefix + "none\" not set within 0 s"));
   CHECK(failure_of([&] { store.multi_get({"none"}, 20ms); }).code == ErrorCode::Timeout);
   CHECK(failure_of([&] { store.barrier("alone", 2, 20ms); }).code == ErrorCode::Timeout);
   store.set_timeout(20ms);
