@@ -292,15 +292,6 @@ void FileStore::multi_set(const std::vector<std::string>& keys, const std::vecto
   Locked(*this, Access::Write).write(records);
 }
 
-void FileStore::queue_push(std::string_view, std::string_view) { refuse_queues(); }
-std::string FileStore::queue_pop(std::string_view, Milliseconds) { refuse_queues(); }
-std::optional<std::string> FileStore::try_queue_pop(std::string_view) { refuse_queues(); }
-std::int64_t FileStore::queue_len(std::string_view) { refuse_queues(); }
-
-void FileStore::refuse_queues() const {
-  throw Error(ErrorCode::InvalidArgument, name() + ": a file has no queues, here as in PyTorch; use a TcpStore");
-}
-
 const std::string* FileStore::find(const std::string& record_key) const {
   const auto found = values_.find(record_key);
   return found == values_.end() ? nullptr : &found->second;

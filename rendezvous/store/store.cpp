@@ -15,6 +15,11 @@ void Store::barrier(std::string_view key, std::int64_t world_size, Milliseconds 
   wait({last_member}, timeout);
 }
 
+Queues& queues_of(Store& store) {
+  if (Queues* const queues = store.queues()) return *queues;
+  throw Error(ErrorCode::InvalidArgument, store.name() + ": a file has no queues, here as in PyTorch; use a TcpStore");
+}
+
 std::string describe_keys(const std::vector<std::string>& keys) {
   std::vector<std::string> quoted;
   quoted.reserve(keys.size());

@@ -509,6 +509,8 @@ TcpStore::TcpStore(std::string host, std::uint16_t port, Milliseconds timeout)
 
 TcpStore::~TcpStore() = default;
 
+std::string TcpStore::name() const { return connection_->name(); }
+
 void TcpStore::count_in() {
   connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {Shape::Number}, timeout());
 }
@@ -533,7 +535,7 @@ bool TcpStore::check(const std::vector<std::string>& keys) {
 
 void TcpStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
   if (connection_->wait({.op = Op::Wait, .keys = on_wire(keys)}, timeout)) return;
-  throw not_set(connection_->name(), keys, timeout);
+  throw not_set(name(), keys, timeout);
 }
 
 std::string TcpStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
@@ -573,42 +575,43 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
 }
 
 void TcpStore::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
-  require_pairs(connection_->name(), keys, values);
+  require_pairs(name(), keys, values);
   connection_->tell({.op = Op::MultiSet, .keys = on_wire(keys), .values = values}, timeout());
 }
 
 // A push has no answer and a pop waits: ask something first that tells whether this server has queues at all.
-void TcpStore::require_queues(std::string_view key) {
-  if (!has_queues_) queue_len(key);
+void TcpStore::require_queues(std::string_view queue) {
+  if (!has_queues_) queue_len(queue);
 }
 
-void TcpStore::queue_push(std::string_view key, std::string_view value) {
-  require_queues(key);
-  connection_->tell({.op = Op::QueuePush, .keys = {on_wire(key)}, .values = {std::string(value)}}, timeout());
+void TcpStore::queue_push(std::string_view queue, std::string_view value) {
+  require_queues(queue);
+  connection_->tell({.op = Op::QueuePush, .keys = {on_wire(queue)}, .values = {std::string(value)}}, timeout());
 }
 
 // WAIT, then QUEUE_POP, between which another may have been quicker. A key of the queue's name also ends the WAIT,
 // hence the pauses.
-std::string TcpStore::queue_pop(std::string_view key, Milliseconds timeout) {
+std::string TcpStore::queue_pop(std::string_view queue, Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
-  require_queues(key);
+  require_queues(queue);
   for (Milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kSlowestRetry)) {
     const auto left = std::max(std::chrono::ceil<Milliseconds>(deadline - Clock::now()), Milliseconds::zero());
-    const bool woken = connection_->wait({.op = Op::Wait, .keys = {on_wire(key)}}, left);
-    if (std::optional<std::string> value = try_queue_pop(key)) return std::move(*value);
-    if (!woken || Clock::now() + pause >= deadline) throw still_empty(connection_->name(), key, timeout);
+    const bool woken = connection_->wait({.op = Op::Wait, .keys = {on_wire(queue)}}, left);
+    if (std::optional<std::string> value = queue_try_pop(queue)) return std::move(*value);
+    if (!woken || Clock::now() + pause >= deadline) throw still_empty(name(), queue, timeout);
     std::this_thread::sleep_for(pause);
   }
 }
 
-std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
-  const std::string answer = connection_->ask({.op = Op::QueuePop, .keys = {on_wire(key)}}, {Shape::Popped}, timeout());
+std::optional<std::string> TcpStore::queue_try_pop(std::string_view queue) {
+  const std::string answer =
+      connection_->ask({.op = Op::QueuePop, .keys = {on_wire(queue)}}, {Shape::Popped}, timeout());
   if (number_of(answer) == 0) return std::nullopt;
   return text_of(answer.substr(8));
 }
 
-std::int64_t TcpStore::queue_len(std::string_view key) {
-  const Request request{.op = Op::QueueLen, .keys = {on_wire(key)}};
+std::int64_t TcpStore::queue_len(std::string_view queue) {
+  const Request request{.op = Op::QueueLen, .keys = {on_wire(queue)}};
   const std::int64_t length = number_of(connection_->ask(request, {Shape::Number}, timeout()));
   has_queues_ = true;
   return length;
@@ -616,9 +619,8 @@ std::int64_t TcpStore::queue_len(std::string_view key) {
 
 void TcpStore::barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) {
   if (connection_->wait({.op = Op::Barrier, .keys = {on_wire(key)}, .number = world_size}, timeout)) return;
-  throw Error(ErrorCode::Timeout, connection_->name() + ": barrier \"" + std::string(key) + "\" of " +
-                                      std::to_string(world_size) + " not complete within " + to_string(timeout) +
-                                      " (are all workers running?)");
+  throw Error(ErrorCode::Timeout, name() + ": barrier \"" + std::string(key) + "\" of " + std::to_string(world_size) +
+                                      " not complete within " + to_string(timeout) + " (are all workers running?)");
 }
 
 std::string TcpStore::local_address() const { return connection_->local_address(); }
