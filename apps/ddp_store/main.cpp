@@ -88,7 +88,7 @@ void serve(const Options& options) {
 
   StoreServer::Options limits;
   limits.max_bytes = options.max_mib << 20;
-  limits.say = [](const std::string& line) { std::fprintf(stderr, "ddp_store: %s\n", line.c_str()); };
+  limits.log = [](const std::string& line) { std::fprintf(stderr, "ddp_store: %s\n", line.c_str()); };
   const StoreServer server(options.addresses, options.port, limits);
   std::string where;
   for (const std::string& address : options.addresses) where += " " + ddp::rendezvous::endpoint(address, server.port());

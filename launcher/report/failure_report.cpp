@@ -70,7 +70,7 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
       continue;
     }
     const bool same = other->message == cause.message;  // say it once
-    lines.push_back("  after it: " + (same ? describe(*other) : in_one_line(*other)) + " (pid " +
+    lines.push_back("  after it: " + (same ? describe(*other) : describe_with_message(*other)) + " (pid " +
                     std::to_string(other->pid) + ")");
   }
   if (!more.empty()) lines.push_back("  after them: " + named(more));

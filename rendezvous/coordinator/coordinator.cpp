@@ -17,9 +17,11 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
-        io_, LinkAcceptor::Options{.secret = options_.secret, .say = options_.say},
+        io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.say},
         [this](AcceptedLink accepted) { link(std::move(accepted.socket), accepted.address, accepted.first_bytes); });
-    front.on_agent_link = [this](int fd, std::string first_bytes) { acceptor_->accept(fd, std::move(first_bytes)); };
+    front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
+      acceptor_->accept(std::move(socket), std::move(first_bytes));
+    };
   }
   front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
   if (config_.job.max_nodes > 1) front_->admit_only({});  // there are no workers yet
@@ -50,7 +52,7 @@ int Coordinator::connect_agent() {
 
 StoreServer::Options Coordinator::store_options() {
   StoreServer::Options options;
-  options.say = options_.say;
+  options.log = options_.say;
   return options;
 }
 

@@ -684,7 +684,7 @@ void CoordinatorCore::after_stop() {
     ++job_.restarts;  // mutant: count_restart
     // No report is printed of this one: what it said last has to do.
     exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
-                  ": " + (cause ? in_one_line(*cause) : exit.reason);
+                  ": " + (cause ? describe_with_message(*cause) : exit.reason);
   }
   job_.is_restart = spends;
   next_round(exit.reason);

@@ -4,14 +4,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <list>
 #include <utility>
 #include <variant>
 
-#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
@@ -27,10 +26,6 @@ constexpr std::chrono::seconds kBetweenLines{1};
 bool send_at_once(int fd, const std::string& bytes) {
   const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
-}
-
-std::string describe(std::chrono::milliseconds time) {
-  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
 }
 
 }  // namespace
@@ -115,12 +110,12 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
 
   void refuse(Shaking& shaking, const std::string& why) {
     ++unsaid_;
-    if (const Clock::time_point now = Clock::now(); options_.say && now >= next_line_) {
+    if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
       std::string line = "agent link: refused " + peer_of(shaking.socket.native_handle()) + ": " + why;
       if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
       next_line_ = now + kBetweenLines;
       unsaid_ = 0;
-      options_.say(line);
+      options_.log(line);
     }
     close(shaking);
   }
@@ -147,7 +142,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     const Clock::time_point now = Clock::now();
     while (!pending_.empty() && pending_.front()->deadline <= now) {
       const ShakingPtr oldest = pending_.front();
-      refuse(*oldest, "only half a handshake in " + describe(options_.limit));
+      refuse(*oldest, "only half a handshake in " + to_string(options_.limit));
     }
     set_timer();
   }
@@ -167,10 +162,10 @@ LinkAcceptor::LinkAcceptor(asio::io_context& io, Options options, OnLink on_link
 
 LinkAcceptor::~LinkAcceptor() { loop_->stop(); }
 
-void LinkAcceptor::accept(int fd, std::string first_bytes) {
+void LinkAcceptor::accept(Descriptor socket, std::string first_bytes) {
   // The loop may be gone before it arrives: then it is closed with the handler.
-  asio::post(loop_->io(), [loop = loop_, descriptor = Descriptor(fd), bytes = std::move(first_bytes)]() mutable {
-    loop->begin(std::move(descriptor), bytes);
+  asio::post(loop_->io(), [loop = loop_, socket = std::move(socket), bytes = std::move(first_bytes)]() mutable {
+    loop->begin(std::move(socket), bytes);
   });
 }
 

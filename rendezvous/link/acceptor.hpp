@@ -3,7 +3,7 @@
 // thread, shakes hands on the coordinator's, and hands over those that are agents of this job.
 //
 //     StoreServer ── accept(fd, first bytes), any thread ──▶ handshake, within kHandshakeLimit ──▶ on_link
-//                                                               └─ refused: closed, told to say at most once a second
+//                                                               └─ refused: closed, told to log at most once a second
 //
 // A stranger costs a descriptor and about 1 KiB for at most kHandshakeLimit.
 #pragma once
@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -40,11 +41,11 @@ class LinkAcceptor {
     std::chrono::milliseconds limit = kHandshakeLimit;
     std::size_t max_pending = kMaxPendingHandshakes;
     // "agent link: refused 10.0.0.9:4711: its secret is another one". On the loop's thread.
-    std::function<void(const std::string& line)> say = {};
+    std::function<void(const std::string& line)> log = {};
   };
   using OnLink = std::function<void(AcceptedLink)>;
 
-  // on_link and say are called on the thread that runs io.
+  // on_link and log are called on the thread that runs io.
   LinkAcceptor(asio::io_context& io, Options options, OnLink on_link);
   // On that thread, or while none runs it. Pending handshakes are closed, later accept()s of copies too.
   ~LinkAcceptor();
@@ -52,7 +53,7 @@ class LinkAcceptor {
   LinkAcceptor& operator=(const LinkAcceptor&) = delete;
 
   // From any thread, while this exists: end the StoreServer first. fd: non-blocking, CLOEXEC; taken over.
-  void accept(int fd, std::string first_bytes);
+  void accept(Descriptor socket, std::string first_bytes);
 
  private:
   class Loop;

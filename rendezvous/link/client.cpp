@@ -16,6 +16,8 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/handshake.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/listen.hpp"
@@ -35,10 +37,6 @@ std::string describe(const boost::system::error_code& error) {
   std::string text = std::generic_category().message(error.value());
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
-}
-
-std::string describe(milliseconds time) {
-  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s" : std::to_string(time.count()) + " ms";
 }
 
 }  // namespace
@@ -134,7 +132,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     looking_up_ = true;
     set_timer(timing_.try_limit, [](Loop& loop) {
       loop.looking_up_ = false;
-      loop.unreachable("its name could not be resolved in " + describe(loop.timing_.try_limit));
+      loop.unreachable("its name could not be resolved in " + to_string(loop.timing_.try_limit));
     });
     looked_up();
   }
@@ -161,19 +159,19 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     addresses_.pop_back();
     attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where_, secret_));
     attempt_->address = numeric_address(address.raw());
-    set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + describe(share)); });
+    set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + to_string(share)); });
     connect(attempt_, address);
   }
 
   void connect(const AttemptPtr& attempt, const FoundAddress& address) {
     const int family = address.raw()->sa_family;
-    const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
     boost::system::error_code error;
-    if (fd >= 0) {
+    if (socket) {
       const int on = 1;
-      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      attempt->socket.assign(asio::generic::stream_protocol(family, IPPROTO_TCP), fd, error);
-      if (error) ::close(fd);
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      attempt->socket.assign(asio::generic::stream_protocol(family, IPPROTO_TCP), socket.get(), error);
+      if (!error) socket.release();
     } else {
       error = {errno, boost::system::system_category()};
     }

@@ -41,7 +41,7 @@ std::size_t text_bytes(const WorkerFailure& failure) {
 
 }  // namespace
 
-std::string in_one_line(const WorkerFailure& failure) {
+std::string describe_with_message(const WorkerFailure& failure) {
   std::string_view line = telling_line(failure.message);
   if (line.empty() && !failure.stderr_tail.empty()) line = failure.stderr_tail.back();
   std::string text = describe(failure);

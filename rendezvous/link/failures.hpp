@@ -17,7 +17,7 @@ inline constexpr std::size_t kMaxMessageBytes = 16 << 10;
 inline constexpr std::size_t kMaxFailuresBytes = 1 << 20;
 
 // "rank 5 on node b exited with code 1: ValueError: loss is NaN"
-std::string in_one_line(const WorkerFailure& failure);
+std::string describe_with_message(const WorkerFailure& failure);
 
 // At most about `bytes` of a text of many lines: its beginning, a line that says how much is left out, and its end,
 // where tracebacks tell most.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/link/messages.hpp"
 
-#include <cstring>
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::rendezvous {
 
 std::string describe(const ExitStatus& status) {
   if (status.signal == 0) return "exited with code " + std::to_string(status.code);
-  const char* name = sigabbrev_np(status.signal);
-  return name ? std::string("was killed by SIG") + name : "was killed by signal " + std::to_string(status.signal);
+  return "was killed by " + signal_name(status.signal);
 }
 
 std::string describe(const WorkerFailure& failure) {

@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "rendezvous/base/error.hpp"
 
@@ -60,13 +61,14 @@ Address parse(const std::string& text) {
 
 // One socket, listening; an errno if not. In: the port wanted. Out: the port it has.
 struct Outcome {
-  int socket = -1;
+  Descriptor socket;
   int error = 0;
 };
 
 Outcome open_one(Address address, std::uint16_t& port) {
-  const int fd = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-  if (fd < 0) return {-1, errno};
+  Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!socket) return {{}, errno};
+  const int fd = socket.get();
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // past connections in TIME_WAIT do not hold the port
   if (address.is_v6()) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
@@ -74,12 +76,10 @@ Outcome open_one(Address address, std::uint16_t& port) {
   auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
   // With SO_REUSEADDR a second bind may succeed and only the second listen fail. The kernel caps the backlog.
   if (::bind(fd, raw, address.size) != 0 || ::listen(fd, INT_MAX) != 0 || ::getsockname(fd, raw, &address.size) != 0) {
-    const int error = errno;
-    ::close(fd);
-    return {-1, error};
+    return {{}, errno};
   }
   port = ntohs(address.port());
-  return {fd, 0};
+  return {std::move(socket), 0};
 }
 
 bool family_is_missing(const Address& address, int error) {
@@ -156,9 +156,9 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
     const Address* failed = nullptr;
     int error = 0;
     for (const Address& address : addresses) {
-      const Outcome outcome = open_one(address, listeners.port);
-      if (outcome.socket >= 0) {
-        listeners.sockets.push_back(outcome.socket);
+      Outcome outcome = open_one(address, listeners.port);
+      if (outcome.socket) {
+        listeners.sockets.push_back(std::move(outcome.socket));
         continue;
       }
       failed = &address;
@@ -167,7 +167,7 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
     }
     const bool all = failed == nullptr || family_is_missing(*failed, error);
     if (all && !listeners.sockets.empty()) return listeners;
-    for (const int socket : listeners.sockets) ::close(socket);
+    listeners.sockets.clear();  // refuse() names the process that has the port, and that shall not be this one
     const bool unlucky_pick = port == 0 && error == EADDRINUSE && pick < kPicks;
     if (!unlucky_pick) refuse(*failed, listeners.port, error);
   }

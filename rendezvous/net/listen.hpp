@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::rendezvous {
 
 struct Listeners {
-  std::vector<int> sockets;  // the caller's from now on
+  std::vector<Descriptor> sockets;
   std::uint16_t port = 0;
 };
 

@@ -3,18 +3,16 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
-#include <functional>
 #include <system_error>
-#include <thread>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/thread.hpp"
 
 namespace ddp::rendezvous {
 
@@ -22,13 +20,10 @@ namespace ddp::rendezvous {
 // read.
 struct NameLookup::Shared {
   Shared() : event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (event < 0) {
+    if (!event) {
       throw Error(ErrorCode::System, std::string("cannot look up a name: eventfd: ") + std::strerror(errno));
     }
   }
-  ~Shared() { ::close(event); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
 
   void look_up(const std::string& host, std::uint16_t port, int flags) {
     addrinfo hints{};
@@ -52,34 +47,17 @@ struct NameLookup::Shared {
   void finish() {
     finished.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(event, &one, sizeof one);  // an eventfd at 0 takes it
+    [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);  // an eventfd at 0 takes it
   }
 
-  const int event;
+  const Descriptor event;
   std::atomic<bool> finished = false;
   std::vector<FoundAddress> addresses;
   std::string error;
 };
 
-namespace {
-
-void start_detached(std::function<void()> f) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: the process's signals belong to its main thread
-  try {
-    std::thread(std::move(f)).detach();
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-}  // namespace
-
 NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint16_t port)
-    : shared_(std::make_shared<Shared>()), finished_(io, shared_->event) {
+    : shared_(std::make_shared<Shared>()), finished_(io, shared_->event.get()) {
   shared_->look_up(host, port, AI_NUMERICHOST);
   if (shared_->error.empty()) {
     shared_->finish();
@@ -87,11 +65,10 @@ NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint1
   }
   shared_->error.clear();
   try {
-    start_detached([shared = shared_, host, port] {
-      ::pthread_setname_np(::pthread_self(), "ddprun-lookup");
+    start_thread("ddprun-lookup", [shared = shared_, host, port] {
       shared->look_up(host, port, 0);
       shared->finish();
-    });
+    }).detach();
   } catch (const std::system_error& error) {
     shared_->error = std::string("no thread to look it up: ") + error.what();
     shared_->finish();

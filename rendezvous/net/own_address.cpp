@@ -7,12 +7,13 @@
 #include <netinet/in.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <memory>
 
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 
 namespace ddp::rendezvous {
@@ -21,9 +22,7 @@ namespace {
 bool is_same_name(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
 
 bool is_own_name(const std::string& host) {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  const std::string full = name;
+  const std::string full = host_name();
   return is_same_name(host, "localhost") ||
          (!full.empty() && (is_same_name(host, full) || is_same_name(host, full.substr(0, full.find('.')))));
 }
@@ -35,11 +34,9 @@ bool is_any_address_bindable(int family) {
 }
 
 bool can_be_bound(const addrinfo& address) {
-  const int fd = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  const bool bound = ::bind(fd, address.ai_addr, address.ai_addrlen) == 0;  // port 0: only the address can be wrong
-  ::close(fd);
-  return bound;
+  const Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket &&
+         ::bind(socket.get(), address.ai_addr, address.ai_addrlen) == 0;  // port 0: only the address can be wrong
 }
 
 bool is_own(const addrinfo& address) {
@@ -78,12 +75,9 @@ std::string address_towards(const std::string& numeric) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(numeric.c_str(), "9", &hints, &found) != 0) return "";  // any port will do
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  const int fd = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return "";
-  const bool connected = ::connect(fd, found->ai_addr, found->ai_addrlen) == 0;
-  std::string address = connected ? local_address(fd) : "";
-  ::close(fd);
-  return address;
+  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return "";
+  return local_address(socket.get());
 }
 
 bool is_own_host(const std::string& host, const std::string& local_address) {

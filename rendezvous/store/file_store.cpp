@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -98,7 +99,7 @@ class FileStore::Locked {
     for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
-        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + describe(timeout_) +
+        throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + to_string(timeout_) +
                                             " (is one stopped?)");
       }
       std::this_thread::sleep_for(pause);
@@ -289,15 +290,6 @@ void FileStore::multi_set(const std::vector<std::string>& keys, const std::vecto
   records.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) records.emplace_back(record_key(keys[i]), values[i]);
   Locked(*this, Access::Write).write(records);
-}
-
-void FileStore::queue_push(std::string_view, std::string_view) { refuse_queues(); }
-std::string FileStore::queue_pop(std::string_view, Milliseconds) { refuse_queues(); }
-std::optional<std::string> FileStore::try_queue_pop(std::string_view) { refuse_queues(); }
-std::int64_t FileStore::queue_len(std::string_view) { refuse_queues(); }
-
-void FileStore::refuse_queues() const {
-  throw Error(ErrorCode::InvalidArgument, name() + ": a file has no queues, here as in PyTorch; use a TcpStore");
 }
 
 const std::string* FileStore::find(const std::string& record_key) const {

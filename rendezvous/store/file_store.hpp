@@ -35,12 +35,14 @@
 
 namespace ddp::rendezvous {
 
-class FileStore : public Store {
+class FileStore final : public Store {
  public:
   // Creates the file if it is not there; its folder must be. world_size: how many must have ended before the last one
   // removes the file; negative: nobody does.
   FileStore(std::string path, std::int64_t world_size, Milliseconds timeout);
   ~FileStore() override;
+
+  std::string name() const override { return "file store " + path_; }
 
   // Errors other than a deadline are Error{System} naming path and cause, or Error{Corrupt}.
   void set(std::string_view key, std::string_view value) override;
@@ -56,10 +58,6 @@ class FileStore : public Store {
   std::vector<std::string> list_keys() override;
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Milliseconds timeout) override;
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;  // at once
-  void queue_push(std::string_view key, std::string_view value) override;                                 // these four:
-  std::string queue_pop(std::string_view key, Milliseconds timeout) override;  // Error{InvalidArgument},
-  std::optional<std::string> try_queue_pop(std::string_view key) override;     // a file has no queues
-  std::int64_t queue_len(std::string_view key) override;
 
  private:
   enum class Access { Read, Write, Leave };  // Leave: writes, but does not create the file
@@ -70,9 +68,6 @@ class FileStore : public Store {
   const std::string* find(const std::string& record_key) const;  // null: not there
   bool exist(const std::vector<std::string>& keys) const;
   std::unique_ptr<Locked> look_until_exist(const std::vector<std::string>& keys, Milliseconds timeout);
-
-  [[noreturn]] void refuse_queues() const;
-  std::string name() const { return "file store " + path_; }
 
   const std::string path_;
   const std::int64_t world_size_;

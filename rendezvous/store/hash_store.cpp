@@ -5,11 +5,6 @@
 #include <utility>
 
 namespace ddp::rendezvous {
-namespace {
-
-constexpr char kName[] = "hash store";
-
-}  // namespace
 
 void HashStore::set(std::string_view key, std::string_view value) {
   const Lock lock(mutex_);
@@ -23,7 +18,7 @@ std::string HashStore::get(std::string_view key, Milliseconds timeout) {
 
 std::int64_t HashStore::add(std::string_view key, std::int64_t delta) {
   const Lock lock(mutex_);
-  const std::int64_t result = sum(kName, key, find(key), delta);
+  const std::int64_t result = sum(name(), key, find(key), delta);
   values_[std::string(key)] = std::to_string(result);
   changed_.notify_all();
   return result;
@@ -36,7 +31,7 @@ bool HashStore::check(const std::vector<std::string>& keys) {
 
 void HashStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
   Lock lock(mutex_);
-  if (!changed_.wait_for(lock, timeout, [&] { return exist(keys); })) throw not_set(kName, keys, timeout);
+  if (!changed_.wait_for(lock, timeout, [&] { return exist(keys); })) throw not_set(name(), keys, timeout);
 }
 
 std::string HashStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
@@ -77,7 +72,7 @@ std::vector<std::string> HashStore::multi_get(const std::vector<std::string>& ke
   const auto all_there = [&] {
     return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return values_.contains(key); });
   };
-  if (!changed_.wait_for(lock, timeout, all_there)) throw not_set(kName, keys, timeout);
+  if (!changed_.wait_for(lock, timeout, all_there)) throw not_set(name(), keys, timeout);
   std::vector<std::string> values;
   values.reserve(keys.size());
   for (const std::string& key : keys) values.push_back(values_[key]);
@@ -85,36 +80,38 @@ std::vector<std::string> HashStore::multi_get(const std::vector<std::string>& ke
 }
 
 void HashStore::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
-  require_pairs(kName, keys, values);
+  require_pairs(name(), keys, values);
   const Lock lock(mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) values_[keys[i]] = values[i];
   changed_.notify_all();
 }
 
-void HashStore::queue_push(std::string_view key, std::string_view value) {
+void HashStore::queue_push(std::string_view queue, std::string_view value) {
   const Lock lock(mutex_);
-  queues_[std::string(key)].emplace_back(value);
+  queues_[std::string(queue)].emplace_back(value);
   changed_.notify_all();
 }
 
-std::string HashStore::queue_pop(std::string_view key, Milliseconds timeout) {
+std::string HashStore::queue_pop(std::string_view queue, Milliseconds timeout) {
   Lock lock(mutex_);
-  const std::string name(key);
-  if (!changed_.wait_for(lock, timeout, [&] { return queues_.contains(name); })) throw still_empty(kName, key, timeout);
-  return pop(name);
+  const std::string wanted(queue);
+  if (!changed_.wait_for(lock, timeout, [&] { return queues_.contains(wanted); })) {
+    throw still_empty(name(), queue, timeout);
+  }
+  return pop(wanted);
 }
 
-std::optional<std::string> HashStore::try_queue_pop(std::string_view key) {
+std::optional<std::string> HashStore::queue_try_pop(std::string_view queue) {
   const Lock lock(mutex_);
-  const std::string name(key);
-  if (!queues_.contains(name)) return std::nullopt;
-  return pop(name);
+  const std::string wanted(queue);
+  if (!queues_.contains(wanted)) return std::nullopt;
+  return pop(wanted);
 }
 
-std::int64_t HashStore::queue_len(std::string_view key) {
+std::int64_t HashStore::queue_len(std::string_view queue) {
   const Lock lock(mutex_);
-  const auto queue = queues_.find(std::string(key));
-  return queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size());
+  const auto found = queues_.find(std::string(queue));
+  return found == queues_.end() ? 0 : static_cast<std::int64_t>(found->second.size());
 }
 
 const std::string* HashStore::find(std::string_view key) const {
@@ -127,11 +124,11 @@ bool HashStore::exist(const std::vector<std::string>& keys) const {
                      [&](const std::string& key) { return values_.contains(key) || queues_.contains(key); });
 }
 
-std::string HashStore::pop(const std::string& key) {
-  const auto queue = queues_.find(key);
-  std::string value = std::move(queue->second.front());
-  queue->second.pop_front();
-  if (queue->second.empty()) queues_.erase(queue);
+std::string HashStore::pop(const std::string& queue) {
+  const auto found = queues_.find(queue);
+  std::string value = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) queues_.erase(found);
   return value;
 }
 

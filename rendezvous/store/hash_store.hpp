@@ -12,9 +12,12 @@
 
 namespace ddp::rendezvous {
 
-class HashStore : public Store {
+class HashStore : public Store, public Queues {
  public:
   explicit HashStore(Milliseconds timeout) : Store(timeout) {}
+
+  std::string name() const override { return "hash store"; }
+  Queues* queues() override { return this; }
 
   void set(std::string_view key, std::string_view value) override;
   using Store::get;
@@ -29,16 +32,16 @@ class HashStore : public Store {
   std::vector<std::string> list_keys() override;
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Milliseconds timeout) override;
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;
-  void queue_push(std::string_view key, std::string_view value) override;
-  std::string queue_pop(std::string_view key, Milliseconds timeout) override;
-  std::optional<std::string> try_queue_pop(std::string_view key) override;
-  std::int64_t queue_len(std::string_view key) override;
+  void queue_push(std::string_view queue, std::string_view value) override;
+  std::string queue_pop(std::string_view queue, Milliseconds timeout) override;
+  std::optional<std::string> queue_try_pop(std::string_view queue) override;
+  std::int64_t queue_len(std::string_view queue) override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   const std::string* find(std::string_view key) const;  // null: not there
   bool exist(const std::vector<std::string>& keys) const;
-  std::string pop(const std::string& key);  // of a queue that there is
+  std::string pop(const std::string& queue);  // one that exists
 
   std::mutex mutex_;
   std::condition_variable changed_;

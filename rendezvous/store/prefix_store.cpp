@@ -46,17 +46,19 @@ void PrefixStore::multi_set(const std::vector<std::string>& keys, const std::vec
   base_.multi_set(prefixed(keys), values);
 }
 
-void PrefixStore::queue_push(std::string_view key, std::string_view value) { base_.queue_push(prefixed(key), value); }
-
-std::string PrefixStore::queue_pop(std::string_view key, Milliseconds timeout) {
-  return base_.queue_pop(prefixed(key), timeout);
+void PrefixStore::queue_push(std::string_view queue, std::string_view value) {
+  queues_of(base_).queue_push(prefixed(queue), value);
 }
 
-std::optional<std::string> PrefixStore::try_queue_pop(std::string_view key) {
-  return base_.try_queue_pop(prefixed(key));
+std::string PrefixStore::queue_pop(std::string_view queue, Milliseconds timeout) {
+  return queues_of(base_).queue_pop(prefixed(queue), timeout);
 }
 
-std::int64_t PrefixStore::queue_len(std::string_view key) { return base_.queue_len(prefixed(key)); }
+std::optional<std::string> PrefixStore::queue_try_pop(std::string_view queue) {
+  return queues_of(base_).queue_try_pop(prefixed(queue));
+}
+
+std::int64_t PrefixStore::queue_len(std::string_view queue) { return queues_of(base_).queue_len(prefixed(queue)); }
 
 std::vector<std::string> PrefixStore::prefixed(const std::vector<std::string>& keys) const {
   std::vector<std::string> result;

@@ -9,10 +9,12 @@
 
 namespace ddp::rendezvous {
 
-class PrefixStore : public Store {
+class PrefixStore : public Store, public Queues {
  public:
   PrefixStore(std::string prefix, Store& base);
 
+  std::string name() const override { return base_.name(); }
+  Queues* queues() override { return base_.queues() != nullptr ? this : nullptr; }
   Milliseconds timeout() const override { return base_.timeout(); }
   void set_timeout(Milliseconds timeout) override { base_.set_timeout(timeout); }
 
@@ -29,10 +31,10 @@ class PrefixStore : public Store {
   std::vector<std::string> list_keys() override;  // those with this prefix, without it
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Milliseconds timeout) override;
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;
-  void queue_push(std::string_view key, std::string_view value) override;
-  std::string queue_pop(std::string_view key, Milliseconds timeout) override;
-  std::optional<std::string> try_queue_pop(std::string_view key) override;
-  std::int64_t queue_len(std::string_view key) override;
+  void queue_push(std::string_view queue, std::string_view value) override;
+  std::string queue_pop(std::string_view queue, Milliseconds timeout) override;
+  std::optional<std::string> queue_try_pop(std::string_view queue) override;
+  std::int64_t queue_len(std::string_view queue) override;
 
  private:
   std::string prefixed(std::string_view key) const { return prefix_ + std::string(key); }

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,7 +17,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <future>
 #include <limits>
@@ -34,6 +32,8 @@
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 
@@ -66,22 +66,6 @@ constexpr ConnectionId make_id(std::uint32_t serial, int fd) {
 }
 constexpr int fd_of(ConnectionId id) { return static_cast<int>(id & 0xffffffffU); }
 
-// The process's signals belong to its main thread. A thread inherits the mask of the one that starts it.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 [[noreturn]] void fail(const char* what) {
   throw Error(ErrorCode::System, std::string("store server: cannot ") + what + ": " + std::strerror(errno));
 }
@@ -101,7 +85,8 @@ struct Backlog {
 };
 
 struct Session {
-  ConnectionId id = kNobody;  // once closed
+  Descriptor socket;  // none once it is closed
+  std::uint32_t serial = 0;
   Decoder decoder;
   std::unique_ptr<Backlog> backlog;  // null while everything flows
   std::size_t held = 0;              // its share of Loop::held_
@@ -109,7 +94,8 @@ struct Session {
   bool heard = false;                // its first bytes have come, and it may go on
   bool timed = false;                // they have a deadline
 
-  bool is_open() const { return id != kNobody; }
+  bool is_open() const { return static_cast<bool>(socket); }
+  ConnectionId id() const { return is_open() ? make_id(serial, socket.get()) : kNobody; }
   std::size_t unsent() const { return backlog ? backlog->unsent() : 0; }
   bool has_unparsed() const { return backlog && !backlog->unparsed.empty(); }
   Backlog& make_backlog() {
@@ -122,7 +108,7 @@ struct Session {
 
 class StoreServer::Loop {
  public:
-  Loop(std::vector<int> listeners, Options options);  // the sockets are its own from now on
+  Loop(std::vector<Descriptor> listeners, Options options);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -148,7 +134,7 @@ class StoreServer::Loop {
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
   bool has_few_descriptors();
-  bool welcome(int fd);
+  bool welcome(Descriptor socket);
   bool hear(Session& session, std::string_view first_bytes);
   bool begins_as_agent_link(int fd) const;
   bool may_come_in(int fd) const;
@@ -168,13 +154,13 @@ class StoreServer::Loop {
   void settle(Session& session);
   void drop(Session& session, const std::string& reason);
   void close(Session& session);
-  void forget(Session& session);
+  Descriptor release(Session& session);
 
   Options options_;
-  std::vector<int> listeners_;
-  int epoll_ = -1;
-  std::array<int, 2> commands_ = {-1, -1};  // a pipe
-  int first_reserved_ = 0;                  // this descriptor and those above are for the rest of the process
+  std::vector<Descriptor> listeners_;
+  Descriptor epoll_;
+  Pipe commands_;
+  int first_reserved_ = 0;  // this descriptor and those above are for the rest of the process
   int highest_accepted_ = 0;
 
   std::optional<std::set<std::string>> admitted_;   // numeric addresses; nullopt: all
@@ -194,43 +180,36 @@ class StoreServer::Loop {
   std::thread thread_;  // last: it uses the others
 };
 
-StoreServer::Loop::Loop(std::vector<int> listeners, Options options)
-    : options_(std::move(options)), listeners_(std::move(listeners)), core_(options_.max_bytes, random_seed()) {
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_ < 0) fail("make an epoll");
-  if (::pipe2(commands_.data(), O_CLOEXEC) != 0) fail("make a pipe");
+StoreServer::Loop::Loop(std::vector<Descriptor> listeners, Options options)
+    : options_(std::move(options)),
+      listeners_(std::move(listeners)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      core_(options_.max_bytes, random_seed()) {
+  if (!epoll_) fail("make an epoll");
+  commands_ = make_pipe("to the store's thread");
   rlimit files = {};
   ::getrlimit(RLIMIT_NOFILE, &files);
   first_reserved_ = static_cast<int>(
       std::min<rlim_t>(files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles), std::numeric_limits<int>::max()));
 
-  if (!watch(EPOLL_CTL_ADD, commands_[0], EPOLLIN, kCommands)) fail("watch a pipe");
-  for (const int listener : listeners_) {
+  if (!watch(EPOLL_CTL_ADD, commands_.read_end.get(), EPOLLIN, kCommands)) fail("watch a pipe");
+  for (const Descriptor& listener : listeners_) {
     const int on = 1;  // the connections it accepts inherit it
-    ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!watch(EPOLL_CTL_ADD, listener, EPOLLIN, make_id(kListener, listener))) fail("watch a socket");
+    ::setsockopt(listener.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!watch(EPOLL_CTL_ADD, listener.get(), EPOLLIN, make_id(kListener, listener.get()))) fail("watch a socket");
   }
-  const SignalsBlocked signals_blocked;
-  thread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "ddprun-store");
-    run();
-  });
+  thread_ = start_thread("ddprun-store", [this] { run(); });
 }
 
 StoreServer::Loop::~Loop() {
   post([](Loop& loop) { loop.stopping_ = true; });
   thread_.join();
-  for (const auto& session : sessions_) {
-    if (session) ::close(fd_of(session->id));
-  }
-  for (const int fd : listeners_) ::close(fd);
-  for (const int fd : {epoll_, commands_[0], commands_[1]}) ::close(fd);
 }
 
 void StoreServer::Loop::run() {
   std::array<epoll_event, kEventsPerTurn> events;
   while (!stopping_) {
-    const int count = ::epoll_wait(epoll_, events.data(), kEventsPerTurn, run_timers());
+    const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, run_timers());
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const ConnectionId id = event.data.u64;
@@ -255,14 +234,14 @@ bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::
   epoll_event event = {};
   event.events = events;
   event.data.u64 = who;
-  const bool done = ::epoll_ctl(epoll_, operation, fd, &event) == 0;
+  const bool done = ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
   DDP_CHECK(done || operation == EPOLL_CTL_ADD, operation, fd, errno);
   return done;
 }
 
 Session* StoreServer::Loop::find(ConnectionId id) const {
   const auto place = static_cast<std::size_t>(fd_of(id));
-  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id != id) return nullptr;
+  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id() != id) return nullptr;
   return sessions_[place].get();
 }
 
@@ -271,12 +250,12 @@ Session* StoreServer::Loop::find(ConnectionId id) const {
 // Pointers through a pipe: no lock, and they keep their order.
 void StoreServer::Loop::post(std::function<void(Loop&)> f) {
   auto* command = new std::function<void(Loop&)>(std::move(f));
-  while (::write(commands_[1], &command, kCommandBytes) < 0) DDP_CHECK(errno == EINTR, errno);
+  while (::write(commands_.write_end.get(), &command, kCommandBytes) < 0) DDP_CHECK(errno == EINTR, errno);
 }
 
 void StoreServer::Loop::carry_out_commands() {
   std::array<std::function<void(Loop&)>*, 64> commands = {};
-  const auto size = ::read(commands_[0], commands.data(), commands.size() * kCommandBytes);
+  const auto size = ::read(commands_.read_end.get(), commands.data(), commands.size() * kCommandBytes);
   for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(size, ssize_t{0})) / kCommandBytes; ++i) {
     const std::unique_ptr<std::function<void(Loop&)>> command(commands[i]);
     (*command)(*this);
@@ -317,9 +296,14 @@ StoreStatistics StoreServer::Loop::statistics() {
 void StoreServer::Loop::accept(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     if (has_few_descriptors()) return pause_accepting();
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0 ? welcome(fd) : errno == EINTR || errno == ECONNABORTED) continue;
-    if (fd < 0 && errno == EAGAIN) return;
+    Descriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) {
+      if (welcome(std::move(socket))) continue;
+    } else if (errno == EINTR || errno == ECONNABORTED) {
+      continue;
+    } else if (errno == EAGAIN) {
+      return;
+    }
     return pause_accepting();  // EMFILE, ENFILE, ENOMEM: it will pass
   }
 }
@@ -328,14 +312,13 @@ void StoreServer::Loop::accept(int listener) {
 // by agents' links, or by whatever else this process has open.
 bool StoreServer::Loop::has_few_descriptors() {
   if (highest_accepted_ < first_reserved_) return false;
-  const int lowest_free = ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0);
-  if (lowest_free >= 0) ::close(lowest_free);
-  return lowest_free < 0 || lowest_free >= first_reserved_;
+  const Descriptor lowest_free(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
+  return !lowest_free || lowest_free.get() >= first_reserved_;
 }
 
 void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
-  for (const int listener : listeners_) {
-    std::ignore = watch(EPOLL_CTL_MOD, listener, events, make_id(kListener, listener));
+  for (const Descriptor& listener : listeners_) {
+    std::ignore = watch(EPOLL_CTL_MOD, listener.get(), events, make_id(kListener, listener.get()));
   }
 }
 
@@ -344,17 +327,15 @@ void StoreServer::Loop::pause_accepting() {
   watch_listeners(0);
 }
 
-bool StoreServer::Loop::welcome(int fd) {
+bool StoreServer::Loop::welcome(Descriptor socket) {
   last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
-  const ConnectionId id = make_id(last_serial_, fd);
-  if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, id)) {
-    ::close(fd);
-    return false;
-  }
+  const int fd = socket.get();
+  if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, make_id(last_serial_, fd))) return false;
   const auto place = static_cast<std::size_t>(fd);
   if (place >= sessions_.size()) sessions_.resize(place + 1);
   sessions_[place] = std::make_unique<Session>();
-  sessions_[place]->id = id;
+  sessions_[place]->socket = std::move(socket);
+  sessions_[place]->serial = last_serial_;
   ++statistics_.accepted;
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
@@ -367,8 +348,8 @@ bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
     hand_over(session, first_bytes);
     return false;
   }
-  if (!may_come_in(fd_of(session.id))) {
-    const std::string address = peer_address(fd_of(session.id));
+  if (!may_come_in(session.socket.get())) {
+    const std::string address = peer_address(session.socket.get());
     drop(session, (address.empty() ? "it" : address) + " is not an address of this round's nodes");
     return false;
   }
@@ -384,11 +365,9 @@ bool StoreServer::Loop::may_come_in(int fd) const {
 }
 
 void StoreServer::Loop::hand_over(Session& session, std::string_view first_bytes) {
-  const int fd = fd_of(session.id);
-  std::ignore = ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  std::ignore = ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
   ++statistics_.agent_links;
-  forget(session);
-  options_.on_agent_link(fd, std::string(first_bytes));
+  options_.on_agent_link(release(session), std::string(first_bytes));
 }
 
 void StoreServer::Loop::admit_only(const std::vector<std::string>& numeric_addresses) {
@@ -401,7 +380,7 @@ void StoreServer::Loop::admit_only(const std::vector<std::string>& numeric_addre
 // ---- Input ----
 
 void StoreServer::Loop::read(Session& session) {
-  const auto size = ::recv(fd_of(session.id), input_.data(), input_.size(), 0);
+  const auto size = ::recv(session.socket.get(), input_.data(), input_.size(), 0);
   if (size > 0) {
     statistics_.bytes_in += static_cast<std::uint64_t>(size);
     const std::string_view input(input_.data(), static_cast<std::size_t>(size));
@@ -413,7 +392,7 @@ void StoreServer::Loop::read(Session& session) {
 
 // Applies what came, as far as the client takes its answers; what is left waits for its next turn to write.
 void StoreServer::Loop::feed(Session& session, std::string_view input) {
-  replies_.from = session.id;
+  replies_.from = session.id();
   const std::string why_not = apply_all(session, input);
   send(session, replies_.answer);
   deliver_to_others();
@@ -440,16 +419,16 @@ std::string StoreServer::Loop::apply_all(Session& session, std::string_view& inp
 
 void StoreServer::Loop::set_deadlines(Session& session) {
   if (session.decoder.undecided()) {
-    deadlines_.emplace(Clock::now() + kUndecidedGrace, session.id);
+    deadlines_.emplace(Clock::now() + kUndecidedGrace, session.id());
   } else if (!session.timed && session.decoder.generation() == Generation::Unknown) {
     session.timed = true;
-    deadlines_.emplace(Clock::now() + options_.preface_limit, session.id);
+    deadlines_.emplace(Clock::now() + options_.preface_limit, session.id());
   }
 }
 
 void StoreServer::Loop::on_deadline(Session& session) {
   if (session.decoder.undecided()) {
-    replies_.from = session.id;
+    replies_.from = session.id();
     core_.apply(session.decoder.settle(), replies_);
     send(session, replies_.answer);
     deliver_to_others();
@@ -522,7 +501,7 @@ void StoreServer::Loop::write_more(Session& session) {
 
 // How many bytes the socket took. An error closes the connection.
 std::size_t StoreServer::Loop::send_some(Session& session, std::string_view bytes) {
-  const auto sent = ::send(fd_of(session.id), bytes.data(), std::min(bytes.size(), kWriteBytes), MSG_NOSIGNAL);
+  const auto sent = ::send(session.socket.get(), bytes.data(), std::min(bytes.size(), kWriteBytes), MSG_NOSIGNAL);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) close(session);
   const std::size_t taken = sent > 0 ? static_cast<std::size_t>(sent) : 0;
   statistics_.bytes_out += taken;
@@ -542,7 +521,7 @@ void StoreServer::Loop::settle(Session& session) {
   const bool may_read = !session.has_unparsed() && session.unsent() <= kUnsentLimit;
   const std::uint32_t events = (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
   if (std::exchange(session.events, events) != events) {
-    std::ignore = watch(EPOLL_CTL_MOD, fd_of(session.id), events, session.id);
+    std::ignore = watch(EPOLL_CTL_MOD, session.socket.get(), events, session.id());
   }
 }
 
@@ -551,53 +530,47 @@ void StoreServer::Loop::settle(Session& session) {
 void StoreServer::Loop::drop(Session& session, const std::string& reason) {
   ++statistics_.dropped;
   ++unsaid_;
-  if (const Clock::time_point now = Clock::now(); options_.say && now >= next_line_) {
-    std::string line = "store: closed " + peer_of(fd_of(session.id)) + ": " + reason;
+  if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
+    std::string line = "store: closed " + peer_of(session.socket.get()) + ": " + reason;
     if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
-    options_.say(line);
+    options_.log(line);
     next_line_ = now + kBetweenLines;
     unsaid_ = 0;
   }
   close(session);
 }
 
-void StoreServer::Loop::close(Session& session) {
-  const int fd = fd_of(session.id);
-  forget(session);
-  ::close(fd);
-}
+void StoreServer::Loop::close(Session& session) { release(session).close(); }
 
-void StoreServer::Loop::forget(Session& session) {
-  core_.disconnected(session.id);
+// Forgets the connection and returns its socket.
+Descriptor StoreServer::Loop::release(Session& session) {
+  core_.disconnected(session.id());
   held_ -= session.held;
   --statistics_.open;
-  auto& place = sessions_[static_cast<std::size_t>(fd_of(std::exchange(session.id, kNobody)))];
-  closed_.push_back(std::move(place));
+  Descriptor socket = std::move(session.socket);
+  closed_.push_back(std::move(sessions_[static_cast<std::size_t>(socket.get())]));
+  return socket;
 }
 
 void StoreServer::Loop::close_everything() {
   core_.reset();
   for (const auto& session : sessions_) {
     if (!session) continue;
-    if (!session->heard && begins_as_agent_link(fd_of(session->id))) {
+    if (!session->heard && begins_as_agent_link(session->socket.get())) {
       hand_over(*session, "");
     } else {
       close(*session);
     }
   }
   deadlines_.clear();
-  for (const int listener : listeners_) {  // who is not accepted yet belongs to the old round as well
-    int fd = 0;
-    for (int i = 0; i < kBacklogAtMost && fd >= 0; ++i) {
-      fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd < 0) continue;
-      if (begins_as_agent_link(fd)) {
-        ++statistics_.accepted;
-        ++statistics_.agent_links;
-        options_.on_agent_link(fd, "");
-      } else {
-        ::close(fd);
-      }
+  for (const Descriptor& listener : listeners_) {  // who is not accepted yet belongs to the old round as well
+    for (int i = 0; i < kBacklogAtMost; ++i) {
+      Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) break;
+      if (!begins_as_agent_link(socket.get())) continue;
+      ++statistics_.accepted;
+      ++statistics_.agent_links;
+      options_.on_agent_link(std::move(socket), "");
     }
   }
 }

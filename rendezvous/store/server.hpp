@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A c10d store that listens: sockets and one thread around c10d_protocol and store_core. The thread blocks all signals,
-// resolves no names, touches no disk and takes no lock; each method may be called from any other thread.
-// It is also the front door of the endpoint's one port: agents' links are handed over to who wants them.
+// A c10d store that listens: sockets and one thread around c10d_protocol and store_core. The thread blocks asynchronous
+// signals, resolves no names, touches no disk and takes no lock; each method may be called from any other thread. It is
+// also the front door of the endpoint's one port: agents' links are handed over to who wants them.
 //
 // What a stranger can do is lose his connection:
 //   * nonsense: closed. Half of a first request's first bytes: closed after kPrefaceLimit. Silence is legitimate
@@ -9,7 +9,7 @@
 //   * a client that does not read its answers is not read from either: it costs kUnsentLimit and one answer
 //   * out of file descriptors, or at the last ones, which are kept for the process: clients wait in the backlog
 //   * the store's content, and what half requests and unread answers hold, each have a limit in bytes
-// Every such end is counted, and one a second is told to Options::say.
+// Every such end is counted, and one a second is told to Options::log.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/store/store_core.hpp"
 
 namespace ddp::rendezvous {
@@ -54,11 +55,11 @@ class StoreServer {
     std::chrono::milliseconds preface_limit = kPrefaceLimit;
     // Told why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.
-    std::function<void(const std::string& line)> say = {};
+    std::function<void(const std::string& line)> log = {};
     // Takes over a connection whose first byte is kAgentLinkByte: the descriptor (non-blocking, CLOEXEC) and all that
     // was received on it so far, which is nothing when reset() came first; the server has forgotten it. Called on the
     // server's thread, must not block. None: such a connection is nonsense.
-    std::function<void(int fd, std::string first_bytes)> on_agent_link = {};
+    std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link = {};
   };
 
   // Listens on all these addresses at one port; 0: a free one. Throws as listen_on does (net/listen.hpp).

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/store/store.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::rendezvous {
 
@@ -14,26 +15,25 @@ void Store::barrier(std::string_view key, std::int64_t world_size, Milliseconds 
   wait({last_member}, timeout);
 }
 
-std::string describe(Store::Milliseconds time) {
-  if (time.count() < 1000 || time.count() % 1000 != 0) return std::to_string(time.count()) + " ms";
-  return std::to_string(time.count() / 1000) + " s";
+Queues& queues_of(Store& store) {
+  if (Queues* const queues = store.queues()) return *queues;
+  throw Error(ErrorCode::InvalidArgument, store.name() + ": a file has no queues, here as in PyTorch; use a TcpStore");
 }
 
-std::string quoted(const std::vector<std::string>& keys) {
-  std::string text = keys.size() == 1 ? "key" : "keys";
-  const std::size_t shown = std::min<std::size_t>(keys.size(), 4);
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? " \"" : ", \"") + keys[i] + "\"";
-  if (keys.size() > shown) text += " and " + std::to_string(keys.size() - shown) + " more";
-  return text;
+std::string describe_keys(const std::vector<std::string>& keys) {
+  std::vector<std::string> quoted;
+  quoted.reserve(keys.size());
+  for (const std::string& key : keys) quoted.push_back("\"" + key + "\"");
+  return (keys.size() == 1 ? "key " : "keys ") + list_of(quoted, 4);
 }
 
 Error not_set(const std::string& store, const std::vector<std::string>& keys, Store::Milliseconds timeout) {
-  return {ErrorCode::Timeout, store + ": " + quoted(keys) + " not set within " + describe(timeout) +
+  return {ErrorCode::Timeout, store + ": " + describe_keys(keys) + " not set within " + to_string(timeout) +
                                   " (is the worker that sets it running?)"};
 }
 
 Error still_empty(const std::string& store, std::string_view queue, Store::Milliseconds timeout) {
-  return {ErrorCode::Timeout, store + ": queue \"" + std::string(queue) + "\" still empty after " + describe(timeout) +
+  return {ErrorCode::Timeout, store + ": queue \"" + std::string(queue) + "\" still empty after " + to_string(timeout) +
                                   " (is the worker that pushes to it running?)"};
 }
 
@@ -50,8 +50,9 @@ std::int64_t sum(const std::string& store, std::string_view key, const std::stri
   errno = 0;
   const long long number = std::strtoll(text->c_str(), &end, 10);
   if (end == text->c_str() || errno == ERANGE) {
-    throw Error(ErrorCode::InvalidArgument, store + ": adding to " + quoted({std::string(key)}) + ": its value \"" +
-                                                text->substr(0, 40) + "\" is not a number of 64 bits");
+    throw Error(ErrorCode::InvalidArgument, store + ": adding to " + describe_keys({std::string(key)}) +
+                                                ": its value \"" + text->substr(0, 40) +
+                                                "\" is not a number of 64 bits");
   }
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + static_cast<std::uint64_t>(delta));
 }

@@ -19,6 +19,20 @@
 
 namespace ddp::rendezvous {
 
+// First-in, first-out queues, which some stores have besides their keys. Queues have names of their own: a key and a
+// queue may be called the same.
+class Queues {
+ public:
+  virtual void queue_push(std::string_view queue, std::string_view value) = 0;
+  // Returns the oldest element; waits until there is one.
+  virtual std::string queue_pop(std::string_view queue, std::chrono::milliseconds timeout) = 0;
+  virtual std::optional<std::string> queue_try_pop(std::string_view queue) = 0;
+  virtual std::int64_t queue_len(std::string_view queue) = 0;
+
+ protected:
+  ~Queues() = default;
+};
+
 class Store {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -29,6 +43,11 @@ class Store {
   virtual ~Store() = default;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
+
+  // Returns what messages call this store: "store node0:29500", "file store /tmp/s".
+  virtual std::string name() const = 0;
+  // Returns null if this kind of store has no queues (a file). queues_of() throws then.
+  virtual Queues* queues() { return nullptr; }
 
   virtual Milliseconds timeout() const { return timeout_; }
   virtual void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
@@ -51,12 +70,6 @@ class Store {
   virtual std::vector<std::string> multi_get(const std::vector<std::string>& keys, Milliseconds timeout) = 0;
   virtual void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) = 0;
 
-  // Queues have names of their own: a key and a queue may be called the same.
-  virtual void queue_push(std::string_view key, std::string_view value) = 0;
-  virtual std::string queue_pop(std::string_view key, Milliseconds timeout) = 0;  // the oldest; waits for one
-  virtual std::optional<std::string> try_queue_pop(std::string_view key) = 0;
-  virtual std::int64_t queue_len(std::string_view key) = 0;
-
   // From any thread: the call that waits now, and every later one, fails at once with Error{System}. For a TcpStore,
   // whose server may be gone for good; the others go on to their deadlines.
   virtual void interrupt() {}
@@ -69,12 +82,13 @@ class Store {
   std::atomic<Milliseconds> timeout_;
 };
 
+// Returns the store's queues. Throws Error{InvalidArgument} if it has none.
+Queues& queues_of(Store& store);
+
 // ---- What the stores have in common ----
 
-// "30 s" or "1234 ms".
-std::string describe(Store::Milliseconds time);
 // `key "k"`, or `keys "a", "b" and 7 more`.
-std::string quoted(const std::vector<std::string>& keys);
+std::string describe_keys(const std::vector<std::string>& keys);
 // "STORE: key "k" not set within 30 s (is the worker that sets it running?)"
 Error not_set(const std::string& store, const std::vector<std::string>& keys, Store::Milliseconds timeout);
 // "STORE: queue "q" still empty after 30 s (is the worker that pushes to it running?)"

@@ -10,7 +10,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,7 +22,9 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/store/c10d_protocol.hpp"
 
@@ -77,7 +78,7 @@ std::optional<std::size_t> length_of(Answered answered, std::string_view bytes) 
 std::string as_said(const std::string& key) { return key.starts_with('/') ? key.substr(1) : key; }
 
 std::string what_for(const Request& request) {
-  const std::string key = request.keys.empty() ? "no key" : quoted({as_said(request.key())});
+  const std::string key = request.keys.empty() ? "no key" : describe_keys({as_said(request.key())});
   switch (request.op) {
     case Op::Set:
     case Op::MultiSet:
@@ -192,7 +193,6 @@ std::int64_t number_of(std::string_view answer) { return static_cast<std::int64_
 class TcpStore::Connection {
  public:
   Connection(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
-  ~Connection() { close(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -219,7 +219,7 @@ class TcpStore::Connection {
       if (!connection_.idle_.wait_until(lock, deadline, [this] { return !connection_.busy_; })) {
         throw Error(ErrorCode::Timeout, connection_.name() + ": " + what_for(request) +
                                             ": another thread's call kept " + "the connection busy for " +
-                                            describe(timeout));
+                                            to_string(timeout));
       }
       connection_.busy_ = true;
     }
@@ -258,7 +258,7 @@ class TcpStore::Connection {
   const std::uint16_t port_;
   std::string cause_;  // of the latest failure to resolve or connect; later: of this connection's death
   std::vector<Address> addresses_;
-  int fd_ = -1;
+  Descriptor fd_;
   std::string out_;
   std::string in_;
   std::deque<Answered> owed_;
@@ -284,7 +284,7 @@ void TcpStore::Connection::connect(Milliseconds timeout) {
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
   }
-  throw Error(ErrorCode::Timeout, name() + ": no answer in " + describe(timeout) + ": " + cause_ + kWhoToBlame);
+  throw Error(ErrorCode::Timeout, name() + ": no answer in " + to_string(timeout) + ": " + cause_ + kWhoToBlame);
 }
 
 bool TcpStore::Connection::resolve() {
@@ -307,13 +307,13 @@ bool TcpStore::Connection::resolve() {
 }
 
 int TcpStore::Connection::open(const Address& address, Deadline deadline) {
-  fd_ = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-  if (fd_ < 0) return errno;
+  fd_ = Descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!fd_) return errno;
   const int on = 1;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0) return 0;
+  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0) return 0;
   if (errno != EINPROGRESS && errno != EINTR) return errno;
-  pollfd ready{fd_, POLLOUT, 0};
+  pollfd ready{fd_.get(), POLLOUT, 0};
   int count = 0;
   while ((count = ::poll(&ready, 1, until(deadline))) < 0 && errno == EINTR) {
   }
@@ -321,8 +321,8 @@ int TcpStore::Connection::open(const Address& address, Deadline deadline) {
   if (count == 0) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof error;
-  ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-  return error != 0 ? error : met_itself(fd_) ? ECONNREFUSED : 0;
+  ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error != 0 ? error : met_itself(fd_.get()) ? ECONNREFUSED : 0;
 }
 
 // VALIDATE has no answer, so ask for something that every server since 2.2 knows: PING came with 2.5. A server that is
@@ -398,7 +398,7 @@ int TcpStore::Connection::answer(Deadline deadline, std::string& bytes) {
 }
 
 int TcpStore::Connection::progress(Deadline deadline) {
-  pollfd ready{fd_, static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT), 0};
+  pollfd ready{fd_.get(), static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT), 0};
   const int count = ::poll(&ready, 1, until(deadline));
   if (count < 0) return errno == EINTR ? 0 : errno;
   if (count == 0) return Clock::now() < deadline ? 0 : ETIMEDOUT;
@@ -409,7 +409,7 @@ int TcpStore::Connection::progress(Deadline deadline) {
 }
 
 int TcpStore::Connection::send_some() {
-  const auto sent = ::send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL);
+  const auto sent = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
   if (sent < 0) return errno == EAGAIN || errno == EINTR ? 0 : errno;
   out_.erase(0, static_cast<std::size_t>(sent));
   return 0;
@@ -417,7 +417,7 @@ int TcpStore::Connection::send_some() {
 
 int TcpStore::Connection::receive_some() {
   char bytes[kReceiveBytes];
-  const auto size = ::recv(fd_, bytes, sizeof bytes, 0);
+  const auto size = ::recv(fd_.get(), bytes, sizeof bytes, 0);
   if (size < 0) return errno == EAGAIN || errno == EINTR ? 0 : errno;
   if (size == 0) return ECONNRESET;
   in_.append(bytes, static_cast<std::size_t>(size));
@@ -444,7 +444,7 @@ void TcpStore::Connection::require_possible(const Request& request) const {
     throw Error(ErrorCode::InvalidArgument, name() + ": one call may name " + std::to_string(kMaxKeysPerRequest) +
                                                 " keys, not " + std::to_string(request.keys.size()));
   }
-  if (fd_ < 0) throw lost(request);
+  if (!fd_) throw lost(request);
 }
 
 Error TcpStore::Connection::lost(const Request& request) const {
@@ -454,7 +454,7 @@ Error TcpStore::Connection::lost(const Request& request) const {
 void TcpStore::Connection::fail(int error, const Request& request, Milliseconds timeout) {
   if (error == ETIMEDOUT) {
     throw Error(ErrorCode::Timeout,
-                name() + ": no answer in " + describe(timeout) + " to " + what_for(request) + kWhoToBlame);
+                name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kWhoToBlame);
   }
   close();
   cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
@@ -467,7 +467,7 @@ std::string TcpStore::Connection::name() const { return "store " + endpoint(host
 void TcpStore::Connection::interrupt() {
   const std::lock_guard lock(mutex_);
   interrupted_ = true;
-  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+  if (fd_) ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
 bool TcpStore::Connection::was_interrupted() {
@@ -478,8 +478,7 @@ bool TcpStore::Connection::was_interrupted() {
 void TcpStore::Connection::close() {
   {
     const std::lock_guard lock(mutex_);
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
+    fd_.close();
   }
   out_.clear();
   in_.clear();
@@ -491,7 +490,7 @@ std::string TcpStore::Connection::local_address() const {
   socklen_t size = sizeof storage;
   auto* address = reinterpret_cast<sockaddr*>(&storage);
   char text[NI_MAXHOST];
-  if (::getsockname(fd_, address, &size) != 0 ||
+  if (::getsockname(fd_.get(), address, &size) != 0 ||
       ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
     throw Error(ErrorCode::System, name() + ": cannot tell this side's address: " + reason_of(errno));
   }
@@ -509,6 +508,8 @@ TcpStore::TcpStore(std::string host, std::uint16_t port, Milliseconds timeout)
 }
 
 TcpStore::~TcpStore() = default;
+
+std::string TcpStore::name() const { return connection_->name(); }
 
 void TcpStore::count_in() {
   connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {Shape::Number}, timeout());
@@ -534,7 +535,7 @@ bool TcpStore::check(const std::vector<std::string>& keys) {
 
 void TcpStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
   if (connection_->wait({.op = Op::Wait, .keys = on_wire(keys)}, timeout)) return;
-  throw not_set(connection_->name(), keys, timeout);
+  throw not_set(name(), keys, timeout);
 }
 
 std::string TcpStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
@@ -574,42 +575,43 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
 }
 
 void TcpStore::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
-  require_pairs(connection_->name(), keys, values);
+  require_pairs(name(), keys, values);
   connection_->tell({.op = Op::MultiSet, .keys = on_wire(keys), .values = values}, timeout());
 }
 
 // A push has no answer and a pop waits: ask something first that tells whether this server has queues at all.
-void TcpStore::require_queues(std::string_view key) {
-  if (!has_queues_) queue_len(key);
+void TcpStore::require_queues(std::string_view queue) {
+  if (!has_queues_) queue_len(queue);
 }
 
-void TcpStore::queue_push(std::string_view key, std::string_view value) {
-  require_queues(key);
-  connection_->tell({.op = Op::QueuePush, .keys = {on_wire(key)}, .values = {std::string(value)}}, timeout());
+void TcpStore::queue_push(std::string_view queue, std::string_view value) {
+  require_queues(queue);
+  connection_->tell({.op = Op::QueuePush, .keys = {on_wire(queue)}, .values = {std::string(value)}}, timeout());
 }
 
 // WAIT, then QUEUE_POP, between which another may have been quicker. A key of the queue's name also ends the WAIT,
 // hence the pauses.
-std::string TcpStore::queue_pop(std::string_view key, Milliseconds timeout) {
+std::string TcpStore::queue_pop(std::string_view queue, Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
-  require_queues(key);
+  require_queues(queue);
   for (Milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kSlowestRetry)) {
     const auto left = std::max(std::chrono::ceil<Milliseconds>(deadline - Clock::now()), Milliseconds::zero());
-    const bool woken = connection_->wait({.op = Op::Wait, .keys = {on_wire(key)}}, left);
-    if (std::optional<std::string> value = try_queue_pop(key)) return std::move(*value);
-    if (!woken || Clock::now() + pause >= deadline) throw still_empty(connection_->name(), key, timeout);
+    const bool woken = connection_->wait({.op = Op::Wait, .keys = {on_wire(queue)}}, left);
+    if (std::optional<std::string> value = queue_try_pop(queue)) return std::move(*value);
+    if (!woken || Clock::now() + pause >= deadline) throw still_empty(name(), queue, timeout);
     std::this_thread::sleep_for(pause);
   }
 }
 
-std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
-  const std::string answer = connection_->ask({.op = Op::QueuePop, .keys = {on_wire(key)}}, {Shape::Popped}, timeout());
+std::optional<std::string> TcpStore::queue_try_pop(std::string_view queue) {
+  const std::string answer =
+      connection_->ask({.op = Op::QueuePop, .keys = {on_wire(queue)}}, {Shape::Popped}, timeout());
   if (number_of(answer) == 0) return std::nullopt;
   return text_of(answer.substr(8));
 }
 
-std::int64_t TcpStore::queue_len(std::string_view key) {
-  const Request request{.op = Op::QueueLen, .keys = {on_wire(key)}};
+std::int64_t TcpStore::queue_len(std::string_view queue) {
+  const Request request{.op = Op::QueueLen, .keys = {on_wire(queue)}};
   const std::int64_t length = number_of(connection_->ask(request, {Shape::Number}, timeout()));
   has_queues_ = true;
   return length;
@@ -617,9 +619,8 @@ std::int64_t TcpStore::queue_len(std::string_view key) {
 
 void TcpStore::barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) {
   if (connection_->wait({.op = Op::Barrier, .keys = {on_wire(key)}, .number = world_size}, timeout)) return;
-  throw Error(ErrorCode::Timeout, connection_->name() + ": barrier \"" + std::string(key) + "\" of " +
-                                      std::to_string(world_size) + " not complete within " + describe(timeout) +
-                                      " (are all workers running?)");
+  throw Error(ErrorCode::Timeout, name() + ": barrier \"" + std::string(key) + "\" of " + std::to_string(world_size) +
+                                      " not complete within " + to_string(timeout) + " (are all workers running?)");
 }
 
 std::string TcpStore::local_address() const { return connection_->local_address(); }

@@ -19,12 +19,15 @@
 
 namespace ddp::rendezvous {
 
-class TcpStore : public Store {
+class TcpStore : public Store, public Queues {
  public:
   // Connects, retrying with growing pauses while the server is not there yet.
   // timeout: for connecting, and for every later call that gives none.
   TcpStore(std::string host, std::uint16_t port, Milliseconds timeout);
   ~TcpStore() override;
+
+  std::string name() const override;
+  Queues* queues() override { return this; }
 
   // Adds this process to the workers that a PyTorch server started with a world_size waits for.
   void count_in();
@@ -45,10 +48,10 @@ class TcpStore : public Store {
   std::vector<std::string> list_keys() override;
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Milliseconds timeout) override;
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;
-  void queue_push(std::string_view key, std::string_view value) override;
-  std::string queue_pop(std::string_view key, Milliseconds timeout) override;
-  std::optional<std::string> try_queue_pop(std::string_view key) override;
-  std::int64_t queue_len(std::string_view key) override;
+  void queue_push(std::string_view queue, std::string_view value) override;
+  std::string queue_pop(std::string_view queue, Milliseconds timeout) override;
+  std::optional<std::string> queue_try_pop(std::string_view queue) override;
+  std::int64_t queue_len(std::string_view queue) override;
   // The protocol's own operation, as torch's TCPStore; that of a PrefixStore over this one goes without.
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) override;
   void interrupt() override;
@@ -58,7 +61,7 @@ class TcpStore : public Store {
 
  private:
   class Connection;
-  void require_queues(std::string_view key);
+  void require_queues(std::string_view queue);
 
   std::unique_ptr<Connection> connection_;
   std::atomic<bool> has_queues_{false};  // known to

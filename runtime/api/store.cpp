@@ -170,17 +170,18 @@ ddp_status ddp_store_multi_set(ddp_store* store, const char* const* keys, const 
 }
 
 ddp_status ddp_store_queue_push(ddp_store* store, const char* key, ddp_bytes value) {
-  return guard([&] { of(store).queue_push(of(key), of(value)); });
+  return guard([&] { queues_of(of(store)).queue_push(of(key), of(value)); });
 }
 
 ddp_status ddp_store_queue_pop(ddp_store* store, const char* key, int64_t timeout_ms, ddp_sink sink) {
-  return guard([&] { deliver(sink, of(store).queue_pop(of(key), timeout_of(timeout_ms, of(store).timeout()))); });
+  return guard(
+      [&] { deliver(sink, queues_of(of(store)).queue_pop(of(key), timeout_of(timeout_ms, of(store).timeout()))); });
 }
 
 ddp_status ddp_store_queue_try_pop(ddp_store* store, const char* key, int32_t* popped, ddp_sink sink) {
   return guard([&] {
     not_null(popped, "where to tell whether there was one") = 0;
-    const std::optional<std::string> value = of(store).try_queue_pop(of(key));
+    const std::optional<std::string> value = queues_of(of(store)).queue_try_pop(of(key));
     if (!value) return;
     *popped = 1;
     deliver(sink, *value);
@@ -188,7 +189,7 @@ ddp_status ddp_store_queue_try_pop(ddp_store* store, const char* key, int32_t* p
 }
 
 ddp_status ddp_store_queue_len(ddp_store* store, const char* key, int64_t* length) {
-  return guard([&] { not_null(length, "where to tell the length") = of(store).queue_len(of(key)); });
+  return guard([&] { not_null(length, "where to tell the length") = queues_of(of(store)).queue_len(of(key)); });
 }
 
 ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t world_size, int64_t timeout_ms) {

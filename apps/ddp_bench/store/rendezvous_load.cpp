@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "apps/ddp_bench/store/server_cost.hpp"
+#include "rendezvous/base/pipe.hpp"
 #include "rendezvous/link/client.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/listen.hpp"
@@ -34,11 +34,7 @@ constexpr char kJobId[] = "bench";
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Free a moment ago.
-std::uint16_t free_port() {
-  const Listeners listeners = listen_on({"127.0.0.1"}, 0);
-  for (const int socket : listeners.sockets) close(socket);
-  return listeners.port;
-}
+std::uint16_t free_port() { return listen_on({"127.0.0.1"}, 0).port; }
 
 pid_t only_child(pid_t parent) {
   pid_t child = 0;
@@ -51,8 +47,7 @@ pid_t only_child(pid_t parent) {
 class NodeZero {
  public:
   NodeZero(const std::string& ddprun, int nodes, std::uint16_t port) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
+    Pipe pipe = make_pipe("for ddprun's stdin");
     const std::vector<std::string> words = {ddprun,
                                             "--nnodes",
                                             std::to_string(nodes),
@@ -68,15 +63,14 @@ class NodeZero {
                                             "cat"};
     guardian_ = fork();
     if (guardian_ == 0) {
-      dup2(ends[0], STDIN_FILENO);
+      dup2(pipe.read_end.get(), STDIN_FILENO);
       std::vector<char*> argv;
       for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
       argv.push_back(nullptr);
       execvp(argv[0], argv.data());
       _exit(127);
     }
-    close(ends[0]);
-    stdin_ = ends[1];
+    stdin_ = std::move(pipe.write_end);
   }
   ~NodeZero() {
     end_worker();
@@ -88,10 +82,7 @@ class NodeZero {
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
-  void end_worker() {
-    if (stdin_ >= 0) close(stdin_);
-    stdin_ = -1;
-  }
+  void end_worker() { stdin_.close(); }
   void wait() {
     int status = 0;
     waitpid(std::exchange(guardian_, -1), &status, 0);
@@ -102,7 +93,7 @@ class NodeZero {
 
  private:
   pid_t guardian_ = -1;
-  int stdin_ = -1;
+  Descriptor stdin_;
 };
 
 class Load {

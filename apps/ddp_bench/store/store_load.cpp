@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/store/c10d_protocol.hpp"
 
 namespace ddp::bench {
@@ -26,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using rendezvous::append_request;
 using rendezvous::append_validate;
+using rendezvous::Descriptor;
 using rendezvous::Op;
 
 constexpr int kPipelined = 16;
@@ -42,7 +44,7 @@ constexpr std::size_t kByte = 1, kNonce = 4, kNumber = 8;
 constexpr std::size_t text(std::size_t bytes) { return 8 + bytes; }
 
 struct Client {
-  int fd = -1;
+  Descriptor socket;
   int rank = 0;
   std::uint64_t exchanges = 0;  // done
   std::size_t expected = 0;     // bytes of answers still to come
@@ -55,16 +57,10 @@ using Script = std::function<std::size_t(const Client&, std::string&)>;
 class Swarm {
  public:
   Swarm(const Target& target, int size) : target_(target), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    for (int rank = 0; rank < size; ++rank) clients_.push_back({.rank = rank});
+    for (int rank = 0; rank < size; ++rank) clients_.emplace_back().rank = rank;
     before_ = cost_of(target.server);
     begun_ = Clock::now();
   }
-  ~Swarm() {
-    for (const Client& client : clients_) ::close(client.fd);
-    ::close(epoll_);
-  }
-  Swarm(const Swarm&) = delete;
-  Swarm& operator=(const Swarm&) = delete;
 
   // As fast as they come through, then as clients of PyTorch 2.5 and later begin. Like them, who is refused tries
   // again.
@@ -81,7 +77,7 @@ class Swarm {
     for (int i = 0; i < kUnanswered; ++i) open_next();
     for_ready([&](Client& client) {
       if (client.expected == 0) {  // connected, or not
-        if (::send(client.fd, hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
+        if (::send(client.socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
           reopen(client);
         } else {
           client.expected = kNonce;
@@ -90,14 +86,14 @@ class Swarm {
         return false;
       }
       std::array<char, kNonce> nonce;
-      const auto size = ::recv(client.fd, nonce.data(), client.expected, 0);
+      const auto size = ::recv(client.socket.get(), nonce.data(), client.expected, 0);
       if (size <= 0) {
         reopen(client);
         return false;
       }
       client.expected -= static_cast<std::size_t>(size);
       if (client.expected > 0) return false;
-      ::fcntl(client.fd, F_SETFL, 0);  // from now on a send may block; what is received is asked for without
+      ::fcntl(client.socket.get(), F_SETFL, 0);  // from now on a send may block; what is received is asked for without
       complete(client);
       open_next();
       return ++greeted == clients_.size();
@@ -141,18 +137,19 @@ class Swarm {
     if (::inet_pton(AF_INET, target_.host.c_str(), &address.sin_addr) != 1) {
       throw std::runtime_error("not a numeric IPv4 address: " + target_.host);
     }
-    client.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (client.fd < 0) fail("socket");
+    client.socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!client.socket) fail("socket");
     const int on = 1;
-    ::setsockopt(client.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (::connect(client.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS) {
+    ::setsockopt(client.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (::connect(client.socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 &&
+        errno != EINPROGRESS) {
       fail("connect");
     }
     watch(EPOLL_CTL_ADD, client, EPOLLOUT);
   }
 
   void reopen(Client& client) const {
-    ::close(client.fd);
+    client.socket.close();
     client.expected = 0;
     open(client);
   }
@@ -167,7 +164,7 @@ class Swarm {
     epoll_event event = {};
     event.events = events;
     event.data.u32 = static_cast<std::uint32_t>(client.rank);
-    if (::epoll_ctl(epoll_, operation, client.fd, &event) != 0) fail("epoll");
+    if (::epoll_ctl(epoll_.get(), operation, client.socket.get(), &event) != 0) fail("epoll");
   }
 
   // Until it returns true.
@@ -175,7 +172,8 @@ class Swarm {
     std::array<epoll_event, 512> events;
     while (true) {
       const auto wait = std::chrono::milliseconds(kStuck).count();
-      const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), static_cast<int>(wait));
+      const int count =
+          ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(wait));
       if (count == 0) throw std::runtime_error("nothing moved for 20 s");
       for (int i = 0; i < count; ++i) {
         if (handle(clients_[events[static_cast<std::size_t>(i)].data.u32])) return;
@@ -186,7 +184,7 @@ class Swarm {
   void finish_exchanges(const Script& script) {
     if (waiting_ == 0) return;
     for_ready([&](Client& client) {
-      const auto size = ::recv(client.fd, input_.data(), input_.size(), MSG_DONTWAIT);
+      const auto size = ::recv(client.socket.get(), input_.data(), input_.size(), MSG_DONTWAIT);
       if (size < 0 && errno == EAGAIN) return false;
       if (size <= 0) throw std::runtime_error("the store closed a connection");
       if (static_cast<std::size_t>(size) > client.expected) throw std::runtime_error("the store answered too much");
@@ -209,7 +207,7 @@ class Swarm {
     client.sent = Clock::now();
     ++waiting_;
     while (!bytes.empty()) {
-      const auto sent = ::send(client.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const auto sent = ::send(client.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent < 0) fail("send");
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
@@ -223,7 +221,7 @@ class Swarm {
   }
 
   const Target target_;
-  int epoll_;
+  Descriptor epoll_;
   std::vector<Client> clients_;
   std::size_t waiting_ = 0;  // clients with an exchange under way
   std::vector<float> latencies_us_;

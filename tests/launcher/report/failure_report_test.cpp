@@ -163,15 +163,15 @@ TEST_CASE("exit meaning: codes and signals that mean something are said in words
 
 TEST_CASE("link failures: one line says what happened, in Python's traceback the last", "[rendezvous][unit]") {
   auto failure = failed(1, 1, 0);
-  CHECK(in_one_line(failure) == "rank 1 on node b exited with code 1");
+  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1");
   failure.stderr_tail = {"first", "last words"};
-  CHECK(in_one_line(failure) == "rank 1 on node b exited with code 1: last words");
+  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: last words");
   failure.message = "killed by SIGSEGV\nbacktrace:\n  main";
-  CHECK(in_one_line(failure) == "rank 1 on node b exited with code 1: killed by SIGSEGV");
+  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: killed by SIGSEGV");
   failure.message = "Traceback (most recent call last):\n  File\nValueError: no\n";
-  CHECK(in_one_line(failure) == "rank 1 on node b exited with code 1: ValueError: no");
+  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: ValueError: no");
   failure.message = std::string(10000, 'x');
-  CHECK(in_one_line(failure).size() < 300);
+  CHECK(describe_with_message(failure).size() < 300);
 }
 
 TEST_CASE("link failures: a long text loses its middle, at whole characters", "[rendezvous][unit]") {

@@ -129,11 +129,7 @@ std::string heard_by(LinkLoop& loop, const Recorder& recorder) {
 std::string at(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 
 // A port that nobody listens on, for now.
-std::uint16_t unused_port() {
-  const Listeners listeners = listen_on({"127.0.0.1"}, 0);
-  for (const int fd : listeners.sockets) ::close(fd);
-  return listeners.port;
-}
+std::uint16_t unused_port() { return listen_on({"127.0.0.1"}, 0).port; }
 
 // Listens, and answers whoever comes with the same bytes, or with his own.
 class Other {
@@ -141,17 +137,12 @@ class Other {
   enum class Answer { Fixed, Echo };
   explicit Other(std::string bytes, Answer answer = Answer::Fixed)
       : listeners_(listen_on({"127.0.0.1"}, 0)), bytes_(std::move(bytes)), answer_(answer) {}
-  ~Other() {
-    for (const int fd : listeners_.sockets) ::close(fd);
-  }
-  Other(const Other&) = delete;
-  Other& operator=(const Other&) = delete;
   std::uint16_t port() const { return listeners_.port; }
 
   // Runs the loop until the client has heard something.
   std::string heard_by(LinkLoop& loop, const Recorder& recorder) {
     loop.until([&] {
-      if (const int fd = ::accept4(listeners_.sockets[0], nullptr, nullptr, SOCK_CLOEXEC); fd >= 0) {
+      if (const int fd = ::accept4(listeners_.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0) {
         connections_.emplace_back(fd);
         if (answer_ == Answer::Fixed) connections_.back().send(bytes_);
       }
@@ -320,7 +311,6 @@ TEST_CASE("link client: addresses that fail in different ways are told each", "[
   Names::get().set({"127.0.0.2", "127.0.0.3"});
   Recorder recorder(loop, kName, silent.port, {}, kImpatient);
   CHECK(heard_by(loop, recorder) == "unreachable: 127.0.0.2: no answer in 25 ms, 127.0.0.3: connection refused");
-  for (const int fd : silent.sockets) ::close(fd);
 }
 
 TEST_CASE("link client: a name server that does not answer stops neither the loop nor the end",

@@ -70,8 +70,8 @@ class LinkCoordinator {
 
   LinkCoordinator(LinkLoop& loop, LinkAcceptor::Options options, std::uint16_t port = 0)
       : acceptor(loop.io, with_lines(std::move(options)), [this](AcceptedLink link) { add(std::move(link)); }),
-        server({"127.0.0.1"}, port, {.on_agent_link = [this](int fd, std::string first_bytes) {
-                 acceptor.accept(fd, std::move(first_bytes));
+        server({"127.0.0.1"}, port, {.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
+                 acceptor.accept(std::move(socket), std::move(first_bytes));
                }}) {}
   ~LinkCoordinator() {
     for (auto& [number, agent] : agents) {
@@ -88,7 +88,7 @@ class LinkCoordinator {
 
  private:
   LinkAcceptor::Options with_lines(LinkAcceptor::Options options) {
-    options.say = [this](const std::string& line) { lines.push_back(line); };
+    options.log = [this](const std::string& line) { lines.push_back(line); };
     return options;
   }
 

@@ -43,8 +43,7 @@ TEST_CASE("addresses: this machine's own are numeric, can be listened on, and ar
     CHECK(numeric_address(address) == address);
     CHECK_FALSE(is_loopback(address));
     CHECK_FALSE(address.starts_with("fe80:"));
-    const Listeners listeners = listen_on({address}, 0);
-    for (const int fd : listeners.sockets) ::close(fd);
+    CHECK_NOTHROW(listen_on({address}, 0));
     CHECK(is_own_host(address, ""));
   }
 }
@@ -85,7 +84,6 @@ TEST_CASE("listening: every address of the machine, of both families, at one por
     CHECK(::connect(v6.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     CHECK(peer_address(v6.fd()) == "::1");
   }
-  for (const int fd : listeners.sockets) ::close(fd);
   CHECK(peer_address(-1).empty());
 }
 

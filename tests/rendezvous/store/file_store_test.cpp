@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/store/prefix_store.hpp"
 #include "tests/rendezvous/store/failure_of.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/support/process.hpp"
@@ -190,8 +191,12 @@ TEST_CASE("file store: a file that somebody removed is begun anew", "[rendezvous
 TEST_CASE("file store: has no queues, and says what has", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   FileStore store(folder / "store", 1, kPatience);
-  const Failure failure = failure_of([&] { store.queue_push("q", "v"); });
+  PrefixStore prefixed("prefix", store);
+  CHECK(store.queues() == nullptr);
+  CHECK(prefixed.queues() == nullptr);
+  const Failure failure = failure_of([&] { queues_of(prefixed); });
   CHECK(failure.code == ErrorCode::InvalidArgument);
+  CHECK_THAT(failure.message, Catch::StartsWith(store.name()));
   CHECK_THAT(failure.message, Catch::EndsWith("a file has no queues, here as in PyTorch; use a TcpStore"));
 }
 

@@ -5,14 +5,14 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::rendezvous {
 
@@ -25,22 +25,14 @@ class RawConnection {
     connection.connect(port);
     return connection;
   }
-  RawConnection(RawConnection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  RawConnection& operator=(RawConnection&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~RawConnection() {
-    if (fd_ >= 0) ::close(fd_);
-  }
 
   bool connect(std::uint16_t port) {
     const sockaddr_in address = loopback(port);
-    return ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    return ::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const auto sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent < 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
@@ -51,7 +43,7 @@ class RawConnection {
     std::string bytes;
     while (bytes.size() < size && readable()) {
       char part[65536];
-      const auto got = ::recv(fd_, part, std::min(sizeof part, size - bytes.size()), 0);
+      const auto got = ::recv(fd(), part, std::min(sizeof part, size - bytes.size()), 0);
       if (got <= 0) break;
       bytes.append(part, static_cast<std::size_t>(got));
     }
@@ -59,14 +51,14 @@ class RawConnection {
   }
   bool ended() {  // nothing more to read, and there never will be
     char byte;
-    return readable() && ::recv(fd_, &byte, 1, 0) <= 0;
+    return readable() && ::recv(fd(), &byte, 1, 0) <= 0;
   }
   bool has_ended() {  // now, with nothing read before
     char byte;
-    const auto got = ::recv(fd_, &byte, 1, MSG_DONTWAIT);
+    const auto got = ::recv(fd(), &byte, 1, MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN);
   }
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
   static sockaddr_in loopback(std::uint16_t port) {
     sockaddr_in address{};
@@ -78,11 +70,11 @@ class RawConnection {
 
  private:
   bool readable() const {
-    pollfd ready{fd_, POLLIN, 0};
+    pollfd ready{fd(), POLLIN, 0};
     return ::poll(&ready, 1, 20'000) == 1;
   }
 
-  int fd_;
+  Descriptor fd_;
 };
 
 }  // namespace ddp::rendezvous

@@ -179,7 +179,7 @@ TEST_CASE("store server: why a client was closed is said once a second, and coun
   std::mutex mutex;
   std::vector<std::string> lines;
   StoreServer::Options talkative;
-  talkative.say = [&](const std::string& line) {
+  talkative.log = [&](const std::string& line) {
     const std::lock_guard lock(mutex);
     lines.push_back(line);
   };
@@ -322,10 +322,11 @@ struct FrontDoor {
   };
   std::mutex mutex;
   std::vector<Link> links;
-  StoreServer server{{"127.0.0.1", "127.0.0.2"}, 0, {.on_agent_link = [this](int fd, std::string first_bytes) {
-                       const std::lock_guard lock(mutex);
-                       links.push_back({RawConnection(fd), std::move(first_bytes)});
-                     }}};
+  StoreServer server{
+      {"127.0.0.1", "127.0.0.2"}, 0, {.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
+        const std::lock_guard lock(mutex);
+        links.push_back({RawConnection(socket.release()), std::move(first_bytes)});
+      }}};
 };
 
 TEST_CASE("store server: an agent's link is handed over, and forgotten", "[rendezvous][integration]") {
@@ -475,7 +476,7 @@ TEST_CASE("store server: only a round's addresses may come in", "[rendezvous][in
 
 TEST_CASE("store server: who may not come in is told about by address", "[rendezvous][integration]") {
   std::promise<std::string> line;
-  StoreServer server({"127.0.0.2"}, 0, {.say = [&line](const std::string& text) { line.set_value(text); }});
+  StoreServer server({"127.0.0.2"}, 0, {.log = [&line](const std::string& text) { line.set_value(text); }});
   server.admit_only({"127.0.0.1"});
   CHECK_FALSE(is_admitted("127.0.0.9", server));
   const std::string said = line.get_future().get();

@@ -207,10 +207,7 @@ namespace {
 int free_slurm_job() {
   for (int job = static_cast<int>(getpid()); true; ++job) {
     try {
-      for (const int fd :
-           ddp::rendezvous::listen_on({"0.0.0.0"}, static_cast<std::uint16_t>(20000 + job * 16 % 12000)).sockets) {
-        close(fd);
-      }
+      ddp::rendezvous::listen_on({"0.0.0.0"}, static_cast<std::uint16_t>(20000 + job * 16 % 12000));
       return job;
     } catch (const ddp::rendezvous::AddressInUse&) {
     }
