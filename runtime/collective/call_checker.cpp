@@ -15,7 +15,7 @@ ddp_backend_status CallChecker::compare(const Operation& operation, std::uint32_
   const auto status = gather_words(mine.data(), fingerprints_.data(), mine.size(), tag, deadline, error);
   if (status != DDP_BACKEND_OK) return status;
   if (std::any_of(fingerprints_.begin(), fingerprints_.end(), [&](const Fingerprint& f) { return f != mine; })) {
-    *disagreement = "ranks disagree: " + who_called_what(fingerprints_);
+    *disagreement = "ranks disagree: " + describe_calls(fingerprints_);
     return DDP_BACKEND_OK;
   }
   if (operation.kind != OperationKind::AllToAll) return DDP_BACKEND_OK;

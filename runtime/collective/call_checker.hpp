@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/backend.h"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/fingerprint.hpp"
 
 namespace ddp::runtime {
 

@@ -7,7 +7,9 @@
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "runtime/base/deadline_watch.hpp"
+#include "runtime/collective/buffer.hpp"
 #include "runtime/collective/object_collectives.hpp"
+#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 
@@ -100,7 +102,7 @@ void HostCollectives::perform_alone(const Operation& o) {
 
 ddp_backend_status HostCollectives::reduce(const Operation& operation, const Call& call) {
   double factor = 1;
-  if (operation.reduce_op == DDP_AVG) factor = share_of(place_.size, operation.dtype);
+  if (operation.reduce_op == DDP_AVG) factor = averaging_factor(place_.size, operation.dtype);
   if (operation.reduce_op == DDP_PREMUL_SUM) factor = operation.factor;
   Operation sum = operation;
   if (operation.reduce_op == DDP_AVG || operation.reduce_op == DDP_PREMUL_SUM) sum.reduce_op = DDP_SUM;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/deadline_watch.hpp"
+#include "runtime/collective/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {

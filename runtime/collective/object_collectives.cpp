@@ -8,6 +8,8 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/error.hpp"
+#include "runtime/collective/describe_operation.hpp"
+#include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/error.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {

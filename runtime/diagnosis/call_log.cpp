@@ -7,8 +7,9 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/store.hpp"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -29,7 +30,7 @@ std::string one_line(std::string text) {
 
 std::string ago(system_clock::time_point then, system_clock::time_point now) {
   const auto age = std::chrono::duration_cast<milliseconds>(std::max(now - then, system_clock::duration::zero()));
-  return human_seconds(age < milliseconds(1000) ? age : std::chrono::duration_cast<std::chrono::seconds>(age));
+  return rendezvous::to_string(age < milliseconds(1000) ? age : std::chrono::duration_cast<std::chrono::seconds>(age));
 }
 
 std::optional<LastCall> decode_line(const std::string& line) {

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/store.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -67,7 +69,7 @@ std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Millisecond
     if (!store_->check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));
   }
   // The last one may have come just now: then the verdict is settled, and this is not heard.
-  return rank_list(missing) + " did not call it within " + human_seconds(timeout) +
+  return rank_list(missing) + " did not call it within " + rendezvous::to_string(timeout) +
          (all_missing ? "" : " (there may be more: wait_all_ranks names all)");
 }
 

@@ -6,6 +6,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {

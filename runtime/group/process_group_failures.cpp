@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "rendezvous/base/text.hpp"
+#include "runtime/collective/describe_operation.hpp"
 #include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {
@@ -39,8 +41,8 @@ std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status
 }
 
 ProcessGroup::Failure ProcessGroup::passed_deadline(const Issued& issued) const {
-  return {ErrorCode::Timeout,
-          "not done in " + human_seconds(issued.timeout) + ": another rank is stopped, slow, or calls something else"};
+  return {ErrorCode::Timeout, "not done in " + rendezvous::to_string(issued.timeout) +
+                                  ": another rank is stopped, slow, or calls something else"};
 }
 
 DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {

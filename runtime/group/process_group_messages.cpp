@@ -4,6 +4,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "runtime/collective/describe_operation.hpp"
 #include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {

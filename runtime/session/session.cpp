@@ -11,7 +11,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/store.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/make_operation.hpp"
 #include "runtime/device/cuda_backend.hpp"
 #include "runtime/diagnosis/flight_recorder.hpp"
 #include "runtime/session/reachable_address.hpp"
