@@ -10,14 +10,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
 
 std::string error_file_text(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
+  using namespace rendezvous::error_file;
   const nlohmann::json file = {
-      {"message",
-       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+      {kMessage, {{kMessage, message}, {kExtraInfo, {{kTrace, trace}, {kTimestamp, std::to_string(unix_seconds)}}}}}};
   // A message may quote bytes of any kind, and dump() throws on invalid UTF-8 unless told to replace it.
   return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

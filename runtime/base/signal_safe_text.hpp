@@ -48,7 +48,7 @@ class FixedText {
     }
     return *this;
   }
-  void make_room(std::size_t more) { size_ += more; }
+  void grow(std::size_t more) { size_ += more; }
   std::string_view text() const { return {memory_, used_}; }
 
  private:

@@ -25,6 +25,7 @@
 #include <typeinfo>
 
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/base/signal_safe_text.hpp"
@@ -35,6 +36,7 @@ namespace ddp::runtime {
 namespace {
 
 namespace contract = rendezvous::contract;
+namespace error_file = rendezvous::error_file;
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
 constexpr int kMaxFrames = 64;
@@ -87,12 +89,12 @@ void add_backtrace(FixedText& out, const void* first) {
 
 void put_record(std::string_view message, std::string_view trace) {
   static char memory[2 * kTraceBytes + 1024];
-  constexpr std::size_t kEnd = 64;  // however long the trace is, the end fits
-  FixedText record(memory, sizeof memory - kEnd);
-  record.add(R"({"message": {"message": ")").add_escaped(message);
-  record.add(R"(", "extraInfo": {"py_callstack": ")").add_escaped(trace);
-  record.make_room(kEnd);
-  record.add(R"(", "timestamp": ")").add_number(static_cast<std::uint64_t>(time(nullptr))).add("\"}}}");
+  constexpr std::size_t kReserved = 64;  // for the end, which fits however long the trace is
+  FixedText record(memory, sizeof memory - kReserved);
+  record.add(error_file::kBeforeText).add_escaped(message);
+  record.add(error_file::kBeforeTrace).add_escaped(trace);
+  record.grow(kReserved);
+  record.add(error_file::kBeforeTimestamp).add_number(static_cast<std::uint64_t>(time(nullptr))).add(error_file::kEnd);
   put_in_place(record.text());
 }
 

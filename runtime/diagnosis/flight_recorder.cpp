@@ -125,7 +125,7 @@ struct Writer {
     out.add(", \"pid\": ").add_number(static_cast<std::uint64_t>(getpid()));
     add_time(out, "time_us", clock_ns(CLOCK_MONOTONIC));
     out.add(",\n \"why\": \"").add_escaped(why);
-    out.make_room(sizeof memory - kWhyBytes);
+    out.grow(sizeof memory - kWhyBytes);
     out.add("\",\n \"groups\": [");
     write(out);
   }
