@@ -31,7 +31,8 @@ typedef enum ddp_backend_status {
   DDP_BACKEND_ERROR = 5        /* anything else */
 } ddp_backend_status;
 
-/* Element types and reductions; values equal ddp_dtype and ddp_reduce_op of ddp/ddp.h. */
+/* Element types and reductions: the values of ddp_dtype and ddp_reduce_op of ddp/ddp.h. In C++: element_types.hpp and
+ * reduce_op.hpp. */
 typedef int32_t ddp_backend_dtype;
 typedef int32_t ddp_backend_reduce_op;
 

@@ -29,8 +29,6 @@ constexpr milliseconds kLeavePatience = std::chrono::seconds(10);
 constexpr int kLooksAtOnce = 100;
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-constexpr std::int32_t kWeightedSum = 8;  // DDP_PREMUL_SUM of ddp/ddp.h
-
 std::optional<NcclType> nccl_type(std::int32_t dtype) {
   switch (static_cast<ElementType>(dtype)) {
     case ElementType::Float32:
@@ -60,11 +58,25 @@ std::optional<NcclType> nccl_type(std::int32_t dtype) {
   return std::nullopt;
 }
 
-std::optional<NcclReduction> nccl_reduction(std::int32_t op) {
-  constexpr NcclReduction kInOrder[] = {NcclReduction::Sum, NcclReduction::Average, NcclReduction::Product,
-                                        NcclReduction::Min, NcclReduction::Max};
-  if (op < 0 || op >= 5) return std::nullopt;
-  return kInOrder[op];
+std::optional<NcclReduction> nccl_reduction(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Sum:
+      return NcclReduction::Sum;
+    case ReduceOp::Average:
+      return NcclReduction::Average;
+    case ReduceOp::Product:
+      return NcclReduction::Product;
+    case ReduceOp::Min:
+      return NcclReduction::Min;
+    case ReduceOp::Max:
+      return NcclReduction::Max;
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::ExclusiveOr:
+    case ReduceOp::WeightedSum:  // made for each call
+      break;
+  }
+  return std::nullopt;
 }
 
 // Moving elements needs their size only.
@@ -275,8 +287,8 @@ ddp_backend_status NcclGroup::in_one_group(const Call& call, Function&& function
   });
 }
 
-std::string NcclGroup::why_no_reduction(std::int32_t dtype, std::int32_t op) {
-  if (op != kWeightedSum && !nccl_reduction(op)) {
+std::string NcclGroup::why_no_reduction(std::int32_t dtype, ReduceOp op) {
+  if (is_bitwise(op)) {
     return "NCCL has no bitwise reductions: use memory of the CPU for and, or, xor";
   }
   if (nccl_type(dtype)) return "";
@@ -292,7 +304,7 @@ ddp_backend_status NcclGroup::with_reduction(std::int32_t dtype, Reduction reduc
     return DDP_BACKEND_UNSUPPORTED;
   }
   const std::optional<NcclType> type = nccl_type(dtype);
-  if (reduction.op == kWeightedSum) {
+  if (reduction.op == ReduceOp::WeightedSum) {
     Scalar scalar(dtype, reduction.factor);
     NcclReduction made = {};
     const ddp_backend_status status = enqueue(call, [&](NcclCommunicator* comm) {

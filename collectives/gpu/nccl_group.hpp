@@ -26,6 +26,7 @@
 #include "collectives/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_api.hpp"
+#include "collectives/reduce_op.hpp"
 
 namespace ddp::collectives {
 
@@ -62,12 +63,12 @@ class NcclGroup {
   std::unique_ptr<NcclGroup> split(int color, int key, Place place, Deadline deadline);
 
   // Empty if NCCL has such a reduction of such elements; else what to do instead.
-  static std::string why_no_reduction(std::int32_t dtype, std::int32_t op);
+  static std::string why_no_reduction(std::int32_t dtype, ReduceOp op);
 
   // Operations on device memory; layouts as in ddp_backend_table. A reduction that NCCL has not is
-  // DDP_BACKEND_UNSUPPORTED. factor: of DDP_PREMUL_SUM.
+  // DDP_BACKEND_UNSUPPORTED. `factor` is for WeightedSum.
   struct Reduction {
-    std::int32_t op;  // ddp_reduce_op
+    ReduceOp op;
     double factor;
   };
   ddp_backend_status all_reduce(void* data, std::size_t count, std::int32_t dtype, Reduction reduction,

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/collective/describe_operation.hpp"
 
-#include <array>
-
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::runtime {
-namespace {
-
-constexpr std::array<const char*, 9> kReduceOps = {"sum", "average", "product", "min",         "max",
-                                                   "and", "or",      "xor",     "weighted sum"};
-
-}  // namespace
 
 const char* operation_name(OperationKind kind) {
   switch (kind) {
@@ -49,11 +41,6 @@ const char* operation_name(OperationKind kind) {
       return "scatter_object";
   }
   return "unknown operation";
-}
-
-const char* reduce_op_name(std::int32_t reduce_op) {
-  const bool is_known = reduce_op >= 0 && static_cast<std::size_t>(reduce_op) < kReduceOps.size();
-  return is_known ? kReduceOps[static_cast<std::size_t>(reduce_op)] : "unknown reduction";
 }
 
 std::string rank_list(const std::vector<std::size_t>& ranks) {

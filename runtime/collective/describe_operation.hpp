@@ -12,7 +12,6 @@
 namespace ddp::runtime {
 
 const char* operation_name(OperationKind kind);
-const char* reduce_op_name(std::int32_t reduce_op);
 
 std::string rank_list(const std::vector<std::size_t>& ranks);                   // "ranks 0, 2"; shows at most eight
 std::string numbered_name(const Operation& operation, std::uint64_t sequence);  // "all_reduce #412"

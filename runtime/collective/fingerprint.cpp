@@ -19,8 +19,8 @@ bool root_gives(OperationKind kind) {
 
 Fingerprint fingerprint(const Operation& operation) {
   const std::int64_t kind = static_cast<std::int64_t>(operation.kind);
-  const std::int64_t what = kind | std::int64_t{operation.dtype} << 8 | std::int64_t{operation.reduce_op} << 16 |
-                            std::int64_t{operation.root} << 32;
+  const std::int64_t what = kind | std::int64_t{operation.dtype} << 8 |
+                            static_cast<std::int64_t>(operation.reduce_op) << 16 | std::int64_t{operation.root} << 32;
   // all_to_all compares its counts apart (CallChecker), and objects may have any size on each rank.
   const bool has_count = operation.kind != OperationKind::AllToAll && !is_on_objects(operation.kind);
   return {what, has_count ? static_cast<std::int64_t>(operation.count) : 0};
@@ -36,7 +36,8 @@ std::string describe(const Fingerprint& fingerprint) {
     text += dtype_name(static_cast<std::int32_t>(what >> 8 & 0xff));
   }
   if (Operation{.kind = kind}.reduces()) {
-    text += std::string(" (") + reduce_op_name(static_cast<std::int32_t>(what >> 16 & 0xff)) + ")";
+    const auto op = collectives::to_reduce_op(static_cast<std::int32_t>(what >> 16 & 0xff));
+    text += std::string(" (") + (op ? reduce_op_name(*op) : "unknown reduction") + ")";
   }
   if (has_root(kind)) text += (root_gives(kind) ? " from rank " : " to rank ") + std::to_string(what >> 32);
   return text;

@@ -17,6 +17,7 @@ namespace {
 
 using collectives::is_16_bit_float;
 using collectives::narrow;
+using collectives::ReduceOp;
 using collectives::widen;
 
 // 16-bit elements that are widened at a time: 4 MiB of float32, which stays in the cache.
@@ -92,7 +93,7 @@ void HostCollectives::perform_alone(const Operation& o) {
   if (is_on_objects(o.kind)) return perform_object_alone(o);
   const bool is_float32_or_64 = o.dtype == DDP_FLOAT32 || o.dtype == DDP_FLOAT64;
   if (o.input != nullptr && o.bytes() > 0) std::memmove(o.data, o.input, o.bytes());
-  if (!o.reduces() || o.reduce_op != DDP_PREMUL_SUM) return;
+  if (!o.reduces() || o.reduce_op != ReduceOp::WeightedSum) return;
   if (is_float32_or_64) return scale(o.data, o.data, o.count, o.dtype, o.factor);
   std::vector<float> wide(o.count);
   widen(o.dtype, o.data, wide.data(), o.count);
@@ -102,10 +103,11 @@ void HostCollectives::perform_alone(const Operation& o) {
 
 ddp_backend_status HostCollectives::reduce(const Operation& operation, const Call& call) {
   double factor = 1;
-  if (operation.reduce_op == DDP_AVG) factor = averaging_factor(place_.size, operation.dtype);
-  if (operation.reduce_op == DDP_PREMUL_SUM) factor = operation.factor;
+  if (operation.reduce_op == ReduceOp::Average) factor = averaging_factor(place_.size, operation.dtype);
+  if (operation.reduce_op == ReduceOp::WeightedSum) factor = operation.factor;
   Operation sum = operation;
-  if (operation.reduce_op == DDP_AVG || operation.reduce_op == DDP_PREMUL_SUM) sum.reduce_op = DDP_SUM;
+  if (operation.reduce_op == ReduceOp::Average || operation.reduce_op == ReduceOp::WeightedSum)
+    sum.reduce_op = ReduceOp::Sum;
   const bool scatters = operation.kind == OperationKind::ReduceScatter;
   if (is_16_bit_float(sum.dtype)) {
     return scatters ? reduce_scatter_16_bit(sum, factor, call) : reduce_16_bit(sum, factor, call);
@@ -123,14 +125,14 @@ ddp_backend_status HostCollectives::reduce(const Operation& operation, const Cal
 
 ddp_backend_status HostCollectives::call_reduction(const Operation& o, const Call& call) {
   const std::int64_t timeout = call.timeout_ms();
+  const auto op = static_cast<ddp_backend_reduce_op>(o.reduce_op);
   if (o.kind == OperationKind::Reduce) {
-    return backend_.reduce(group_, o.data, o.count, o.dtype, o.reduce_op, o.root, call.tag, timeout, call.error);
+    return backend_.reduce(group_, o.data, o.count, o.dtype, op, o.root, call.tag, timeout, call.error);
   }
   if (o.kind == OperationKind::ReduceScatter) {
-    return backend_.reduce_scatter(group_, o.input, o.data, o.count, o.dtype, o.reduce_op, call.tag, timeout,
-                                   call.error);
+    return backend_.reduce_scatter(group_, o.input, o.data, o.count, o.dtype, op, call.tag, timeout, call.error);
   }
-  return backend_.all_reduce(group_, o.data, o.count, o.dtype, o.reduce_op, call.tag, timeout, call.error);
+  return backend_.all_reduce(group_, o.data, o.count, o.dtype, op, call.tag, timeout, call.error);
 }
 
 ddp_backend_status HostCollectives::reduce_16_bit(const Operation& operation, double factor, const Call& call) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/collective/make_operation.hpp"
 
+#include <optional>
 #include <string>
 
 #include "collectives/element_types.hpp"
+#include "collectives/reduce_op.hpp"
 #include "rendezvous/base/error.hpp"
 #include "runtime/collective/buffer.hpp"
 #include "runtime/collective/describe_operation.hpp"
@@ -11,6 +13,7 @@
 namespace ddp::runtime {
 namespace {
 
+using collectives::ReduceOp;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
@@ -32,19 +35,25 @@ std::string describe_device(const ddp_buffer& buffer) {
   return buffer.device.kind == DDP_CUDA ? "on cuda:" + std::to_string(buffer.device.index) : "on the CPU";
 }
 
-void check_reduction(const char* what, const ddp_reduction& reduction, std::int32_t dtype) {
-  if (reduction.op < DDP_SUM || reduction.op > DDP_PREMUL_SUM) {
-    invalid(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
-  }
+static_assert(static_cast<int>(ReduceOp::Sum) == DDP_SUM && static_cast<int>(ReduceOp::Average) == DDP_AVG &&
+              static_cast<int>(ReduceOp::Product) == DDP_PRODUCT && static_cast<int>(ReduceOp::Min) == DDP_MIN &&
+              static_cast<int>(ReduceOp::Max) == DDP_MAX && static_cast<int>(ReduceOp::And) == DDP_BAND &&
+              static_cast<int>(ReduceOp::Or) == DDP_BOR && static_cast<int>(ReduceOp::ExclusiveOr) == DDP_BXOR &&
+              static_cast<int>(ReduceOp::WeightedSum) == DDP_PREMUL_SUM);
+
+ReduceOp checked_reduce_op(const char* what, const ddp_reduction& reduction, std::int32_t dtype) {
+  const std::optional<ReduceOp> op = collectives::to_reduce_op(reduction.op);
+  if (!op) invalid(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
   const bool is_floating_point = collectives::is_floating_point(dtype);
-  if ((reduction.op == DDP_AVG || reduction.op == DDP_PREMUL_SUM) && !is_floating_point) {
-    invalid(std::string(what) + ": " + (reduction.op == DDP_AVG ? "an average" : "a weighted sum") + " of " +
+  if ((op == ReduceOp::Average || op == ReduceOp::WeightedSum) && !is_floating_point) {
+    invalid(std::string(what) + ": " + (op == ReduceOp::Average ? "an average" : "a weighted sum") + " of " +
             dtype_name(dtype) + " would round; it takes floating-point types only");
   }
-  if ((reduction.op == DDP_BAND || reduction.op == DDP_BOR || reduction.op == DDP_BXOR) && is_floating_point) {
-    invalid(std::string(what) + ": " + reduce_op_name(reduction.op) + " of " + dtype_name(dtype) +
+  if (is_bitwise(*op) && is_floating_point) {
+    invalid(std::string(what) + ": " + reduce_op_name(*op) + " of " + dtype_name(dtype) +
             " means nothing; it takes integers only");
   }
+  return *op;
 }
 
 // `all` holds a part for each rank, of which each is as long as `one`.
@@ -94,19 +103,18 @@ void check_root(const char* what, std::int32_t root, GroupPlace place) {
 
 Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
   check("all_reduce", buffer);
-  check_reduction("all_reduce", reduction, buffer.dtype);
   return {.kind = OperationKind::AllReduce,
           .data = buffer.data,
           .count = buffer.count,
           .dtype = buffer.dtype,
           .device = device_of(buffer),
-          .reduce_op = reduction.op,
+          .reduce_op = checked_reduce_op("all_reduce", reduction, buffer.dtype),
           .factor = reduction.factor};
 }
 
 Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place) {
   check("reduce", buffer);
-  check_reduction("reduce", reduction, buffer.dtype);
+  checked_reduce_op("reduce", reduction, buffer.dtype);
   check_root("reduce", root, place);
   Operation operation = make_all_reduce(buffer, reduction);
   operation.kind = OperationKind::Reduce;
@@ -175,7 +183,7 @@ Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output,
                               GroupPlace place) {
   check("reduce_scatter's input", input);
   check("reduce_scatter's output", output);
-  check_reduction("reduce_scatter", reduction, input.dtype);
+  const ReduceOp reduce_op = checked_reduce_op("reduce_scatter", reduction, input.dtype);
   check_parts("reduce_scatter", "input", input, "output", output, place);
   return {.kind = OperationKind::ReduceScatter,
           .data = output.data,
@@ -183,7 +191,7 @@ Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output,
           .count = output.count,
           .dtype = output.dtype,
           .device = device_of(output),
-          .reduce_op = reduction.op,
+          .reduce_op = reduce_op,
           .factor = reduction.factor};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "collectives/reduce_op.hpp"
 #include "ddp/ddp.h"
 
 namespace ddp::runtime {
@@ -50,8 +51,8 @@ struct Operation {
   std::size_t parts = 1;  // how many times `count` this rank contributes: the group's size for all_to_all, else 1
   std::int32_t dtype = DDP_UINT8;
   std::int32_t device = kNoDevice;  // index of the CUDA device that holds the memory
-  std::int32_t reduce_op = DDP_SUM;
-  double factor = 1;      // this rank's factor for DDP_PREMUL_SUM
+  collectives::ReduceOp reduce_op = collectives::ReduceOp::Sum;
+  double factor = 1;      // this rank's factor for a weighted sum
   std::int32_t root = 0;  // for a message: the peer
   std::uint32_t tag = 0;  // for a message
   // Element counts per rank for an uneven all_to_all; an uneven all_gather sets only output_counts. The memory is the

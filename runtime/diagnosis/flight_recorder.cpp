@@ -50,7 +50,8 @@ struct FlightRecorder::Record {
   Relaxed<std::uint64_t> sequence{};
   Relaxed<OperationKind> kind{};
   Relaxed<State> state{};
-  Relaxed<std::int32_t> dtype{}, reduce_op{}, root{};
+  Relaxed<std::int32_t> dtype{}, root{};
+  Relaxed<collectives::ReduceOp> reduce_op{};
   Relaxed<std::uint32_t> tag{};
   Relaxed<std::size_t> count{}, bytes{};
   Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // of the steady clock; 0: not yet
@@ -158,7 +159,8 @@ struct Writer {
     out.add(", \"operation\": \"").add(operation_name(kind));
     out.add("\", \"count\": ").add_number(record.count).add(", \"dtype\": \"").add(dtype_name(record.dtype));
     out.add("\", \"bytes\": ").add_number(record.bytes);
-    add_name_or_null(out, "reduction", Operation{.kind = kind}.reduces() ? reduce_op_name(record.reduce_op) : nullptr);
+    add_name_or_null(out, "reduction",
+                     Operation{.kind = kind}.reduces() ? collectives::reduce_op_name(record.reduce_op) : nullptr);
     const bool is_message = Operation{.kind = kind}.is_message();
     add_number_or_null(out, "root", has_root(kind), record.root);
     add_number_or_null(out, "peer", is_message, record.root);

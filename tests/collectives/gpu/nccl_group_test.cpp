@@ -27,8 +27,8 @@ namespace {
 
 constexpr std::int32_t kFloat32 = 0;
 constexpr std::int32_t kInt16 = 6;
-constexpr std::int32_t kSum = 0;
-constexpr std::int32_t kAnd = 5;
+constexpr ReduceOp kSum = ReduceOp::Sum;
+constexpr ReduceOp kAnd = ReduceOp::And;
 constexpr milliseconds kLong = std::chrono::seconds(30);
 
 // What a process reads when it opens NCCL and makes a communicator.

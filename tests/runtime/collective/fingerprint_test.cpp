@@ -12,7 +12,7 @@ using ddp::runtime::OperationKind;
 TEST_CASE("fingerprint: operations that must not meet have different ones", "[runtime][unit]") {
   const Operation sum = {.kind = OperationKind::AllReduce, .count = 10, .dtype = DDP_FLOAT32};
   Operation max = sum;
-  max.reduce_op = DDP_MAX;
+  max.reduce_op = ddp::collectives::ReduceOp::Max;
   Operation longer = sum;
   longer.count = 11;
   Operation wider = sum;

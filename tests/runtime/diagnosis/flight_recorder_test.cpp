@@ -34,7 +34,10 @@ json saved(const std::string& why = "asked") {
 }
 
 Operation all_reduce(std::size_t count) {
-  return {.kind = OperationKind::AllReduce, .count = count, .dtype = DDP_FLOAT32, .reduce_op = DDP_MAX};
+  return {.kind = OperationKind::AllReduce,
+          .count = count,
+          .dtype = DDP_FLOAT32,
+          .reduce_op = ddp::collectives::ReduceOp::Max};
 }
 
 }  // namespace
