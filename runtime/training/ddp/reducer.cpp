@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/element_types.hpp"
+#include "runtime/collective/buffer.hpp"
 #include "runtime/collective/make_operation.hpp"
 #include "runtime/collective/scale.hpp"
 

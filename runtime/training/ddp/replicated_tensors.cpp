@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/collective/make_operation.hpp"
+
 namespace ddp::runtime {
 namespace {
 

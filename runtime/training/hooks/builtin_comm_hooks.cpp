@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/float_conversion.hpp"
+#include "runtime/collective/make_operation.hpp"
 #include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
