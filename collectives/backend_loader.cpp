@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
@@ -68,9 +69,7 @@ std::string names_in(const std::vector<std::string>& folders) {
       names.insert(file.substr(kFileBegins.size(), file.size() - kFileBegins.size() - kFileEnds.size()));
     }
   }
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none" : list;
+  return names.empty() ? "none" : rendezvous::list_of({names.begin(), names.end()});
 }
 
 }  // namespace
@@ -88,16 +87,14 @@ std::vector<std::string> backend_search_path() {
 const ddp_backend_table& load_backend(const std::string& name) {
   const std::string file = kFileBegins + name + kFileEnds;
   const std::vector<std::string> folders = backend_search_path();
-  std::string looked;
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) == 0) return open_module(path);
-    looked += (looked.empty() ? "" : ", ") + folder;
   }
-  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + looked + ", where there is " +
-                                     names_in(folders) + " (is the name right? Install ddprun's " + name +
-                                     " module, or set " + rendezvous::contract::kBackendPath +
-                                     " to the folder that has it)");
+  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + rendezvous::list_of(folders) +
+                                     ", where there is " + names_in(folders) +
+                                     " (is the name right? Install ddprun's " + name + " module, or set " +
+                                     rendezvous::contract::kBackendPath + " to the folder that has it)");
 }
 
 }  // namespace ddp::collectives

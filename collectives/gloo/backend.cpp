@@ -141,7 +141,7 @@ bool has_broken(const ddp_backend_group& group, int peer) {
 
 // "its connections to ranks 1, 3 broke: ", since Gloo tells addresses only. The connection to who died is among them;
 // those to who gave up for it may be too.
-std::string what_broke(const ddp_backend_group& group) noexcept {
+std::string describe_broken_connections(const ddp_backend_group& group) noexcept {
   try {
     std::string ranks;
     bool several = false;
@@ -167,7 +167,7 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
     const bool is_ours = group != nullptr && group->aborted;
     const ddp_backend_status status = is_ours ? DDP_BACKEND_ABORTED : classify(e.what());
     const bool is_loss = group != nullptr && status == DDP_BACKEND_PEER_LOST;
-    set_text(error, (is_loss ? what_broke(*group) : "") + without_source_position(e.what()));
+    set_text(error, (is_loss ? describe_broken_connections(*group) : "") + without_source_position(e.what()));
     return status;
   } catch (const StoreFailure& e) {
     set_text(error, e.what());

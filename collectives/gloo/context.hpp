@@ -28,7 +28,7 @@
 namespace ddp::collectives {
 
 // The buffers of one context, from the making of each to its end.
-class KnownBuffers {
+class TrackedBuffers {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
   struct Links {  // of a list whose elements know their place, so that joining and leaving allocates nothing
@@ -77,16 +77,16 @@ class KnownBuffers {
 
 // Gloo's own, of which a wait that is ended from outside throws, as every other failure does. Each call of a collective
 // makes some: their memory is kept for the next ones.
-class KnownBuffer : public gloo::transport::UnboundBuffer {
+class TrackedBuffer : public gloo::transport::UnboundBuffer {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  KnownBuffer(std::shared_ptr<KnownBuffers> all, std::unique_ptr<UnboundBuffer> real)
+  TrackedBuffer(std::shared_ptr<TrackedBuffers> all, std::unique_ptr<UnboundBuffer> real)
       : UnboundBuffer(real->ptr, real->size), all_(std::move(all)), real_(std::move(real)) {
     links_.buffer = real_.get();
     all_->add(links_);
   }
-  ~KnownBuffer() override { all_->remove(links_); }
+  ~TrackedBuffer() override { all_->remove(links_); }
 
   static void* operator new(std::size_t size) { return memory().allocate(size); }
   static void operator delete(void* buffer, std::size_t size) { memory().deallocate(buffer, size); }
@@ -130,17 +130,17 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
     return *pool;
   }
 
-  const std::shared_ptr<KnownBuffers> all_;
+  const std::shared_ptr<TrackedBuffers> all_;
   const std::unique_ptr<UnboundBuffer> real_;
   int source_ = -1;
   int destination_ = -1;
-  KnownBuffers::Links links_;
+  TrackedBuffers::Links links_;
 };
 
 // Gloo's own, all of whose buffers are known.
-class KnowingTransport : public gloo::transport::Context {
+class TrackingTransport : public gloo::transport::Context {
  public:
-  KnowingTransport(std::shared_ptr<gloo::transport::Context> real, std::shared_ptr<KnownBuffers> buffers)
+  TrackingTransport(std::shared_ptr<gloo::transport::Context> real, std::shared_ptr<TrackedBuffers> buffers)
       : Context(real->rank, real->size), real_(std::move(real)), buffers_(std::move(buffers)) {
     setTimeout(real_->getTimeout());
   }
@@ -148,12 +148,12 @@ class KnowingTransport : public gloo::transport::Context {
   std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override { return real_->getPair(peer); }
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override { return real_->createPair(peer); }
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override {
-    return std::make_unique<KnownBuffer>(buffers_, real_->createUnboundBuffer(data, bytes));
+    return std::make_unique<TrackedBuffer>(buffers_, real_->createUnboundBuffer(data, bytes));
   }
 
  private:
   const std::shared_ptr<gloo::transport::Context> real_;
-  const std::shared_ptr<KnownBuffers> buffers_;
+  const std::shared_ptr<TrackedBuffers> buffers_;
 };
 
 class GlooContext : public gloo::rendezvous::Context {
@@ -175,9 +175,8 @@ class GlooContext : public gloo::rendezvous::Context {
       sentinels_.push_back(transportContext_->createUnboundBuffer(&nothing_, sizeof nothing_));
       if (peer != rank) sentinels_.back()->recv(peer, kSentinelSlot);
     }
-    transportContext_ = std::make_shared<KnowingTransport>(transportContext_, buffers_);
-    const rendezvous::AsynchronousSignalsBlocked blocked;
-    watch_ = std::thread([this] { watch(); });
+    transportContext_ = std::make_shared<TrackingTransport>(transportContext_, buffers_);
+    watch_ = rendezvous::start_thread("ddp-gloo-watch", [this] { watch(); });
   }
   // Whoever waits on a buffer of this context gets an exception.
   void end_all_waits() { buffers_->end_all_waits(); }
@@ -213,7 +212,7 @@ class GlooContext : public gloo::rendezvous::Context {
     }
   }
 
-  const std::shared_ptr<KnownBuffers> buffers_ = std::make_shared<KnownBuffers>();
+  const std::shared_ptr<TrackedBuffers> buffers_ = std::make_shared<TrackedBuffers>();
   char nothing_ = 0;
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> sentinels_;
   std::mutex mutex_;

@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,33 +42,32 @@ GlooDevice::GlooDevice(const char* numeric_address) : GlooDevice() {  // from he
     const rendezvous::AsynchronousSignalsBlocked blocked;
     device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(numeric_address));
   }
-  timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  if (timer_ < 0) return;
+  timer_ = rendezvous::Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_) return;
   // Edge-triggered, so that nobody has to read it.
   constexpr auto kEvents = static_cast<int>(EPOLLIN | EPOLLET);
-  static_cast<gloo::transport::tcp::Device&>(*device_).registerDescriptor(timer_, kEvents, this);
+  static_cast<gloo::transport::tcp::Device&>(*device_).registerDescriptor(timer_.get(), kEvents, this);
   const std::lock_guard lock(devices().mutex);
   devices().all.push_back(this);
 }
 
 GlooDevice::~GlooDevice() {
-  if (timer_ < 0) return;
+  if (!timer_) return;
   {
     const std::lock_guard lock(devices().mutex);
     std::erase(devices().all, this);
   }
   if (device_.use_count() > 1) {
-    static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_, this);
+    static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_.get(), this);
   } else {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     set_timer(kFirstRoundNs, kNextRoundNs);
   }
-  device_.reset();  // ends the thread
-  close(timer_);
+  device_.reset();  // ends the thread, before the timer is closed
 }
 
-void GlooDevice::go_round() {
+void GlooDevice::wake_loop() {
   const std::lock_guard lock(mutex_);
   rounds_ = kRounds;
   set_timer(kFirstRoundNs, kNextRoundNs);
@@ -85,7 +83,7 @@ void GlooDevice::set_timer(long first_ns, long then_ns) const {
   itimerspec time = {};
   time.it_value.tv_nsec = first_ns;
   time.it_interval.tv_nsec = then_ns;
-  timerfd_settime(timer_, 0, &time, nullptr);
+  timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
 
 }  // namespace ddp::collectives
@@ -112,7 +110,7 @@ extern "C" __attribute__((visibility("default"))) int epoll_ctl(int epoll, int o
   if (result == 0 && operation == EPOLL_CTL_DEL) {
     auto& devices = ddp::collectives::devices();
     const std::lock_guard lock(devices.mutex);
-    for (auto* device : devices.all) device->go_round();
+    for (auto* device : devices.all) device->wake_loop();
   }
   return result;
 }

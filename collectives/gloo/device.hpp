@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::collectives {
 
 // Whoever closes a connection waits until the thread has gone round once more, and so does whoever ends the device. By
@@ -24,7 +26,7 @@ class GlooDevice final : gloo::transport::tcp::Handler {
 
   std::shared_ptr<gloo::transport::Device>& device() { return device_; }
   // Some rounds from now on: somebody is about to wait for one.
-  void go_round();
+  void wake_loop();
 
  private:
   GlooDevice() = default;
@@ -32,7 +34,7 @@ class GlooDevice final : gloo::transport::tcp::Handler {
   void set_timer(long first_ns, long then_ns) const;
 
   std::shared_ptr<gloo::transport::Device> device_;
-  int timer_ = -1;  // without it nothing changes
+  rendezvous::Descriptor timer_;  // none: Gloo keeps its own pace
   std::mutex mutex_;
   int rounds_ = 0;
   bool ending_ = false;

@@ -87,7 +87,7 @@ class DeviceEvent {
   // What is on the stream now; nothing yet if it was never recorded.
   void record(CudaStream* stream);
   // What comes on the stream from now on waits for that.
-  void hold_back(CudaStream* stream) const;
+  void block(CudaStream* stream) const;
 
  private:
   const CudaDevice& device_;

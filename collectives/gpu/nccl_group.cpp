@@ -417,7 +417,7 @@ ddp_backend_status NcclGroup::barrier(const Call& call) {
   });
 }
 
-ddp_backend_status NcclGroup::look(ddp_backend_error* error) {
+ddp_backend_status NcclGroup::poll_error(ddp_backend_error* error) {
   {
     const std::lock_guard lock(mutex_);
     if (inside_ || aborted_) return DDP_BACKEND_OK;  // whoever is inside, or has aborted, knows more
@@ -452,21 +452,18 @@ bool NcclGroup::abort() {
   left_behind_ = inside_;
   if (left_behind_ || comm == nullptr) return !left_behind_;
   const auto progress = std::make_shared<Progress>();
-  std::thread helper;
-  {
-    const rendezvous::AsynchronousSignalsBlocked blocked;
-    helper = std::thread([api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
-      CudaContext* popped = nullptr;
-      cuda.context_push(context);
-      api.comm_abort(comm);
-      cuda.context_pop(&popped);
-      {
-        const std::lock_guard done(progress->mutex);
-        progress->done = true;
-      }
-      progress->changed.notify_all();
-    });
-  }
+  const auto abort_communicator = [api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
+    CudaContext* popped = nullptr;
+    cuda.context_push(context);
+    api.comm_abort(comm);
+    cuda.context_pop(&popped);
+    {
+      const std::lock_guard done(progress->mutex);
+      progress->done = true;
+    }
+    progress->changed.notify_all();
+  };
+  std::thread helper = rendezvous::start_thread("ddp-nccl-abort", abort_communicator);
   std::unique_lock waiting(progress->mutex);
   left_behind_ = !progress->changed.wait_for(waiting, kAbortPatience, [&] { return progress->done; });
   waiting.unlock();

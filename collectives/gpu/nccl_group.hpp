@@ -11,7 +11,7 @@
 //    has put the operation on the stream; the first one may wait for the other ranks to call theirs.
 //  * One thread at a time is inside NCCL with one communicator, and none while it is aborted.
 //
-// Threads: one at a time issues (CudaDevice::issuing() is taken here); look() and abort() from any.
+// Threads: one at a time issues (CudaDevice::issuing() is taken here); poll_error() and abort() from any.
 #pragma once
 
 #include <atomic>
@@ -91,7 +91,7 @@ class NcclGroup {
   ddp_backend_status barrier(const Call& call);
 
   // How the communicator is, as NCCL's own threads find it: not OK means that what is in flight will not end.
-  ddp_backend_status look(ddp_backend_error* error);
+  ddp_backend_status poll_error(ddp_backend_error* error);
   // What is in flight ends, unfinished. Idempotent. Returns within seconds also if NCCL does not: false then, and the
   // communicator is left behind.
   bool abort();

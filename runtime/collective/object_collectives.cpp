@@ -76,7 +76,7 @@ ddp_backend_status broadcast(const Step& step) {
     step.exchange().receive_own(0);
     part.data = const_cast<void*>(step.mine().data);  // root's is only read
   } else {
-    part.data = step.exchange().make_room({size});
+    part.data = step.exchange().allocate({size});
   }
   part.count = size;
   part.dtype = DDP_UINT8;
@@ -86,10 +86,10 @@ ddp_backend_status broadcast(const Step& step) {
 ddp_backend_status all_gather(const Step& step) {
   std::vector<std::size_t> sizes;
   if (const auto status = step.gather_sizes(sizes); status != DDP_BACKEND_OK) return status;
-  std::uint8_t* const room = step.exchange().make_room(sizes);
+  std::uint8_t* const received = step.exchange().allocate(sizes);
   if (sum(sizes) == 0) return DDP_BACKEND_OK;
   return step.perform({.kind = OperationKind::AllGather,
-                       .data = room,
+                       .data = received,
                        .input = step.mine().data,
                        .count = step.mine().size,
                        .dtype = DDP_UINT8,
@@ -102,9 +102,9 @@ ddp_backend_status gather(const Step& step) {
   if (const auto status = step.gather_sizes(sizes); status != DDP_BACKEND_OK) return status;
   std::vector<std::size_t> to = step.nothing();
   to[step.root()] = step.mine().size;
-  std::uint8_t* const room = step.is_root() ? step.exchange().make_room(sizes) : nullptr;
+  std::uint8_t* const received = step.is_root() ? step.exchange().allocate(sizes) : nullptr;
   if (sum(sizes) == 0) return DDP_BACKEND_OK;
-  return step.move_parts(step.mine().data, to, room, step.is_root() ? sizes : step.nothing());
+  return step.move_parts(step.mine().data, to, received, step.is_root() ? sizes : step.nothing());
 }
 
 ddp_backend_status scatter(const Step& step) {
@@ -129,8 +129,8 @@ ddp_backend_status scatter(const Step& step) {
       end += object.size;
     }
   }
-  std::uint8_t* const room = step.exchange().make_room({size});
-  return step.move_parts(all.get(), step.is_root() ? sizes : step.nothing(), room, from);
+  std::uint8_t* const received = step.exchange().allocate({size});
+  return step.move_parts(all.get(), step.is_root() ? sizes : step.nothing(), received, from);
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ std::size_t ObjectExchange::given_bytes() const {
   return bytes;
 }
 
-std::uint8_t* ObjectExchange::make_room(const std::vector<std::size_t>& sizes) {
+std::uint8_t* ObjectExchange::allocate(const std::vector<std::size_t>& sizes) {
   memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(sum(sizes));
   received_.clear();
   const std::uint8_t* end = memory_.get();

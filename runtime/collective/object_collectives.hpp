@@ -25,7 +25,7 @@ class ObjectExchange {
   std::size_t given_bytes() const;
 
   // Memory for what comes, one object after the other.
-  std::uint8_t* make_room(const std::vector<std::size_t>& sizes);
+  std::uint8_t* allocate(const std::vector<std::size_t>& sizes);
   void receive_own(std::size_t index) { received_ = {given_.at(index)}; }
   const std::vector<ddp_bytes>& received() const { return received_; }
 

@@ -51,7 +51,7 @@ class DeviceCollectives {
   // negative, or this NCCL cannot split. Throws rendezvous::Error.
   std::unique_ptr<DeviceCollectives> split(int color, GroupPlace place, Deadline deadline);
   // How the communicator is; see NcclGroup.
-  ddp_backend_status look(ddp_backend_error* error) { return nccl_->look(error); }
+  ddp_backend_status poll_error(ddp_backend_error* error) { return nccl_->poll_error(error); }
   void abort();
   // NCCL did not come back from an abort.
   bool left_behind() const { return left_behind_; }

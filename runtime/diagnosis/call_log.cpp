@@ -23,7 +23,7 @@ constexpr milliseconds kReadTimeout{1000};  // of what is there already
 constexpr char kStates[] = {'r', 'e', 'l'};
 
 // One line an entry, the group at its end: it may have any name.
-std::string one_line(std::string text) {
+std::string without_newlines(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
@@ -98,7 +98,7 @@ template <typename Change>
 void CallLog::change(const std::string& group, Change&& how) {
   const std::lock_guard lock(mutex_);
   try {
-    LastCall& call = calls_[one_line(group)];
+    LastCall& call = calls_[without_newlines(group)];
     how(call);
     call.since = system_clock::now();
     store_->set(prefix_ + std::to_string(rank_), encode(calls_));
@@ -108,7 +108,7 @@ void CallLog::change(const std::string& group, Change&& how) {
 }
 
 void CallLog::began(const std::string& group, std::uint64_t sequence, const std::string& call) {
-  change(group, [&](LastCall& last) { last = {"", sequence, LastCall::State::Running, {}, one_line(call)}; });
+  change(group, [&](LastCall& last) { last = {"", sequence, LastCall::State::Running, {}, without_newlines(call)}; });
 }
 
 void CallLog::ended(const std::string& group) {
@@ -132,10 +132,10 @@ std::vector<LastCall> CallLog::read(int rank) {
   return store_->check({key}) ? decode(store_->get(key, kReadTimeout)) : std::vector<LastCall>();
 }
 
-std::string CallLog::who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
-                                      const std::string& call) {
+std::string CallLog::describe_missing_callers(const std::string& group, const std::vector<int>& members,
+                                              std::uint64_t sequence, const std::string& call) {
   const std::lock_guard lock(mutex_);
-  const std::string id = one_line(group);
+  const std::string id = without_newlines(group);
   std::vector<std::size_t> silent;
   std::string text;
   try {
@@ -163,7 +163,7 @@ std::string CallLog::last_call_of(const std::string& group, const std::vector<in
   const std::lock_guard lock(mutex_);
   try {
     return "rank " + std::to_string(rank) + ": " +
-           describe(read(members.at(static_cast<std::size_t>(rank))), one_line(group), system_clock::now());
+           describe(read(members.at(static_cast<std::size_t>(rank))), without_newlines(group), system_clock::now());
   } catch (const std::exception&) {
     return "";
   }

@@ -67,8 +67,8 @@ class CallLog {
 
     // Which ranks have not called an operation, and what they did instead: "rank 2 did not call all_reduce #5; its last
     // call was barrier #4, ended 31 s ago". call: "all_reduce #5". Empty: all have, or the store is gone.
-    std::string who_did_not_call(std::uint64_t sequence, const std::string& call) {
-      return log_->who_did_not_call(id_, members_, sequence, call);
+    std::string describe_missing_callers(std::uint64_t sequence, const std::string& call) {
+      return log_->describe_missing_callers(id_, members_, sequence, call);
     }
     // Of one rank: "rank 2: its last call was ...".
     std::string last_call_of(int rank) { return log_->last_call_of(id_, members_, rank); }
@@ -87,8 +87,8 @@ class CallLog {
   void ended(const std::string& group);
   void left(const std::string& group);
   std::vector<LastCall> read(int rank);
-  std::string who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
-                               const std::string& call);
+  std::string describe_missing_callers(const std::string& group, const std::vector<int>& members,
+                                       std::uint64_t sequence, const std::string& call);
   std::string last_call_of(const std::string& group, const std::vector<int>& members, int rank);
 
   std::mutex mutex_;

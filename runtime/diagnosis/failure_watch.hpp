@@ -21,36 +21,36 @@ class Store;
 namespace ddp::runtime {
 
 // What the launcher says of a failure.
-struct FailureNews {
+struct ReportedFailure {
   std::string text;        // "rank 5 on node b was killed by SIGKILL"
   std::vector<int> ranks;  // that died, in the job; empty: the launcher is too old to say
-  bool concern(const std::vector<int>& members) const;
+  bool concerns(const std::vector<int>& members) const;
 };
 
 class FailureWatch {
  public:
-  // heard: called at most once, on the watch's thread; a launcher has one failure to tell in the life of its workers.
-  // liveness_word: see LivenessWord.
-  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
+  // on_failure: called at most once, on the watch's thread; a launcher has one failure to tell in the life of its
+  // workers. liveness_word: see LivenessWord.
+  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const ReportedFailure&)> on_failure,
                std::string liveness_word = "");
   ~FailureWatch();  // prompt, whatever the store does
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
   // What was heard by now, or is within `timeout`. From any thread.
-  std::optional<FailureNews> news(std::chrono::milliseconds timeout);
+  std::optional<ReportedFailure> wait_for_failure(std::chrono::milliseconds timeout);
 
  private:
   void run();
-  std::optional<FailureNews> hear();
+  std::optional<ReportedFailure> wait_for_report();
 
   const std::unique_ptr<rendezvous::Store> store_;
-  const std::function<void(const FailureNews&)> heard_;
+  const std::function<void(const ReportedFailure&)> on_failure_;
   const std::string liveness_word_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;  // or nothing more can come
-  std::optional<FailureNews> news_;
+  std::optional<ReportedFailure> failure_;
   std::thread thread_;  // last: it uses all the others
 };
 

@@ -7,9 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
@@ -30,8 +31,7 @@ bool is_of_an_agent(const std::string& path) {
 LivenessWord::LivenessWord(const std::string& place) {
   const auto colon = place.rfind(':');
   if (colon == std::string::npos) return;
-  int index = -1;
-  std::from_chars(place.data() + colon + 1, place.data() + place.size(), index);
+  const int index = rendezvous::parse_number<int>(place.substr(colon + 1)).value_or(-1);
   const std::string path = place.substr(0, colon);
   if (index < 0 || !open(path, static_cast<std::size_t>(index))) return;
   is_held_ = hold();
@@ -49,14 +49,13 @@ LivenessWord::~LivenessWord() {
 
 bool LivenessWord::open(const std::string& path, std::size_t index) {
   if (!is_of_an_agent(path)) return false;
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return false;
+  const rendezvous::Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) return false;
   struct stat file = {};
-  if (fstat(fd, &file) == 0) size_ = static_cast<std::size_t>(file.st_size);
+  if (fstat(fd.get(), &file) == 0) size_ = static_cast<std::size_t>(file.st_size);
   const std::size_t word = contract::kFirstLivenessWord + index;
-  void* memory = MAP_FAILED;
-  if (size_ >= (word + 1) * sizeof(Word)) memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
+  if (size_ < (word + 1) * sizeof(Word)) return false;
+  void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return false;
   words_ = static_cast<Word*>(memory);
   word_ = words_ + word;
@@ -85,10 +84,8 @@ bool LivenessWord::hold() {
 void LivenessWord::ring(const std::string& path, int index) const {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   const std::string bell = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());
-  const int fd = ::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return;
-  [[maybe_unused]] const ssize_t written = write(fd, &index, sizeof index);
-  close(fd);
+  const rendezvous::Descriptor fd(::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  [[maybe_unused]] const ssize_t written = fd ? write(fd.get(), &index, sizeof index) : -1;
 }
 
 }  // namespace ddp::runtime

@@ -45,7 +45,7 @@ std::optional<Error> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds
       verdict = store_->get(key(prefix_, sequence, "verdict"), left);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::Timeout) throw;
-      verdict = settle(*store_, prefix_, sequence, kMissing + who_is_missing(sequence, timeout, all_missing));
+      verdict = settle(*store_, prefix_, sequence, kMissing + describe_missing(sequence, timeout, all_missing));
     }
   }
   if (verdict.starts_with(kMissing)) return Error(ErrorCode::Timeout, verdict.substr(1));
@@ -63,7 +63,7 @@ std::string MonitoredBarrier::arrival(std::uint64_t sequence, int rank) const {
   return key(prefix_, sequence, "arrived/") + std::to_string(rank);
 }
 
-std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
+std::string MonitoredBarrier::describe_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
   std::vector<std::size_t> missing;
   for (int rank = 0; rank < place_.size && (all_missing || missing.empty()); ++rank) {
     if (!store_->check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));

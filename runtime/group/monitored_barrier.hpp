@@ -41,7 +41,7 @@ class MonitoredBarrier {
                       const std::string& why);
 
  private:
-  std::string who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
+  std::string describe_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing);
   std::string arrival(std::uint64_t sequence, int rank) const;
   void forget(std::uint64_t sequence);
 

@@ -246,7 +246,7 @@ bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
   check_issued(sequence);
   // A look of more than an hour is cut to an hour: now + a huge timeout would overflow.
   const auto until = Clock::now() + std::clamp<Milliseconds>(timeout, Milliseconds(0), std::chrono::hours(1));
-  if (is_message(sequence)) return look_at_message(sequence, until, lock);
+  if (is_message(sequence)) return poll_message(sequence, until, lock);
   if (is_on_device(sequence)) return await_on_device(sequence, until, lock);
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
@@ -267,7 +267,7 @@ void ProcessGroup::drain() {
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&
            std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; }) &&
            std::all_of(on_device_.begin(), on_device_.end(),
-                       [](const OnDevice& o) { return o.start != Start::Underway; });
+                       [](const OnDevice& o) { return o.start != StartState::Underway; });
   });
 }
 
@@ -279,7 +279,7 @@ bool ProcessGroup::alive() {
 bool ProcessGroup::ended(std::uint64_t sequence) {
   if (is_on_device(sequence)) {
     const OnDevice* issued = on_device_.find(sequence);
-    return issued == nullptr || (state_ == State::Dead && issued->start != Start::Underway);
+    return issued == nullptr || (state_ == State::Dead && issued->start != StartState::Underway);
   }
   if (!is_message(sequence)) return sequence <= ended_ || (state_ == State::Dead && running_ != sequence);
   const Message* message = messages_.find(sequence);

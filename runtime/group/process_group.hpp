@@ -66,7 +66,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::function<std::string(Milliseconds)> ask_for_cause;
     // Leaves this rank's reason for the others, who only see a broken connection, unless one of them was first: then
     // that one's is returned. Must not throw.
-    std::function<std::string(const std::string&)> tell_cause;
+    std::function<std::string(const std::string&)> publish_cause;
   };
 
   ProcessGroup(Config config, DeadlineWatch& watch);
@@ -126,9 +126,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     int peer = -1;
     std::thread waiter;  // of one that somebody only looks at
   };
-  enum class Start { Underway, OnStream, Failed };
+  enum class StartState { Underway, OnStream, Failed };
   struct OnDevice : Issued {  // sequence: kOnDevice and the number
-    Start start = Start::Underway;
+    StartState start = StartState::Underway;
     DeviceCollectives::Event done;  // means something once it is OnStream
   };
   struct Failure {
@@ -166,7 +166,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
 
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
-  bool look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
+  bool poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock);
   int collect(std::uint64_t sequence, Lock& lock);
 
@@ -179,14 +179,14 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void follow_on_device(std::uint64_t sequence, Lock& lock);
   bool await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void collect_from_device();
-  void look_at_device(Lock& lock);
+  void poll_device(Lock& lock);
 
   DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
   void fail(Lock& lock, std::uint64_t sequence, Failure failure);
   std::string end_connections(const Failure& failure, const Blamed& blamed);
-  std::string what_others_do(const Blamed& blamed);
+  std::string describe_others(const Blamed& blamed);
   bool ended(std::uint64_t sequence);
   void check_issued(std::uint64_t sequence);
   void throw_if_failed(std::uint64_t sequence);

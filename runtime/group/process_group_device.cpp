@@ -29,7 +29,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   collect_from_device();
   OnDevice& issued = on_device_.add();
   fill(issued, kOnDevice | next_++, operation, timeout);
-  issued.start = Start::Underway;
+  issued.start = StartState::Underway;
   const std::uint64_t sequence = issued.sequence;
   watch_.expect(std::min(issued.deadline, Clock::now() + kBetweenChecks));
   lock.unlock();
@@ -37,7 +37,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   const ddp_backend_status status = config_.on_device->start(
       issued.operation, current_stream(config_.on_device->device()), issued.deadline, issued.done, &error);
   lock.lock();
-  issued.start = status == DDP_BACKEND_OK ? Start::OnStream : Start::Failed;
+  issued.start = status == DDP_BACKEND_OK ? StartState::OnStream : StartState::Failed;
   recorder_.started(issued.record, Clock::now());
   if (state_ == State::Alive) {
     if (std::optional<Failure> failure = to_failure(status, error, issued)) fail(lock, sequence, std::move(*failure));
@@ -49,7 +49,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
 // This thread's current stream waits; of a barrier, the host.
 void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
   changed_.wait(lock, [&] {
-    return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == Start::OnStream);
+    return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == StartState::OnStream);
   });
   OnDevice* issued = on_device_.find(sequence);
   if (issued != nullptr && state_ == State::Alive) {
@@ -86,7 +86,7 @@ bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point unt
 // Forgets what has ended. Only while Alive: afterwards an operation ends because it was aborted.
 void ProcessGroup::collect_from_device() {
   bool any = false;
-  while (!on_device_.empty() && on_device_.front().start == Start::OnStream &&
+  while (!on_device_.empty() && on_device_.front().start == StartState::OnStream &&
          config_.on_device->has_ended(on_device_.front().done)) {
     recorder_.ended(on_device_.front().record, Clock::now());
     on_device_.retire_front();
@@ -96,10 +96,10 @@ void ProcessGroup::collect_from_device() {
 }
 
 // Has NCCL failed meanwhile?
-void ProcessGroup::look_at_device(Lock& lock) {
+void ProcessGroup::poll_device(Lock& lock) {
   BackendError error;
   const Issued& oldest = on_device_.front();
-  const ddp_backend_status status = config_.on_device->look(&error);
+  const ddp_backend_status status = config_.on_device->poll_error(&error);
   if (std::optional<Failure> failure = to_failure(status, error, oldest)) {
     fail(lock, oldest.sequence, std::move(*failure));
   }

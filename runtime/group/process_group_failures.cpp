@@ -66,7 +66,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     return DeadlineWatch::Time::max();
   }
   if (on_device_.empty()) return next;
-  look_at_device(lock);
+  poll_device(lock);
   return state_ == State::Alive ? std::min(next, now + kBetweenChecks) : DeadlineWatch::Time::max();
 }
 
@@ -104,7 +104,7 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   lock.unlock();
   // Those who are told first hear of it from here: so whatever is known of the others goes with it.
   if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
-    failure.why += config_.call_log ? what_others_do(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
+    failure.why += config_.call_log ? describe_others(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
   }
   const std::string cause = end_connections(failure, blamed);
   failure.why = blamed.words + (cause.empty() ? failure.why : cause);
@@ -129,23 +129,23 @@ std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& 
   // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
   // that gave up for it.
   std::string told;
-  if (!failure.is_cause && config_.tell_cause)
-    told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
+  if (!failure.is_cause && config_.publish_cause)
+    told = config_.publish_cause(is_loss ? failure.why : blamed.words + failure.why);
   if (config_.connection != nullptr) config_.backend->group_abort(config_.connection);
   if (config_.on_device != nullptr) config_.on_device->abort();
   if (!config_.ask_for_cause || failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
   const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
   if (!known.empty()) return known;
-  return is_loss ? told + what_others_do(blamed) : told;
+  return is_loss ? told + describe_others(blamed) : told;
 }
 
 // For the end of an error's text: what the log of calls knows of the ranks that were waited for.
-std::string ProcessGroup::what_others_do(const Blamed& blamed) {
+std::string ProcessGroup::describe_others(const Blamed& blamed) {
   const Operation& o = blamed.operation;
   if (!config_.call_log || blamed.sequence == 0 || is_on_device(blamed.sequence)) return "";
   std::string others;
   if (!o.is_message()) {
-    others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
+    others = config_.call_log->describe_missing_callers(blamed.sequence, numbered_name(o, blamed.sequence));
   } else if (o.root != kAnyRank) {
     others = config_.call_log->last_call_of(o.root);
   }

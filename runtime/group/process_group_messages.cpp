@@ -44,7 +44,7 @@ int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
 }
 
 // Gloo cannot be asked whether a message has ended, only be waited for: by a thread of the message's own.
-bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
   Message* message = messages_.find(sequence);
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
     message->awaited = true;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/prefix_store.hpp"
 #include "runtime/device/cuda_backend.hpp"
 #include "runtime/session/job_store.hpp"
@@ -77,7 +78,7 @@ void GroupForming::meet() {
 }
 
 void GroupForming::agree_on_members() {
-  const std::string mine = exact(plan_.members);
+  const std::string mine = to_string(plan_.members);
   const std::string firsts = store_.compare_set(key("members"), "", mine);
   if (firsts == mine) return;
   const std::string why = "ranks disagree: the first to come makes it of the members " + firsts + ", rank " +
@@ -99,8 +100,8 @@ std::string GroupForming::wait_for_go() {
 std::string GroupForming::settle(const std::string& verdict) { return store_.compare_set(key("go"), "", verdict); }
 
 std::string GroupForming::not_done() {
-  return "not done in " + std::to_string(plan_.init_timeout.count()) + " ms, " +
-         who_is_missing(store_, plan_.key_prefix, plan_.members, plan_.hint);
+  return "not done in " + rendezvous::to_string(plan_.init_timeout) + ", " +
+         describe_missing(store_, plan_.key_prefix, plan_.members, plan_.hint);
 }
 
 GroupConnections GroupForming::connect(const std::string& address) {

@@ -73,7 +73,7 @@ std::string describe(const Members& members) {
   return text;
 }
 
-std::string exact(const Members& members) {
+std::string to_string(const Members& members) {
   std::string text;
   for (const std::string& range : ranges(members)) text += (text.empty() ? "" : ",") + range;
   return text;

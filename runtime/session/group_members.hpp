@@ -28,6 +28,6 @@ int rank_in(const Members& members, int rank);  // -1: not a member
 // "rank 5", "ranks 0-3, 7"; of a long list the beginning and how many there are.
 std::string describe(const Members& members);
 // The whole list however long it is, in few characters: "0-3,7".
-std::string exact(const Members& members);
+std::string to_string(const Members& members);
 
 }  // namespace ddp::runtime

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/session/init_method.hpp"
 
-#include <charconv>
 #include <sstream>
 #include <string_view>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -28,8 +28,8 @@ void read_endpoint(InitMethod& method, std::string_view text) {
   if (host.empty() || is_v6 != has_brackets || host.find_first_of("/[]@ ") != std::string_view::npos) {
     refuse(method, kExpected);
   }
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), method.port);
-  if (error != std::errc() || end != port.data() + port.size() || method.port == 0) {
+  method.port = rendezvous::parse_number<std::uint16_t>(port).value_or(0);
+  if (method.port == 0) {
     refuse(method, "the port is \"" + std::string(port) + "\": expected a whole number from 1 to 65535");
   }
   method.host = host;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/store/file_store.hpp"
@@ -71,12 +72,7 @@ std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t po
   return server;
 }
 
-// Of this process, for the user's eyes.
-std::string own_name() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return "pid " + std::to_string(getpid()) + " on " + host;
-}
+std::string describe_this_process() { return "pid " + std::to_string(getpid()) + " on " + rendezvous::host_name(); }
 
 std::string describe(const RendezvousPoint& place) {
   if (place.kind == RendezvousPoint::Kind::Address) return rendezvous::endpoint(place.host, place.port);
@@ -129,7 +125,7 @@ void JobStore::host() {
   try {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
-    if (!place_.port_is_a_guess) throw;
+    if (!place_.port_is_derived) throw;
     throw Error(ErrorCode::System, std::string(e.what()) + " (this one follows from the numbers of Slurm's job and " +
                                        "step: set " + contract::kMasterPort + ", for all ranks alike)");
   }
@@ -152,7 +148,7 @@ void JobStore::join() {
 }
 
 void JobStore::take_rank() {
-  const std::string me = own_name();
+  const std::string me = describe_this_process();
   const std::string holder = connection_->compare_set(key("joined/" + std::to_string(info_.rank)), "", me);
   if (holder == me) return;
   const bool file = place_.kind == RendezvousPoint::Kind::File;
@@ -175,8 +171,8 @@ void JobStore::agree_on_world_size() {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
     throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
-                                        describe(place_) + " within " + std::to_string(timeouts_.init.count() / 1000) +
-                                        " s (was it started, and told the same place?)");
+                                        describe(place_) + " within " + rendezvous::to_string(timeouts_.init) +
+                                        " (was it started, and told the same place?)");
   }
   if (theirs == mine) return;
   throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": the world size is " + mine + " for rank " +
@@ -185,11 +181,11 @@ void JobStore::agree_on_world_size() {
                                        "different settings");
 }
 
-void JobStore::tell(const std::string& name, const std::string& value) {
+void JobStore::publish(const std::string& name, const std::string& value) {
   connection_->set(key(name + "/" + std::to_string(info_.rank)), value);
 }
 
-std::vector<std::string> JobStore::hear_all(const std::string& name) {
+std::vector<std::string> JobStore::gather(const std::string& name) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < info_.world_size; ++rank) keys.push_back(key(name + "/" + std::to_string(rank)));
   try {
@@ -199,8 +195,8 @@ std::vector<std::string> JobStore::hear_all(const std::string& name) {
     throw Error(ErrorCode::Timeout,
                 std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
                     std::to_string(info_.world_size) + " to the others: not done in " +
-                    std::to_string(timeouts_.init.count()) + " ms, " +
-                    who_is_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));
+                    rendezvous::to_string(timeouts_.init) + ", " +
+                    describe_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));
   }
 }
 
@@ -219,7 +215,7 @@ void JobStore::open_for_user() {
   for_user_ = std::make_unique<rendezvous::PrefixStore>(key(kUser), *for_user_base_);
 }
 
-std::string who_is_missing(Store& store, const std::string& prefix, const Members& ranks, const char* hint) {
+std::string describe_missing(Store& store, const std::string& prefix, const Members& ranks, const char* hint) {
   try {
     Members missing;
     for (const int rank : ranks) {
@@ -232,7 +228,7 @@ std::string who_is_missing(Store& store, const std::string& prefix, const Member
   }
 }
 
-std::string JobStore::tell_cause(const std::string& prefix, const std::string& why) {
+std::string JobStore::publish_cause(const std::string& prefix, const std::string& why) {
   const std::string mine = "rank " + std::to_string(info_.rank) + " gave up: " + why;
   try {
     connection_->set_timeout(kPromptAnswer);

@@ -43,8 +43,8 @@ class JobStore {
 
   // What this rank says under a name, and what all of them say, by rank. The second waits until they have joined, and
   // throws Error{Timeout} saying who is missing.
-  void tell(const std::string& name, const std::string& value);
-  std::vector<std::string> hear_all(const std::string& name);
+  void publish(const std::string& name, const std::string& value);
+  std::vector<std::string> gather(const std::string& name);
 
   // For the user's keys, which are apart from libddp's and from those of other sessions and restarts. Connects when
   // first asked for: a connection of its own, so that a user's call that waits delays none of ours.
@@ -53,7 +53,7 @@ class JobStore {
   std::chrono::milliseconds time_left() const;  // until Timeouts::init has passed; at least 1 ms
   // Leaves this rank's reason for giving up, for the other members of the group whose keys have this prefix. If one of
   // them was first, its reason is returned, else nothing. Never throws; does not wait long for the store.
-  std::string tell_cause(const std::string& prefix, const std::string& why);
+  std::string publish_cause(const std::string& prefix, const std::string& why);
   // To be called before the destructor. A store that rank 0 hosts stays until all have left, but not for long.
   void leave(bool in_good_order);
 
@@ -83,6 +83,7 @@ class JobStore {
 // Which of these ranks has not said below this prefix that it joined, in words, for whoever has waited long enough.
 // hint: what to look at then. Never throws.
 inline constexpr char kWasItStarted[] = "was every worker started?";
-std::string who_is_missing(rendezvous::Store& store, const std::string& prefix, const Members& ranks, const char* hint);
+std::string describe_missing(rendezvous::Store& store, const std::string& prefix, const Members& ranks,
+                             const char* hint);
 
 }  // namespace ddp::runtime

@@ -84,7 +84,7 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
 
 // Slurm's steps are numbered from 0 in each job: neighbours on a node get ports of their own, as long as no job has too
 // many steps. Below the ports that the kernel gives out, which begin at 32768.
-std::uint16_t guessed_port(unsigned long job, unsigned long step) {
+std::uint16_t derived_port(unsigned long job, unsigned long step) {
   constexpr unsigned long kFirst = 20000, kCount = 12000, kStepsApart = 16;
   return static_cast<std::uint16_t>(kFirst + (job * kStepsApart + step) % kCount);
 }
@@ -112,8 +112,8 @@ void meet_in_step(RendezvousPoint& place, const Environment& environment) {
   place.job = "slurm-" + job->text + "." + step->text;
   if (place.port != 0) return;
   place.port =
-      guessed_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
-  place.port_is_a_guess = true;
+      derived_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
+  place.port_is_derived = true;
 }
 
 // A folder that only this user can write to; what is in it is believed.

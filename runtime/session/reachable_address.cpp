@@ -55,7 +55,7 @@ std::string chosen_interface(const Environment& environment) {
 }
 
 // What a rank tells the others: its host, then its addresses.
-std::string in_one_line(const std::string& host, const std::vector<std::string>& addresses) {
+std::string encode_location(const std::string& host, const std::vector<std::string>& addresses) {
   std::string line = host;
   for (const std::string& address : addresses) line += " " + address;
   return line;
@@ -80,12 +80,12 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   const bool is_reachable = !own_end.empty() && !rendezvous::is_loopback(own_end);
   const std::string here = this_host();
   const std::vector<std::string> likely = is_reachable ? std::vector<std::string>{own_end} : likely_addresses();
-  store.tell(kWhereabouts, in_one_line(here, likely));
+  store.publish(kWhereabouts, encode_location(here, likely));
   if (const std::string interface = chosen_interface(environment); !interface.empty()) {
     return interface_address(interface, own_end);
   }
   if (is_reachable) return own_end;
-  const auto elsewhere = addresses_elsewhere(store.hear_all(kWhereabouts), here);
+  const auto elsewhere = addresses_elsewhere(store.gather(kWhereabouts), here);
   if (!elsewhere) return own_end.empty() ? "127.0.0.1" : own_end;
   for (const std::string& theirs : *elsewhere) {
     const std::string towards = rendezvous::address_towards(theirs);

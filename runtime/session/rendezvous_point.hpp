@@ -18,7 +18,7 @@ struct RendezvousPoint {
   std::string host;
   std::uint16_t port = 0;
   bool launcher_hosts = false;   // the store at that address; else rank 0 does
-  bool port_is_a_guess = false;  // nobody chose it, so it may be taken
+  bool port_is_derived = false;  // nobody chose it, so it may be taken
   std::string file;
   std::string job;  // told apart by it: jobs that may come to the same address by mistake. Empty: none will
 };

@@ -40,7 +40,7 @@ void ignore_sigpipe() {
 
 // The members as a part of a key. Two long lists that look alike are told apart when their members meet.
 std::string key_of(const Members& members) {
-  const std::string list = exact(members);
+  const std::string list = to_string(members);
   if (list.size() <= kLongestList) return list;
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : list) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -52,23 +52,24 @@ std::string key_of(const Members& members) {
 }  // namespace
 
 // A group that is being formed, as long as this lives: news of a failure reaches it.
-class Session::Underway {
+class Session::RegisteredForming {
  public:
-  Underway(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
+  RegisteredForming(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
     {
       const std::lock_guard lock(session_.mutex_);
       session_.formings_.push_back(&forming_);
     }
     // What was heard before.
-    const auto news = session_.failures_ != nullptr ? session_.failures_->news(milliseconds(0)) : std::nullopt;
-    if (news && news->concern(forming_.plan().members)) forming_.end(news->text);
+    const auto failure =
+        session_.failures_ != nullptr ? session_.failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
+    if (failure && failure->concerns(forming_.plan().members)) forming_.end(failure->text);
   }
-  ~Underway() {
+  ~RegisteredForming() {
     const std::lock_guard lock(session_.mutex_);
     std::erase(session_.formings_, &forming_);
   }
-  Underway(const Underway&) = delete;
-  Underway& operator=(const Underway&) = delete;
+  RegisteredForming(const RegisteredForming&) = delete;
+  RegisteredForming& operator=(const RegisteredForming&) = delete;
 
  private:
   Session& session_;
@@ -87,7 +88,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ = std::make_unique<FailureWatch>(
-        store_->connect_again(), [this](const FailureNews& news) { on_failure(news); },
+        store_->connect_again(), [this](const ReportedFailure& failure) { on_failure(failure); },
         environment(contract::kLivenessWord).value_or(""));
   }
   if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
@@ -145,7 +146,7 @@ void Session::form_world(const Environment& environment) {
     return;
   }
   GroupForming forming(plan(*group), store_->connection());
-  const Underway underway(*this, forming);
+  const RegisteredForming underway(*this, forming);
   try {
     address_ = reachable_address(*store_, environment);
   } catch (const Error&) {
@@ -166,14 +167,14 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
   }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
   GroupForming forming(std::move(planned), *store);
-  const Underway underway(*this, forming);
+  const RegisteredForming underway(*this, forming);
   forming.meet();
   connections = forming.connect(address_);
   if (device != nullptr) connections.device = std::move(device);
   return add(std::move(group), forming.plan(), std::move(connections)).operations.get();
 }
 
-void Session::say_formed(const Group& group) const {
+void Session::log_formed(const Group& group) const {
   const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
   const std::string line = "libddp: the group " + group.name + " is formed: " + describe(group.members) + over + "\n";
   std::fputs(line.c_str(), stderr);
@@ -215,21 +216,21 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
     config.open_store = [this] { return store_->connect_again(); };
     config.key_prefix = plan.key_prefix;
     config.ask_for_cause = plan.ask_for_cause;
-    config.tell_cause = [this, prefix = plan.key_prefix](const std::string& why) {
-      return store_->tell_cause(prefix, why);
+    config.publish_cause = [this, prefix = plan.key_prefix](const std::string& why) {
+      return store_->publish_cause(prefix, why);
     };
   }
   group->backend = to_string(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
-  if (debug_ != DebugLevel::Off && plan.rank == 0) say_formed(*group);
+  if (debug_ != DebugLevel::Off && plan.rank == 0) log_formed(*group);
   Group& added = *group;
   {
     const std::lock_guard lock(mutex_);
     groups_.push_back(std::move(group));
   }
   // What was heard after the last look of those who formed it.
-  const auto news = failures_ != nullptr ? failures_->news(milliseconds(0)) : std::nullopt;
-  if (news && news->concern(added.members)) added.operations->lose_peer(news->text);
+  const auto failure = failures_ != nullptr ? failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
+  if (failure && failure->concerns(added.members)) added.operations->lose_peer(failure->text);
   return added;
 }
 
@@ -341,20 +342,20 @@ const std::string& Session::backend_of(const ProcessGroup& group) { return find(
 
 // ---- Failures ----
 
-void Session::on_failure(const FailureNews& news) {
+void Session::on_failure(const ReportedFailure& failure) {
   const std::lock_guard lock(mutex_);
   for (GroupForming* forming : formings_) {
-    if (news.concern(forming->plan().members)) forming->end(news.text);
+    if (failure.concerns(forming->plan().members)) forming->end(failure.text);
   }
   for (const GroupPointer& group : groups_) {
-    if (news.concern(group->members)) group->operations->lose_peer(news.text);
+    if (failure.concerns(group->members)) group->operations->lose_peer(failure.text);
   }
 }
 
 // As the launcher knows it: without one, what the members tell each other is all there is.
 std::string Session::ask_for_cause(milliseconds timeout) {
-  const auto news = failures_ != nullptr ? failures_->news(timeout) : std::nullopt;
-  return news ? news->text : "";
+  const auto failure = failures_ != nullptr ? failures_->wait_for_failure(timeout) : std::nullopt;
+  return failure ? failure->text : "";
 }
 
 }  // namespace ddp::runtime

@@ -82,7 +82,7 @@ class Session {
   };
   using GroupPointer = std::unique_ptr<Group>;
 
-  class Underway;
+  class RegisteredForming;
   void form_world(const Environment& environment);
   // device: of a part of a group, whose communicator is made already.
   ProcessGroup* form(GroupPointer group, std::unique_ptr<DeviceCollectives> device = nullptr);
@@ -90,12 +90,12 @@ class Session {
   GroupConnections connect_alone(const GroupPlan& plan) const;
   std::shared_ptr<collectives::CudaDevice> device_for(const collectives::BackendNames& backends);
   std::vector<SplitChoice> exchange(Group& parent, const SplitChoice& mine, int split);
-  void say_formed(const Group& group) const;
+  void log_formed(const Group& group) const;
   std::string key_prefix(const Group& group) const;
   GroupPlan plan(const Group& group);
   void name_new(Group& group, const std::string& given);
   std::string ask_for_cause(std::chrono::milliseconds timeout);
-  void on_failure(const FailureNews& news);
+  void on_failure(const ReportedFailure& failure);
   Group& find(const ProcessGroup& group);
 
   WorkerInfo info_;

@@ -43,8 +43,8 @@ class SpawnCore {
     std::optional<SpawnReport> report;
   };
   struct Actions {
-    int signal = 0;                    // to all that are left; 0: none
-    std::optional<SpawnFailure> tell;  // the ranks that are left
+    int signal = 0;                        // to all that are left; 0: none
+    std::optional<SpawnFailure> announce;  // the ranks that are left
   };
 
   SpawnCore(int size, std::chrono::milliseconds grace)

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 #include "rendezvous/store/server.hpp"
 #include "runtime/spawn/spawn_core.hpp"
 
@@ -53,10 +54,7 @@ class SpawnedProcesses {
 
  private:
   using Descriptor = rendezvous::Descriptor;
-  struct Pipe {
-    Descriptor read, write;
-  };
-  static Pipe make_pipe();
+  using Pipe = rendezvous::Pipe;
 
   void fork_all(int size, const Work& work, Pipe& gate);
   [[noreturn]] void be_rank(int rank, int size, pid_t parent, const Work& work, Pipe& gate);
@@ -66,7 +64,7 @@ class SpawnedProcesses {
   void read_reports();
   void reap(std::vector<SpawnCore::Ending>& ended);
   void carry_out(const SpawnCore::Actions& actions);
-  void wait_for_news(Time until) const;
+  void wait_for_events(Time until) const;
 
   const Options options_;
   Pipe reports_;
@@ -79,7 +77,7 @@ class SpawnedProcesses {
   std::mutex mutex_;  // of core_
   std::condition_variable over_;
   SpawnCore core_;
-  bool failure_told_ = false;
+  bool failure_taken_ = false;
   std::thread watch_;
 };
 

@@ -95,14 +95,14 @@ TEST_CASE("CUDA device: an event holds a stream back until what it recorded has 
   std::promise<void> go;
   std::shared_future<void> until = go.get_future().share();
   DeviceEvent written(gpu.device);
-  written.hold_back(later.get());  // never recorded: waits for nothing
+  written.block(later.get());  // never recorded: waits for nothing
   gpu.hold(held.get(), until);
   const std::vector<unsigned char> ones(4, 1);
   const DeviceMemory source(gpu.device, 4);
   gpu.device.upload(source.get(), ones.data(), 4, later.get());
   gpu.device.copy(memory.get(), source.get(), 4, held.get());
   written.record(held.get());
-  written.hold_back(later.get());
+  written.block(later.get());
   const DeviceMemory result(gpu.device, 4);
   gpu.device.copy(result.get(), memory.get(), 4, later.get());
   go.set_value();

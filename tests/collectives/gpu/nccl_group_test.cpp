@@ -125,7 +125,7 @@ void expect(bool right, const std::string& what) {
 // An operation that the test says will not end: until NCCL itself says so.
 ddp_backend_status wait_for_error(Rank& rank) {
   for (;;) {
-    if (const ddp_backend_status status = rank.group->look(&rank.error); status != DDP_BACKEND_OK) return status;
+    if (const ddp_backend_status status = rank.group->poll_error(&rank.error); status != DDP_BACKEND_OK) return status;
     std::this_thread::yield();
   }
 }

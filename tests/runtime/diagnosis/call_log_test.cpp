@@ -81,7 +81,7 @@ TEST_CASE("call log: those who did not call an operation are named, with what th
   CallLog& third = logs.of(20);
   CallLog::Group a(logs.of(0), "g", members), b(logs.of(10), "g", members), c(third, "g", members),
       d(logs.of(30), "g", members), other(third, "h", {20});
-  const auto missing = [&] { return a.who_did_not_call(5, "all_reduce #5"); };
+  const auto missing = [&] { return a.describe_missing_callers(5, "all_reduce #5"); };
   for (CallLog::Group* group : {&a, &b, &c}) {
     group->began(4, "barrier #4");
     group->ended();
@@ -116,7 +116,7 @@ TEST_CASE("call log: a message that a rank waits for is told of beside its colle
 TEST_CASE("call log: of many that are missing the first few are described", "[runtime][unit]") {
   Logs logs;
   CallLog::Group group(logs.of(0), "g", {0, 1, 2, 3, 4, 5, 6});
-  CHECK_THAT(group.who_did_not_call(1, "barrier #1"),
+  CHECK_THAT(group.describe_missing_callers(1, "barrier #1"),
              Contains("rank 4 did not call barrier #1; it has called nothing in this group yet; nor did ranks 5, 6"));
 }
 

@@ -12,8 +12,8 @@
 
 using ddp::rendezvous::StoreServer;
 using ddp::rendezvous::TcpStore;
-using ddp::runtime::FailureNews;
 using ddp::runtime::FailureWatch;
+using ddp::runtime::ReportedFailure;
 using std::chrono::milliseconds;
 
 namespace {
@@ -22,13 +22,13 @@ constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
 
 struct Fixture {
   StoreServer server{{"127.0.0.1"}, 0};
-  std::promise<FailureNews> heard;
+  std::promise<ReportedFailure> heard;
 
   std::unique_ptr<FailureWatch> watch() {
     return std::make_unique<FailureWatch>(std::make_unique<TcpStore>("127.0.0.1", server.port(), kPatience),
-                                          [this](const FailureNews& news) { heard.set_value(news); });
+                                          [this](const ReportedFailure& news) { heard.set_value(news); });
   }
-  FailureNews wait() {
+  ReportedFailure wait() {
     auto future = heard.get_future();
     REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
     return future.get();
@@ -43,11 +43,11 @@ TEST_CASE("failure watch: hears which ranks died and in what words", "[runtime][
   CHECK_FALSE(watch->news(milliseconds(0)));
   f.server.set("/ddprun/failed_ranks", "3,4,11");
   f.server.set("/ddprun/failure", "node b was lost");
-  const FailureNews news = f.wait();
+  const ReportedFailure news = f.wait();
   CHECK(news.text == "node b was lost");
   CHECK(news.ranks == std::vector<int>{3, 4, 11});
-  CHECK(news.concern({0, 4}));
-  CHECK_FALSE(news.concern({0, 1, 5}));
+  CHECK(news.concerns({0, 4}));
+  CHECK_FALSE(news.concerns({0, 1, 5}));
   CHECK(watch->news(milliseconds(0))->text == "node b was lost");
 }
 
@@ -63,9 +63,9 @@ TEST_CASE("failure watch: a launcher that names no ranks is quoted, and fails no
   Fixture f;
   const auto watch = f.watch();
   f.server.set("/ddprun/failure", "somebody died");
-  const FailureNews news = f.wait();
+  const ReportedFailure news = f.wait();
   CHECK(news.text == "somebody died");
-  CHECK_FALSE(news.concern({0, 1}));
+  CHECK_FALSE(news.concerns({0, 1}));
 }
 
 TEST_CASE("failure watch: ends at once while nothing happens, and when the store is gone", "[runtime][unit]") {

@@ -170,7 +170,7 @@ TEST_CASE("worker info: a task of srun's finds rank, size and the first node", "
   CHECK(info.place.kind == RendezvousPoint::Kind::Address);
   CHECK(info.place.host == "gpu03");
   CHECK(info.place.port == 20000 + (1000 * 16 + 2) % 12000);
-  CHECK(info.place.port_is_a_guess);
+  CHECK(info.place.port_is_derived);
   CHECK(info.place.job == "slurm-1000.2");
   CHECK_FALSE(info.place.launcher_hosts);
 }
@@ -192,7 +192,7 @@ TEST_CASE("worker info: MASTER_ADDR and MASTER_PORT count more than what Slurm s
   const WorkerInfo both = read(srun({{"MASTER_ADDR", "login"}, {"MASTER_PORT", "4711"}}));
   CHECK(both.place.host == "login");
   CHECK(both.place.port == 4711);
-  CHECK_FALSE(both.place.port_is_a_guess);
+  CHECK_FALSE(both.place.port_is_derived);
   CHECK(read(srun({{"MASTER_PORT", "4711"}})).place.host == "gpu03");
   CHECK_THROWS_WITH(read(srun({{"MASTER_PORT", "0"}})), Contains("MASTER_PORT is \"0\""));
 }

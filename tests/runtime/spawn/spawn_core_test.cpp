@@ -54,8 +54,8 @@ TEST_CASE("spawn: after a failure the others are told and stopped, and killed af
   SpawnCore core(3, 10s);
   const SpawnCore::Actions first = core.ended(failed(2, DDP_CORRUPT, "x"), kStart);
   CHECK(first.signal == SIGTERM);
-  REQUIRE(first.tell);
-  CHECK(first.tell->rank == 2);
+  REQUIRE(first.announce);
+  CHECK(first.announce->rank == 2);
   CHECK(core.wake_at() == kStart + 10s);
   CHECK(core.wake(kStart + 9s).signal == 0);
   CHECK(core.ended(killed(0, SIGTERM), kStart + 9s).signal == 0);
@@ -82,7 +82,7 @@ TEST_CASE("spawn: who lost a peer is the cause if nothing else comes", "[runtime
   CHECK(core.wake_at() == kStart + SpawnCore::kCauseWindow);
   const SpawnCore::Actions actions = core.wake(core.wake_at());
   CHECK(actions.signal == SIGTERM);
-  CHECK(actions.tell->rank == 0);
+  CHECK(actions.announce->rank == 0);
   core.ended(failed(1, DDP_SYSTEM, "stopped"), kStart + 2s);
   CHECK(core.failure()->rank == 0);
 }
