@@ -22,7 +22,7 @@ using rendezvous::ErrorCode;
 const std::string kFileBegins = "libddp_";
 const std::string kFileEnds = ".so";
 
-// The folder of the shared object (or program) that this code was linked into.
+// Returns the folder of the shared object (or program) that this code was linked into.
 std::string own_folder() {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<const void*>(&backend_search_path), &info) == 0 || info.dli_fname == nullptr) return ".";
@@ -31,8 +31,8 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
-// DEEPBIND keeps the module's Gloo apart from the one libtorch exports. Sanitizer runtimes refuse it, and they may
-// have come with the user's program, so this is asked at run time.
+// RTLD_DEEPBIND keeps the module's Gloo apart from the one libtorch exports. Sanitizer runtimes refuse it, and they may
+// have come with the user's program, so the check for them is made at run time.
 int open_flags() {
   for (const char* symbol : {"__asan_init", "__tsan_init", "__msan_init"}) {
     if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return RTLD_NOW | RTLD_LOCAL;
@@ -58,7 +58,7 @@ const ddp_backend_table& open_module(const std::string& path) {
   return *table;
 }
 
-// Whose modules are in these folders, for messages.
+// Returns the names of the backends that have a module in these folders, for messages.
 std::string names_in(const std::vector<std::string>& folders) {
   std::set<std::string> names;
   for (const std::string& folder : folders) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Gloo context whose waits can be ended from another thread, which Gloo itself cannot do for all of them: when a
-// connection breaks in the middle of a message, or is closed by another thread, whoever waits for the rest of that
-// message is not told. So every buffer that somebody may wait on is known here.
+// A Gloo context whose waits another thread can end. Gloo itself cannot end all of them: when a connection breaks in
+// the middle of a message, or another thread closes it, a thread that waits for the rest of that message goes on
+// waiting. So this context keeps track of every buffer that a thread may wait on.
 #pragma once
 
 #include <gloo/common/error.h>
@@ -27,15 +27,15 @@
 
 namespace ddp::collectives {
 
-// The buffers of one context, from the making of each to its end.
+// The buffers of one context, each from its construction to its destruction.
 class TrackedBuffers {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
-  struct Links {  // of a list whose elements know their place, so that joining and leaving allocates nothing
+  struct Links {  // an intrusive list, so that adding and removing allocates nothing
     Links* previous = nullptr;
     Links* next = nullptr;
     Buffer* buffer = nullptr;
-    std::atomic<int> waits_for{-1};  // a message of this rank, or to it
+    std::atomic<int> waits_for{-1};  // the rank that the wait depends on; -1: no wait
   };
 
   void add(Links& links) {
@@ -75,8 +75,8 @@ class TrackedBuffers {
   std::atomic<bool> ended_{false};
 };
 
-// Gloo's own, of which a wait that is ended from outside throws, as every other failure does. Each call of a collective
-// makes some: their memory is kept for the next ones.
+// Wraps a buffer of Gloo. A wait that is ended from outside throws, as every other failure does. Each collective makes
+// some of these, so their memory is pooled.
 class TrackedBuffer : public gloo::transport::UnboundBuffer {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -124,7 +124,7 @@ class TrackedBuffer : public gloo::transport::UnboundBuffer {
     throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
                                           : "Connection closed by peer in the middle of a message");
   }
-  // Not destroyed: Gloo's threads may outlive whoever would do it.
+  // Never destroyed: Gloo's threads may outlive static objects.
   static std::pmr::memory_resource& memory() {
     static std::pmr::memory_resource* const pool = new std::pmr::synchronized_pool_resource;
     return *pool;
@@ -137,7 +137,7 @@ class TrackedBuffer : public gloo::transport::UnboundBuffer {
   TrackedBuffers::Links links_;
 };
 
-// Gloo's own, all of whose buffers are known.
+// Wraps Gloo's transport context and tracks every buffer it makes.
 class TrackingTransport : public gloo::transport::Context {
  public:
   TrackingTransport(std::shared_ptr<gloo::transport::Context> real, std::shared_ptr<TrackedBuffers> buffers)
@@ -168,7 +168,7 @@ class GlooContext : public gloo::rendezvous::Context {
     if (watch_.joinable()) watch_.join();
   }
 
-  // Blocks until this rank is connected to all others.
+  // Blocks until this rank is connected to all others. Then starts the thread that watches the connections.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device>& device) {
     connectFullMesh(store, device);
     for (int peer = 0; peer < size; ++peer) {
@@ -178,17 +178,17 @@ class GlooContext : public gloo::rendezvous::Context {
     transportContext_ = std::make_shared<TrackingTransport>(transportContext_, buffers_);
     watch_ = rendezvous::start_thread("ddp-gloo-watch", [this] { watch(); });
   }
-  // Whoever waits on a buffer of this context gets an exception.
+  // Makes every wait on a buffer of this context throw.
   void end_all_waits() { buffers_->end_all_waits(); }
 
  private:
-  // Nobody ever sends there.
+  // No rank ever sends to this slot.
   static constexpr std::uint64_t kSentinelSlot = std::uint64_t{0x4f} << 56;
-  // Between two looks; Gloo's own thread looks every 10 ms.
+  // Interval between two checks; Gloo's own thread checks every 10 ms.
   static constexpr std::chrono::milliseconds kTick{100};
 
-  // Gloo fails the receives that wait for a message of a connection that breaks, these among them, but not the one that
-  // has a part of its message. Whoever is still waiting at the next look is that one.
+  // When a connection breaks, Gloo fails the receives that wait for a message on it, the sentinels among them, but not
+  // the receive that has part of its message already. A wait that still goes on at the next check is that one: end it.
   void watch() {
     std::vector<bool> broken(sentinels_.size());
     std::unique_lock lock(mutex_);
@@ -201,7 +201,7 @@ class GlooContext : public gloo::rendezvous::Context {
     }
   }
 
-  // A wait that was ended before it began tells, at once, whether the receive has failed.
+  // Waits on a sentinel after ending the wait in advance: it returns at once, or throws if the receive has failed.
   static bool has_failed(gloo::transport::UnboundBuffer& sentinel) {
     try {
       sentinel.abortWaitRecv();

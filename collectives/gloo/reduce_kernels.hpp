@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Element-wise reductions, out[i] = a[i] op b[i]. out may be a. Plain loops for the compiler to vectorise. There are
-// none of 16-bit floating point, which libddp widens first, and none for averages and weighted sums, which it scales.
+// Element-wise reductions, out[i] = a[i] op b[i], as plain loops for the compiler to vectorise. `out` may be `a`. There
+// are none for 16-bit floating point, which libddp widens first, nor for averages and weighted sums, which it makes
+// from sums of scaled contributions.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@ using ReduceFunction = void (*)(void* out, const void* a, const void* b, std::si
 
 namespace kernels {
 
-// Signed overflow is undefined in C++ but wraps in every framework: compute in an unsigned type, of at least 32 bits,
-// since a narrower one would become a signed int.
+// Signed overflow is undefined in C++ but wraps in every framework. So integers are computed in an unsigned type of at
+// least 32 bits, since a narrower one would be promoted to a signed int.
 template <typename T, bool = std::is_integral_v<T>>
 struct Arithmetic {
   using type = T;
