@@ -20,7 +20,7 @@ using collectives::narrow;
 using collectives::ReduceOp;
 using collectives::widen;
 
-// 16-bit elements that are widened at a time: 4 MiB of float32, which stays in the cache.
+// How many 16-bit elements are widened at a time: 4 MiB of float32, which stays in the cache.
 constexpr std::size_t kPiece = 1 << 20;
 
 const void* at(const void* data, std::size_t index, std::size_t element_size) {
@@ -36,7 +36,7 @@ void scale_floats(float* values, std::size_t count, double factor) {
 
 }  // namespace
 
-// What every call to the backend has besides its data.
+// What every call to the backend takes besides its data.
 struct HostCollectives::Call {
   std::uint32_t tag;
   Deadline deadline;
@@ -80,11 +80,11 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:
-      break;  // above
+      break;  // handled above
     case OperationKind::MonitoredBarrier:
     case OperationKind::Send:
     case OperationKind::Receive:
-      break;  // the group's own business
+      break;  // ProcessGroup carries these out itself
   }
   return DDP_BACKEND_UNSUPPORTED;
 }
@@ -112,7 +112,7 @@ ddp_backend_status HostCollectives::reduce(const Operation& operation, const Cal
   if (is_16_bit_float(sum.dtype)) {
     return scatters ? reduce_scatter_16_bit(sum, factor, call) : reduce_16_bit(sum, factor, call);
   }
-  if (factor != 1 && scatters) {  // the input is the caller's
+  if (factor != 1 && scatters) {  // the input belongs to the caller and stays as it is
     const std::size_t count = sum.count * static_cast<std::size_t>(place_.size);
     scaled_.resize(count * dtype_size(sum.dtype));
     scale(scaled_.data(), sum.input, count, sum.dtype, factor);
@@ -153,7 +153,7 @@ ddp_backend_status HostCollectives::reduce_16_bit(const Operation& operation, do
   return DDP_BACKEND_OK;
 }
 
-// A piece has the same elements of every rank's part.
+// Reduces in pieces; each holds the same elements of every rank's part.
 ddp_backend_status HostCollectives::reduce_scatter_16_bit(const Operation& operation, double factor, const Call& call) {
   const auto size = static_cast<std::size_t>(place_.size);
   const std::size_t most = std::max<std::size_t>(1, std::min(operation.count, kPiece / size));

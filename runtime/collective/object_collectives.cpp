@@ -36,8 +36,8 @@ Operation make(OperationKind kind, ObjectExchange& exchange, std::vector<ddp_byt
   return operation;
 }
 
-// One of the steps that an operation is made of. Gathering and scattering bytes are all_to_alls in which most have
-// nothing to say: that is how every backend does parts of different sizes.
+// The plain operations that a collective on objects is made of. Bytes are gathered and scattered by an all_to_all in
+// which most ranks send nothing, since every backend has all_to_all with parts of different sizes.
 struct Step {
   const Operation& operation;
   GroupPlace place;
@@ -74,7 +74,7 @@ ddp_backend_status broadcast(const Step& step) {
   if (const auto status = step.perform(part); status != DDP_BACKEND_OK) return status;
   if (step.is_root()) {
     step.exchange().receive_own(0);
-    part.data = const_cast<void*>(step.mine().data);  // root's is only read
+    part.data = const_cast<void*>(step.mine().data);  // the root's memory is only read
   } else {
     part.data = step.exchange().allocate({size});
   }

@@ -32,7 +32,7 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<collectives::CudaDevice> de
 DeviceCollectives::~DeviceCollectives() {
   nccl_.reset();
   if (!left_behind_) return;
-  side_.release();  // NOLINT(bugprone-unused-return-value): to destroy what a kernel still uses would wait for it
+  side_.release();  // NOLINT(bugprone-unused-return-value): destroying what a kernel still uses would wait for it
   new std::shared_ptr<collectives::CudaDevice>(device_);
 }
 
@@ -92,7 +92,7 @@ ddp_backend_status DeviceCollectives::enqueue(const Operation& o, const NcclGrou
       return nccl_->receive(o.data, o.count, o.dtype, o.root, call);
     case OperationKind::AllToAll:
       break;
-    case OperationKind::Barrier:  // above
+    case OperationKind::Barrier:  // handled above
     case OperationKind::MonitoredBarrier:
     case OperationKind::BroadcastObject:
     case OperationKind::AllGatherObject:
