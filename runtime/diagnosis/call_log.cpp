@@ -17,12 +17,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
-constexpr std::size_t kGroupsKept = 16;  // of those that were left
+constexpr std::size_t kGroupsKept = 16;  // groups that this rank has left
 constexpr std::size_t kRanksDescribed = 4;
-constexpr milliseconds kReadTimeout{1000};  // of what is there already
+constexpr milliseconds kReadTimeout{1000};  // for keys that exist already
 constexpr char kStates[] = {'r', 'e', 'l'};
 
-// One line an entry, the group at its end: it may have any name.
+// Each entry takes one line and ends with the group, whose name may contain anything but a newline.
 std::string without_newlines(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -103,7 +103,7 @@ void CallLog::change(const std::string& group, Change&& how) {
     call.since = system_clock::now();
     store_->set(prefix_ + std::to_string(rank_), encode(calls_));
   } catch (const std::exception&) {
-    // The others will have to do without our words.
+    // The other ranks then have no record of this call.
   }
 }
 

@@ -17,10 +17,10 @@ namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// Of one wait for news; then the next begins.
+// Length of one wait for the report, after which the next begins.
 constexpr std::chrono::hours kPatience{1};
 
-// "3,4,5"; what follows anything else is not read.
+// Parses "3,4,5". Stops at the first part that is not a number.
 std::vector<int> read_ranks(const std::string& text) {
   std::vector<int> ranks;
   const char* const end = text.data() + text.size();
@@ -70,11 +70,11 @@ void FailureWatch::run() {
     failure_ = failure;
     if (!failure) ending_ = true;
   }
-  changed_.notify_all();  // first those who know that something is wrong and ask what
+  changed_.notify_all();  // wakes first the threads that know of a failure and ask for its cause
   if (failure) on_failure_(*failure);
 }
 
-// None: the store is gone, or this is the end. Then there is nobody left to tell us anything.
+// Returns nothing if the store is gone or the watch ends. No report can come any more then.
 std::optional<ReportedFailure> FailureWatch::wait_for_report() {
   for (;;) {
     try {

@@ -18,7 +18,7 @@ namespace {
 
 namespace contract = rendezvous::contract;
 
-// In another pid namespace than the agent's the path may be some other process's file.
+// Returns whether the path is an agent's memfd. In another pid namespace than the agent's, it may be another file.
 bool is_of_an_agent(const std::string& path) {
   const std::string expected = std::string("/memfd:") + contract::kLivenessWordsName;
   char target[128];
@@ -41,7 +41,7 @@ LivenessWord::LivenessWord(const std::string& place) {
 LivenessWord::~LivenessWord() {
   if (is_held_) {
     auto own = static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS;
-    word_->compare_exchange_strong(own, 0);  // unless the agent has closed it
+    word_->compare_exchange_strong(own, 0);  // does nothing if the agent has closed it
     syscall(SYS_set_robust_list, list_before_, sizeof list_);
   }
   if (words_ != nullptr) munmap(words_, size_);
@@ -62,7 +62,7 @@ bool LivenessWord::open(const std::string& path, std::size_t index) {
   return true;
 }
 
-// The word holds the thread's id, which the kernel compares, and says that somebody waits.
+// Writes this thread's id, which the kernel compares, and FUTEX_WAITERS, which makes it wake the agent.
 bool LivenessWord::hold() {
   std::size_t size = 0;
   if (syscall(SYS_get_robust_list, 0, &list_before_, &size) != 0 || size != sizeof list_) return false;
@@ -72,15 +72,15 @@ bool LivenessWord::hold() {
   list_.list.next = &entry_;
   list_.futex_offset = reinterpret_cast<char*>(word_) - reinterpret_cast<char*>(&entry_);
   if (syscall(SYS_set_robust_list, &list_, sizeof list_) != 0) return false;
-  while ((seen & FUTEX_TID_MASK) == 0) {  // the agent takes note of the last holder's death meanwhile
+  while ((seen & FUTEX_TID_MASK) == 0) {  // the agent may be handling the last holder's death meanwhile
     if (word_->compare_exchange_weak(seen, static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS)) return true;
   }
   syscall(SYS_set_robust_list, list_before_, sizeof list_);
   return false;
 }
 
-// An agent that watches this place already, since a worker of a past round was here, is woken by the kernel all the
-// same.
+// Writes the index to the agent's wake-up pipe, so that the agent watches the word. The kernel wakes an agent that
+// watches it already, since a worker of a past round held it, even if this fails.
 void LivenessWord::ring(const std::string& path, int index) const {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   const std::string bell = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());

@@ -21,7 +21,7 @@ std::string key(const std::string& prefix, std::uint64_t sequence, const char* w
   return prefix + std::to_string(sequence) + "/" + what;
 }
 
-// What all ranks go by: the first to say it wins.
+// Writes the verdict, or returns the one that is there already: the first verdict counts.
 std::string settle(rendezvous::Store& store, const std::string& prefix, std::uint64_t sequence,
                    const std::string& verdict) {
   return store.compare_set(key(prefix, sequence, "verdict"), "", verdict);
@@ -68,12 +68,12 @@ std::string MonitoredBarrier::describe_missing(std::uint64_t sequence, Milliseco
   for (int rank = 0; rank < place_.size && (all_missing || missing.empty()); ++rank) {
     if (!store_->check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));
   }
-  // The last one may have come just now: then the verdict is settled, and this is not heard.
+  // If the last rank arrives only now, its verdict comes first and this one has no effect.
   return rank_list(missing) + " did not call it within " + rendezvous::to_string(timeout) +
          (all_missing ? "" : " (there may be more: wait_all_ranks names all)");
 }
 
-// Everybody has come to this one, so nobody looks at the one before any more.
+// Deletes old keys. All ranks have arrived at this barrier, so none reads those of the previous one any more.
 void MonitoredBarrier::forget(std::uint64_t sequence) {
   store_->delete_key(arrival(sequence, place_.rank));
   if (place_.rank == 0 && passed_ > 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group's operations on the memory of a GPU.
+// Operations of a group on GPU memory.
 #include <algorithm>
 #include <utility>
 
@@ -14,15 +14,13 @@ using collectives::BackendError;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// How often operations are looked at while somebody waits for them, after some looks at once.
+// Polling of operations while a thread waits for them: some polls without a pause, then at this interval.
 constexpr std::chrono::microseconds kBetweenLooks{50};
 constexpr int kLooksAtOnce = 200;
 
 }  // namespace
 
-// ---- Operations on the memory of a GPU ----
-
-// Returns once it is on the side stream, or the group has failed.
+// Returns once the operation is on the side stream or the group has failed.
 std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock) {
   enter(operation, timeout, lock);
   config_.on_device->check(operation);
@@ -46,7 +44,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   return sequence;
 }
 
-// This thread's current stream waits; of a barrier, the host.
+// Makes this thread's current stream wait for the operation. For a barrier the host waits.
 void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
   changed_.wait(lock, [&] {
     return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == StartState::OnStream);
@@ -65,7 +63,7 @@ void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
   if (state_ == State::Dead) throw_if_failed(sequence);
 }
 
-// A GPU tells nobody that it is done: it is asked.
+// Polls until the operation has ended or `until` has passed. A GPU does not notify the host.
 bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
   for (int looks = 0;; ++looks) {
     if (state_ == State::Alive) collect_from_device();
@@ -83,7 +81,7 @@ bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point unt
   return true;
 }
 
-// Forgets what has ended. Only while Alive: afterwards an operation ends because it was aborted.
+// Retires operations that have ended. To be called only while Alive: later, operations end because they are aborted.
 void ProcessGroup::collect_from_device() {
   bool any = false;
   while (!on_device_.empty() && on_device_.front().start == StartState::OnStream &&
@@ -95,7 +93,7 @@ void ProcessGroup::collect_from_device() {
   if (any) changed_.notify_all();
 }
 
-// Has NCCL failed meanwhile?
+// Fails the group if NCCL has failed meanwhile.
 void ProcessGroup::poll_device(Lock& lock) {
   BackendError error;
   const Issued& oldest = on_device_.front();

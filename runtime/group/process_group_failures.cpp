@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a group fails: what is to blame, and what the others are told.
+// How a group fails: which operation is to blame, and what the other ranks learn.
 #include <algorithm>
 #include <utility>
 
@@ -13,9 +13,10 @@ namespace {
 
 using rendezvous::ErrorCode;
 
-// ddprun learns of a death when the kernel has taken the process apart, which is later than its peers do.
+// How long to wait for the launcher's report. ddprun learns of a death only when the kernel has freed the process,
+// which is later than the peers notice.
 constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
-// After a timeout either the cause has long been known or nobody died.
+// After a timeout, either the cause has long been known or no rank died.
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
 }  // namespace
@@ -51,7 +52,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
   DeadlineWatch::Time next = DeadlineWatch::Time::max();
   const Issued* passed = nullptr;
   const auto look = [&](const Issued& issued) {
-    if (issued.sequence == in_barrier_) return;  // it keeps its deadline itself, and knows who is missing
+    if (issued.sequence == in_barrier_) return;  // the barrier keeps its own deadline and names missing ranks
     next = std::min(next, issued.deadline);
     if (issued.deadline <= now && passed == nullptr) passed = &issued;
   };
@@ -90,7 +91,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
 }
 
-// Called in Alive; leaves in Dead. Gives the lock away in between.
+// Takes the group from Alive to Dead. Releases the lock in between.
 void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   collect_from_device();
   state_ = State::Failing;
@@ -102,7 +103,7 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   }
   changed_.notify_all();
   lock.unlock();
-  // Those who are told first hear of it from here: so whatever is known of the others goes with it.
+  // Other ranks may learn of the failure from this text, so it says what is known of the ranks that were waited for.
   if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
     failure.why += config_.call_log ? describe_others(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
   }
@@ -119,15 +120,15 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   changed_.notify_all();
 }
 
-// Returns the cause, if somebody knows it better than this rank does.
+// Closes the connections. Returns the cause of the failure if the launcher or another rank knows it better.
 std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
-  // After a mismatch of a collective every rank fails by itself; closing connections might cut off one that is still
-  // comparing. Of a message only the receiver knows.
+  // After a mismatch of a collective every rank fails by itself, and closing connections might cut off a rank that is
+  // still comparing. A mismatched message is known to its receiver only.
   const bool all_know = failure.code == ErrorCode::Mismatch && !blamed.operation.is_message();
   if (!is_connected() || all_know) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
-  // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
-  // that gave up for it.
+  // Publish the reason before closing connections. So the rank that others report as lost is the one that was lost
+  // first, not the first that gave up because of it.
   std::string told;
   if (!failure.is_cause && config_.publish_cause)
     told = config_.publish_cause(is_loss ? failure.why : blamed.words + failure.why);
@@ -139,7 +140,7 @@ std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& 
   return is_loss ? told + describe_others(blamed) : told;
 }
 
-// For the end of an error's text: what the log of calls knows of the ranks that were waited for.
+// Returns what the call log says of the ranks that were waited for, to end an error's text.
 std::string ProcessGroup::describe_others(const Blamed& blamed) {
   const Operation& o = blamed.operation;
   if (!config_.call_log || blamed.sequence == 0 || is_on_device(blamed.sequence)) return "";
