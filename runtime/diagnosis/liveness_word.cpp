@@ -35,7 +35,7 @@ LivenessWord::LivenessWord(const std::string& place) {
   const std::string path = place.substr(0, colon);
   if (index < 0 || !open(path, static_cast<std::size_t>(index))) return;
   is_held_ = hold();
-  if (is_held_) ring(path, index);
+  if (is_held_) wake_agent(path, index);
 }
 
 LivenessWord::~LivenessWord() {
@@ -81,10 +81,10 @@ bool LivenessWord::hold() {
 
 // Writes the index to the agent's wake-up pipe, so that the agent watches the word. The kernel wakes an agent that
 // watches it already, since a worker of a past round held it, even if this fails.
-void LivenessWord::ring(const std::string& path, int index) const {
+void LivenessWord::wake_agent(const std::string& path, int index) const {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
-  const std::string bell = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());
-  const rendezvous::Descriptor fd(::open(bell.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  const std::string pipe = folder + std::to_string(words_[contract::kBellOfLivenessWords].load());
+  const rendezvous::Descriptor fd(::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   [[maybe_unused]] const ssize_t written = fd ? write(fd.get(), &index, sizeof index) : -1;
 }
 

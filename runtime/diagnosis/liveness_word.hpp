@@ -30,7 +30,7 @@ class LivenessWord {
 
   bool open(const std::string& path, std::size_t index);
   bool hold();
-  void ring(const std::string& path, int index) const;
+  void wake_agent(const std::string& path, int index) const;
 
   std::size_t size_ = 0;
   Word* words_ = nullptr;  // the words of all workers

@@ -15,8 +15,8 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 // Polling of operations while a thread waits for them: some polls without a pause, then at this interval.
-constexpr std::chrono::microseconds kBetweenLooks{50};
-constexpr int kLooksAtOnce = 200;
+constexpr std::chrono::microseconds kPollInterval{50};
+constexpr int kPollsWithoutPause = 200;
 
 }  // namespace
 
@@ -65,15 +65,15 @@ void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
 
 // Polls until the operation has ended or `until` has passed. A GPU does not notify the host.
 bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
-  for (int looks = 0;; ++looks) {
+  for (int polls = 0;; ++polls) {
     if (state_ == State::Alive) collect_from_device();
     if (ended(sequence)) break;
     if (Clock::now() >= until) return false;
     lock.unlock();
-    if (looks < kLooksAtOnce) {
+    if (polls < kPollsWithoutPause) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kBetweenLooks);
+      std::this_thread::sleep_for(kPollInterval);
     }
     lock.lock();
   }

@@ -13,11 +13,11 @@ TEST_CASE("reduce kernels: there is a kernel for every type and reduction that i
           "[collectives][unit]") {
   for (std::int32_t dtype = DDP_FLOAT32; dtype <= DDP_BFLOAT16; ++dtype) {
     const bool is_integer = !is_floating_point(dtype);
-    const bool is_16_bit_float = is_16_bit_float(dtype);
+    const bool is_half = is_16_bit_float(dtype);
     CAPTURE(dtype);
     CHECK(element_size(dtype) > 0);
     for (const std::int32_t op : {DDP_SUM, DDP_PRODUCT, DDP_MIN, DDP_MAX}) {
-      CHECK((reduce_function(dtype, op) != nullptr) != is_16_bit_float);
+      CHECK((reduce_function(dtype, op) != nullptr) != is_half);
     }
     for (const std::int32_t op : {DDP_BAND, DDP_BOR, DDP_BXOR}) {
       CHECK((reduce_function(dtype, op) != nullptr) == is_integer);
