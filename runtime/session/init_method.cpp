@@ -14,7 +14,7 @@ namespace {
   throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, "init_method \"" + method.url + "\": " + why);
 }
 
-// "host:port", "[v6]:port"
+// Parses "host:port" or "[v6]:port".
 void read_endpoint(InitMethod& method, std::string_view text) {
   constexpr char kExpected[] = "expected tcp://HOST:PORT, with brackets around an IPv6 address";
   if (text.ends_with('/')) text.remove_suffix(1);
@@ -40,7 +40,7 @@ void read_query(InitMethod& method, const std::string& query) {
   for (std::string entry; std::getline(list, entry, '&');) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
-    // PyTorch's choice of how its store listens; nothing here to choose.
+    // Chooses how PyTorch's store listens. There is no such choice here.
     if (name == "use_libuv") continue;
     if (equals == std::string::npos || (name != "rank" && name != "world_size")) {
       refuse(method, "\"" + entry + "\" is neither rank=N nor world_size=N");
@@ -68,7 +68,7 @@ InitMethod parse_init_method(const std::string& url) {
     read_endpoint(method, rest);
   } else if (scheme == "file") {
     method.kind = InitMethod::Kind::File;
-    // Of file://tmp/x, PyTorch takes tmp for a host and opens /x.
+    // PyTorch takes "tmp" in file://tmp/x for a host and opens /x.
     if (!rest.starts_with('/')) refuse(method, "give an absolute path, with three slashes: file:///PATH");
     if (rest.ends_with('/')) refuse(method, "that is a folder; give a file in it, which need not be there yet");
     method.path = rest;

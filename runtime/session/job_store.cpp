@@ -33,13 +33,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kWorld[] = "world";
 constexpr char kUser[] = "user";
-// How long rank 0 keeps the store it hosts for ranks that have not left yet.
+// How long rank 0 keeps the store that it hosts for ranks that have not left yet.
 constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
 constexpr milliseconds kLeaveAfterFailure{500};
-// Of a store that is asked when something has failed already.
+// Timeout of calls to the store after a failure.
 constexpr milliseconds kPromptAnswer{300};
 
-// The second session of a process must not meet the first one's keys. All ranks count alike.
+// Numbers the sessions of this process, whose keys must differ. All ranks make the same sessions, so they count alike.
 int count_sessions() {
   static std::atomic<int> sessions{0};
   return sessions++;
@@ -57,7 +57,7 @@ std::vector<std::string> store_addresses(const std::string& host) {
   return {"0.0.0.0", "::"};
 }
 
-// Two sessions of one process that meet at the same place share the store there.
+// Returns the server at an address. Two sessions of one process that meet at the same address share it.
 std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t port) {
   static std::mutex mutex;
   static std::map<std::pair<std::vector<std::string>, std::uint16_t>, std::weak_ptr<StoreServer>> servers;
@@ -94,7 +94,7 @@ JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
   try {
     join();
   } catch (const Error& e) {
-    // The store may have been that of the session before this one, which rank 0 was about to end.
+    // The store may have been the previous session's, which rank 0 was about to end: try once more.
     if (e.code() != ErrorCode::System || sessions_before_ == 0) throw;
     join();
   }
@@ -235,7 +235,7 @@ std::string JobStore::publish_cause(const std::string& prefix, const std::string
     const std::string first = connection_->compare_set(prefix + "cause", "", mine);
     return first == mine ? "" : first;
   } catch (const Error&) {
-    return "";  // the others have only the broken connection to go by
+    return "";  // the other ranks only see the broken connection
   }
 }
 
@@ -248,7 +248,7 @@ void JobStore::leave(bool in_good_order) {
     connection_->wait({everyone_left},
                       in_good_order ? std::min(timeouts_.init, kLeaveInGoodOrder) : kLeaveAfterFailure);
   } catch (const std::exception&) {
-    // Somebody left without a word; there is nobody to wait for.
+    // The store is gone or a rank left without notice: there is nothing to wait for.
   }
 }
 

@@ -27,9 +27,10 @@ using rendezvous::ErrorCode;
 using std::chrono::milliseconds;
 
 constexpr char kWorld[] = "world";
-constexpr std::size_t kLongestList = 1000;  // of members, in a key of the store
+constexpr std::size_t kLongestList = 1000;  // longest list of members in a key of the store
 
-// A peer that dies while we write to it must be an error, not the end of this process; Gloo leaves that to us.
+// A peer that dies while this process writes to it must cause an error, not end this process. Gloo does not see to
+// that.
 void ignore_sigpipe() {
   struct sigaction now = {};
   if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
@@ -38,7 +39,7 @@ void ignore_sigpipe() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-// The members as a part of a key. Two long lists that look alike are told apart when their members meet.
+// Returns the members as part of a key. Two long lists with the same key are told apart when their members meet.
 std::string key_of(const Members& members) {
   const std::string list = to_string(members);
   if (list.size() <= kLongestList) return list;
@@ -51,7 +52,7 @@ std::string key_of(const Members& members) {
 
 }  // namespace
 
-// A group that is being formed, as long as this lives: news of a failure reaches it.
+// Registers a group that is being formed while this lives, so that a report of a failure ends the forming.
 class Session::RegisteredForming {
  public:
   RegisteredForming(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
@@ -59,7 +60,7 @@ class Session::RegisteredForming {
       const std::lock_guard lock(session_.mutex_);
       session_.formings_.push_back(&forming_);
     }
-    // What was heard before.
+    // A failure may have been reported before.
     const auto failure =
         session_.failures_ != nullptr ? session_.failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
     if (failure && failure->concerns(forming_.plan().members)) forming_.end(failure->text);
@@ -81,7 +82,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
       options_(options),
       debug_(read_debug_level(environment)),
       flight_recorder_size_(flight_recorder_size(environment)) {
-  // What is not there is told before anybody waits for us.
+  // Check backends and the device first, so that errors appear before other ranks wait for this one.
   if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
   device_for(options.backends);
   if (info_.world_size > 1) ignore_sigpipe();
@@ -105,13 +106,13 @@ Session::~Session() {
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
   const bool in_good_order = world().alive();
   failures_.reset();
-  while (!groups_.empty()) groups_.pop_back();  // closes connections: who still waits for us fails now
+  while (!groups_.empty()) groups_.pop_back();  // closes connections: ranks that still wait for this one fail now
   store_->leave(in_good_order);
 }
 
-// ---- Groups come and go ----
+// ---- Groups ----
 
-// Of its keys in the store.
+// Returns the prefix of the group's keys in the store.
 std::string Session::key_prefix(const Group& group) const {
   return store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
 }
@@ -180,7 +181,7 @@ void Session::log_formed(const Group& group) const {
   std::fputs(line.c_str(), stderr);
 }
 
-// In a group of one there is nothing to connect, but a GPU's memory is NCCL's to work on.
+// Makes the connections of a group of one: none but NCCL's, which works on GPU memory.
 GroupConnections Session::connect_alone(const GroupPlan& plan) const {
   if (plan.device == nullptr) return {};
   try {
@@ -191,7 +192,7 @@ GroupConnections Session::connect_alone(const GroupPlan& plan) const {
   }
 }
 
-// Opened for the first group that needs it.
+// Returns the device, which is opened for the first group that needs it.
 std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames& backends) {
   if (backends.cuda.empty()) return nullptr;
   const std::lock_guard lock(mutex_);
@@ -228,7 +229,7 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
     const std::lock_guard lock(mutex_);
     groups_.push_back(std::move(group));
   }
-  // What was heard after the last look of those who formed it.
+  // A failure may have been reported after the forming checked for it last.
   const auto failure = failures_ != nullptr ? failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
   if (failure && failure->concerns(added.members)) added.operations->lose_peer(failure->text);
   return added;
@@ -244,7 +245,7 @@ ProcessGroup* Session::new_group(const Members& members, const GroupOptions& opt
   return form(std::move(group));
 }
 
-// Every member counts its groups of these members alike, also those that failed to form.
+// Names a group made by new_group. All members count groups of the same members alike, even groups that failed to form.
 void Session::name_new(Group& group, const std::string& given) {
   const std::lock_guard lock(mutex_);
   if (given.empty()) {
@@ -264,7 +265,7 @@ void Session::name_new(Group& group, const std::string& given) {
   group.name = given;
 }
 
-// What every member of the parent has chosen. Over NCCL it would go by the GPU: then it goes by the store.
+// Returns what every member of the parent has chosen. A parent without a CPU backend uses the store for it.
 std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& mine, int split) {
   const std::size_t members = parent.members.size();
   std::vector<SplitChoice> choices(members, mine);
@@ -297,7 +298,7 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
     const Members members = members_of_color(choices, color, from.members);
     const GroupPlace place = {rank_in(members, info_.rank), static_cast<int>(members.size())};
     const auto deadline = std::chrono::steady_clock::now() + options_.init_timeout;
-    device = parent.split_device(static_cast<int>(color), place, deadline);  // those without a color take part
+    device = parent.split_device(static_cast<int>(color), place, deadline);  // ranks without a color take part
   }
   if (color < 0) return nullptr;
   const std::string part = std::to_string(split) + "/" + std::to_string(color);
@@ -313,7 +314,7 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
 void Session::destroy(ProcessGroup& group) {
   if (&group == &world()) invalid("the world is no group to destroy: it ends with its session");
   find(group).operations->drain();
-  GroupPointer leaving;  // what its end waits for may need the lock
+  GroupPointer leaving;  // destroyed after the lock is released, since what it waits for may need the lock
   {
     const std::lock_guard lock(mutex_);
     const auto at = std::find_if(groups_.begin(), groups_.end(),
@@ -352,7 +353,7 @@ void Session::on_failure(const ReportedFailure& failure) {
   }
 }
 
-// As the launcher knows it: without one, what the members tell each other is all there is.
+// Returns the cause of a failure as the launcher reports it, or "" without a launcher or a report.
 std::string Session::ask_for_cause(milliseconds timeout) {
   const auto failure = failures_ != nullptr ? failures_->wait_for_failure(timeout) : std::nullopt;
   return failure ? failure->text : "";

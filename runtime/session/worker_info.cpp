@@ -29,7 +29,7 @@ std::optional<Setting> in_url(const char* name, const std::optional<std::string>
               : std::nullopt;
 }
 
-// What is said of this process, by whoever's word counts most.
+// The settings of this process, each from the source that takes precedence.
 struct JobSettings {
   std::optional<Setting> rank;
   std::optional<Setting> world_size;
@@ -73,7 +73,7 @@ void require_all(const InitMethod& method, const JobSettings& settings) {
          ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
 }
 
-// Of what no launcher says, all or nothing. False: nothing describes a job.
+// Requires that all settings of a job are set if any is. Returns false if none is: nothing describes a job.
 bool require_all_or_none(const JobSettings& settings, const Environment& environment) {
   std::string present;
   std::string missing;
@@ -111,7 +111,7 @@ RendezvousPoint place_in_url(const InitMethod& method) {
   return place;
 }
 
-// The launcher's word is about its own address only.
+// TORCHELASTIC_USE_AGENT_STORE applies only to the launcher's own address.
 bool launcher_hosts(const RendezvousPoint& place, const Environment& environment) {
   return environment(contract::kUseAgentStore) == "True" && environment(contract::kMasterAddr) == place.host &&
          environment(contract::kMasterPort) == std::to_string(place.port);
@@ -138,7 +138,7 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (settings.local_world_size) info.local_world_size = number(*settings.local_world_size, 1, kMany);
   if (settings.local_rank) info.local_rank = number(*settings.local_rank, 0, kMany);
   if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
-  if (settings.is_world_of_one()) return info;  // it meets nobody
+  if (settings.is_world_of_one()) return info;  // there is nobody to meet
   info.place = !in_environment   ? place_in_url(method)
                : process_manager ? rendezvous_point(*process_manager, environment)
                                  : place_in_environment(environment);

@@ -50,7 +50,7 @@ SpawnCore::Actions SpawnCore::ended(const Ending& ending, Time now) {
       state_ = State::Wondering;
       deadline_ = now + kCauseWindow;
     }
-  }  // else it was stopped: what it came to is no news
+  }  // else it was stopped: how it ended does not matter
   return {};
 }
 

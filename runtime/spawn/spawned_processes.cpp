@@ -39,17 +39,17 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kHost[] = "127.0.0.1";
-// A thread that was joined is in /proc for a moment more.
+// How long a thread may stay in /proc after it was joined.
 constexpr milliseconds kThreadLeaves{100};
-// Between two looks at processes that cannot be polled.
+// Polling interval for processes without a pidfd.
 constexpr milliseconds kLook{20};
 #ifdef __SANITIZE_THREAD__
-constexpr std::size_t kThreads = 2;  // ThreadSanitizer's own, which copes
+constexpr std::size_t kThreads = 2;  // one is ThreadSanitizer's, which survives fork()
 #else
 constexpr std::size_t kThreads = 1;
 #endif
 
-// How a child's report goes through the pipe; all of one at once, so those of several children do not mix.
+// How a child's report goes through the pipe. It is written at once, so that reports of several children do not mix.
 struct ReportHeader {
   std::int32_t rank;
   std::int32_t status;
@@ -61,7 +61,7 @@ constexpr std::size_t kLongestText = PIPE_BUF - sizeof(ReportHeader);
   throw Error(ErrorCode::System, "spawn: " + what + ": " + std::strerror(errno));
 }
 
-// Empty where there is no /proc.
+// Returns the names of this process's threads, or an empty list without /proc.
 std::vector<std::string> names_of_threads() {
   std::vector<std::string> names;
   DIR* const folder = opendir("/proc/self/task");
@@ -76,7 +76,8 @@ std::vector<std::string> names_of_threads() {
   return names;
 }
 
-// fork() copies the thread that calls it, and the locks that others hold, for ever locked.
+// Throws if the process has other threads: fork() copies only the calling thread, and locks that others hold stay
+// locked.
 void check_can_be_copied() {
   const auto until = Clock::now() + kThreadLeaves;
   std::vector<std::string> names = names_of_threads();
@@ -112,7 +113,7 @@ void set_environment(int rank, int size, std::uint16_t port) {
   set(contract::kRestartCount, "0");
 }
 
-// As of a daemon: several processes cannot share a terminal's input.
+// Replaces stdin by /dev/null, since several processes cannot share a terminal's input.
 void read_from_nowhere() {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0) return;
@@ -177,7 +178,7 @@ void SpawnedProcesses::fork_all(int size, const Work& work, Pipe& gate) {
   fcntl(reports_.read_end.get(), F_SETFL, O_NONBLOCK);
 }
 
-// For all or for none: where descriptors are scarce, the store needs them more.
+// Opens a pidfd for every process, or for none: where descriptors are scarce, the store needs them more.
 void SpawnedProcesses::open_pidfds() {
   for (const pid_t pid : pids_) {
     pidfds_.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -187,25 +188,25 @@ void SpawnedProcesses::open_pidfds() {
   }
 }
 
-// In the child.
+// Runs in the child.
 void SpawnedProcesses::be_rank(int rank, int size, pid_t parent, const Work& work, Pipe& gate) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it was gone before that
+  if (getppid() != parent) _exit(1);  // the parent was gone before prctl()
   gate.write_end.close();
   reports_.read_end.close();
   std::uint16_t port = 0;
-  if (read_some(gate.read_end.get(), &port, sizeof port) != sizeof port) _exit(1);  // somebody could not be made
+  if (read_some(gate.read_end.get(), &port, sizeof port) != sizeof port) _exit(1);  // a process could not be forked
   gate.read_end.close();
   set_environment(rank, size, port);
   read_from_nowhere();
   const SpawnReport said = work(rank);
   std::fflush(nullptr);
   report(reports_.write_end.get(), rank, said);
-  // Not exit(): what the parent has to do at its end is not ours to do.
+  // _exit(), not exit(), which would run the parent's exit handlers.
   _exit(said.status == DDP_OK ? 0 : 1);
 }
 
-// Those that wait at the gate.
+// Kills the processes, which still wait at the gate.
 void SpawnedProcesses::kill_all() {
   for (const pid_t pid : pids_) kill(pid, SIGKILL);
   for (const pid_t pid : pids_) {
@@ -269,7 +270,8 @@ void SpawnedProcesses::watch() {
 
 void SpawnedProcesses::wait_for_events(Time until) const {
   std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}, {reports_.read_end.get(), POLLIN, 0}};
-  for (const Descriptor& process : pidfds_) polled.push_back({process.get(), POLLIN, 0});  // of who has ended: -1
+  for (const Descriptor& process : pidfds_)
+    polled.push_back({process.get(), POLLIN, 0});  // -1 for a process that has ended
   int timeout_ms = pidfds_.empty() ? static_cast<int>(kLook.count()) : -1;
   if (until != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
@@ -284,10 +286,10 @@ void SpawnedProcesses::read_reports() {
   ssize_t count = 0;
   while ((count = read_some(reports_.read_end.get(), &header, sizeof header)) == sizeof header) {
     SpawnReport said = {static_cast<ddp_status>(header.status), std::string(header.size, '\0')};
-    read_some(reports_.read_end.get(), said.text.data(), header.size);  // it was written at once
+    read_some(reports_.read_end.get(), said.text.data(), header.size);  // it was written in one piece
     reported_.at(static_cast<std::size_t>(header.rank)) = std::move(said);
   }
-  if (count == 0) reports_.read_end.close();  // nobody can write any more
+  if (count == 0) reports_.read_end.close();  // no process can write any more
 }
 
 void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
@@ -300,7 +302,7 @@ void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
     ending.rank = static_cast<int>(rank);
     if (pid > 0 && WIFEXITED(status)) ending.exit_code = WEXITSTATUS(status);
     if (pid > 0 && WIFSIGNALED(status)) ending.signal = WTERMSIG(status);
-    if (!reported_[rank]) read_reports();  // what it wrote since the last look
+    if (!reported_[rank]) read_reports();  // what it wrote since the last read
     ending.report = reported_[rank];
     if (!pidfds_.empty()) pidfds_[rank].close();
     ended.push_back(std::move(ending));
@@ -308,7 +310,7 @@ void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
 }
 
 void SpawnedProcesses::carry_out(const SpawnCore::Actions& actions) {
-  if (actions.announce) {  // as ddprun does: their groups fail at once, and name this rank
+  if (actions.announce) {  // as ddprun does, so that their groups fail at once and name this rank
     store_->set(std::string("/") + contract::kFailedRanksKey, std::to_string(actions.announce->rank));
     store_->set(std::string("/") + contract::kFailureKey, actions.announce->text);
   }
