@@ -42,7 +42,7 @@ constexpr char kHost[] = "127.0.0.1";
 // How long a thread may stay in /proc after it was joined.
 constexpr milliseconds kThreadLeaves{100};
 // Polling interval for processes without a pidfd.
-constexpr milliseconds kLook{20};
+constexpr milliseconds kPollInterval{20};
 #ifdef __SANITIZE_THREAD__
 constexpr std::size_t kThreads = 2;  // one is ThreadSanitizer's, which survives fork()
 #else
@@ -272,7 +272,7 @@ void SpawnedProcesses::wait_for_events(Time until) const {
   std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}, {reports_.read_end.get(), POLLIN, 0}};
   for (const Descriptor& process : pidfds_)
     polled.push_back({process.get(), POLLIN, 0});  // -1 for a process that has ended
-  int timeout_ms = pidfds_.empty() ? static_cast<int>(kLook.count()) : -1;
+  int timeout_ms = pidfds_.empty() ? static_cast<int>(kPollInterval.count()) : -1;
   if (until != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     const int wait_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
