@@ -7,7 +7,7 @@
 
 #include "rendezvous/error_file_schema.hpp"
 
-TEST_CASE("error file: is what torchrun writes and reads, whatever bytes the message has", "[runtime][unit]") {
+TEST_CASE("error file: it has the format of torchrun, whatever bytes the message has", "[runtime][unit]") {
   CHECK(
       ddp::runtime::error_file_text("bad \"loss\"\n", "bad \"loss\"\n", 1700000000) ==
       R"({"message":{"extraInfo":{"py_callstack":"bad \"loss\"\n","timestamp":"1700000000"},"message":"bad \"loss\"\n"}})");

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
+constexpr std::chrono::seconds kPatience{30};  // only a hang takes that long
 
 struct Fixture {
   StoreServer server{{"127.0.0.1"}, 0};
@@ -37,7 +37,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("failure watch: hears which ranks died and in what words", "[runtime][unit]") {
+TEST_CASE("failure watch: it reports which ranks died, with the launcher's text", "[runtime][unit]") {
   Fixture f;
   const auto watch = f.watch();
   CHECK_FALSE(watch->wait_for_failure(milliseconds(0)));
@@ -51,7 +51,7 @@ TEST_CASE("failure watch: hears which ranks died and in what words", "[runtime][
   CHECK(watch->wait_for_failure(milliseconds(0))->text == "node b was lost");
 }
 
-TEST_CASE("failure watch: what was said before it looked is reported too", "[runtime][unit]") {
+TEST_CASE("failure watch: a failure that the launcher wrote before it started is reported too", "[runtime][unit]") {
   Fixture f;
   f.server.set("/ddprun/failed_ranks", "0");
   f.server.set("/ddprun/failure", "rank 0 is gone");
@@ -59,7 +59,7 @@ TEST_CASE("failure watch: what was said before it looked is reported too", "[run
   CHECK(watch->wait_for_failure(kPatience)->ranks == std::vector<int>{0});
 }
 
-TEST_CASE("failure watch: a launcher that names no ranks is quoted, and fails no group", "[runtime][unit]") {
+TEST_CASE("failure watch: a launcher that names no ranks is quoted and fails no group", "[runtime][unit]") {
   Fixture f;
   const auto watch = f.watch();
   f.server.set("/ddprun/failure", "somebody died");
@@ -68,14 +68,14 @@ TEST_CASE("failure watch: a launcher that names no ranks is quoted, and fails no
   CHECK_FALSE(failure.concerns({0, 1}));
 }
 
-TEST_CASE("failure watch: ends at once while nothing happens, and when the store is gone", "[runtime][unit]") {
+TEST_CASE("failure watch: it ends at once while nothing happens, and when the store is gone", "[runtime][unit]") {
   auto f = std::make_unique<Fixture>();
   auto watch = f->watch();
   const auto before = std::chrono::steady_clock::now();
   const bool store_goes_first = GENERATE(false, true);
   if (store_goes_first) {
     f.reset();
-    CHECK_FALSE(watch->wait_for_failure(kPatience));  // nobody is left to tell anything, so there is nothing to wait for
+    CHECK_FALSE(watch->wait_for_failure(kPatience));  // no report can come any more, so there is nothing to wait for
   }
   watch.reset();
   CHECK(std::chrono::steady_clock::now() - before < kPatience);
