@@ -92,7 +92,7 @@ const ddp_backend_table& load_backend(const std::string& name) {
     if (access(path.c_str(), F_OK) == 0) return open_module(path);
   }
   throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + rendezvous::list_of(folders) +
-                                     ", where there is " + names_in(folders) +
+                                     "; backends there: " + names_in(folders) +
                                      " (is the name right? Install ddprun's " + name + " module, or set " +
                                      rendezvous::contract::kBackendPath + " to the folder that has it)");
 }

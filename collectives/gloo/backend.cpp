@@ -175,7 +175,7 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
   } catch (const std::exception& e) {
     set_text(error, without_source_position(e.what()));
   } catch (...) {
-    set_text(error, "Gloo failed without saying why");
+    set_text(error, "Gloo failed without a message");
   }
   return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : DDP_BACKEND_ERROR;
 }

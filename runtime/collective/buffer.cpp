@@ -34,7 +34,7 @@ void check_elements(const char* what, const void* data, std::size_t count, std::
 
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
   check_elements(what, data, count, dtype);
-  if (device.kind != DDP_CPU) invalid(std::string(what) + ": not in CPU memory, which this takes only");
+  if (device.kind != DDP_CPU) invalid(std::string(what) + ": not in CPU memory; nothing else is supported here");
 }
 
 }  // namespace ddp::runtime

@@ -80,13 +80,13 @@ void check_counts(const char* what, const ddp_buffer& buffer, std::span<const st
     if (__builtin_add_overflow(sum, count, &sum)) sum = SIZE_MAX;
   }
   if (sum == buffer.count) return;
-  invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts make " +
+  invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts add up to " +
           std::to_string(sum));
 }
 
 void check_peer(const char* what, std::int32_t peer, GroupPlace place) {
   if (peer == place.rank) {
-    invalid(std::string(what) + ": rank " + std::to_string(peer) + " is this rank itself; a message is for another");
+    invalid(std::string(what) + ": rank " + std::to_string(peer) + " is this rank itself; give another rank");
   }
   if (peer >= 0 && peer < place.size) return;
   invalid(std::string(what) + ": " + std::to_string(peer) + " is not a rank of a group of " +
@@ -250,7 +250,7 @@ Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uin
 Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place) {
   check("recv", buffer);
   if (source != kAnyRank) check_peer("recv", source, place);
-  if (place.size == 1) invalid("recv: there is nobody to receive from in a group of one");
+  if (place.size == 1) invalid("recv: there is no rank to receive from in a group of one");
   return {.kind = OperationKind::Receive,
           .data = buffer.data,
           .count = buffer.count,

@@ -39,8 +39,8 @@ DeviceCollectives::~DeviceCollectives() {
 void DeviceCollectives::check(const Operation& o) const {
   const std::string name = operation_name(o.kind);
   if (o.device != kNoDevice && o.device != device()) {
-    invalid(name + ": memory of cuda:" + std::to_string(o.device) + " in a process that works on cuda:" +
-            std::to_string(device()) + " (its LOCAL_RANK, or what its options say)");
+    invalid(name + ": memory of cuda:" + std::to_string(o.device) +
+            " in a process that works on cuda:" + std::to_string(device()) + " (from its LOCAL_RANK or its options)");
   }
   if (o.kind == OperationKind::Receive && o.root == kAnyRank) {
     invalid(name + ": NCCL receives from one rank; name it");

@@ -110,7 +110,7 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   const std::string cause = end_connections(failure, blamed);
   failure.why = blamed.words + (cause.empty() ? failure.why : cause);
   if (config_.on_device != nullptr && config_.on_device->left_behind()) {
-    failure.why += " (NCCL does not come back from an abort: end this process)";
+    failure.why += " (NCCL does not return from an abort: end this process)";
   }
   give_up_barrier(failure.why);
   write_flight_recorder(failure.why);

@@ -81,8 +81,8 @@ void GroupForming::agree_on_members() {
   const std::string mine = to_string(plan_.members);
   const std::string firsts = store_.compare_set(key("members"), "", mine);
   if (firsts == mine) return;
-  const std::string why = "ranks disagree: the first to come makes it of the members " + firsts + ", rank " +
-                          std::to_string(own_rank()) + " of " + mine + " (is the name another group's?)";
+  const std::string why = "ranks disagree: the first member to come lists " + firsts + ", rank " +
+                          std::to_string(own_rank()) + " of " + mine + " (is the name in use for another group?)";
   settle(std::string(kDisagree) + why);
   throw Error(ErrorCode::Mismatch, attempt() + why);
 }

@@ -70,7 +70,7 @@ InitMethod parse_init_method(const std::string& url) {
     method.kind = InitMethod::Kind::File;
     // PyTorch takes "tmp" in file://tmp/x for a host and opens /x.
     if (!rest.starts_with('/')) refuse(method, "give an absolute path, with three slashes: file:///PATH");
-    if (rest.ends_with('/')) refuse(method, "that is a folder; give a file in it, which need not be there yet");
+    if (rest.ends_with('/')) refuse(method, "that is a folder; give a file in it, which need not exist yet");
     method.path = rest;
   } else {
     refuse(method, "expected env://, tcp://HOST:PORT or file:///PATH");

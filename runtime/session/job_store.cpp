@@ -126,8 +126,8 @@ void JobStore::host() {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
     if (!place_.port_is_derived) throw;
-    throw Error(ErrorCode::System, std::string(e.what()) + " (this one follows from the numbers of Slurm's job and " +
-                                       "step: set " + contract::kMasterPort + ", for all ranks alike)");
+    throw Error(ErrorCode::System, std::string(e.what()) + " (derived from the numbers of Slurm's job and " +
+                                       "step: set " + contract::kMasterPort + ", the same for all ranks)");
   }
 }
 
@@ -154,7 +154,7 @@ void JobStore::take_rank() {
   const bool file = place_.kind == RendezvousPoint::Kind::File;
   throw Error(ErrorCode::Mismatch,
               std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
-                  describe(place_) + ": two processes were told the same rank, or " +
+                  describe(place_) + ": two processes were given the same rank, or " +
                   (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
                         : "the store is that of another run (give each a port of its own)"));
 }
@@ -172,7 +172,7 @@ void JobStore::agree_on_world_size() {
     if (e.code() != ErrorCode::Timeout) throw;
     throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
                                         describe(place_) + " within " + rendezvous::to_string(timeouts_.init) +
-                                        " (was it started, and told the same place?)");
+                                        " (was it started, and given the same place?)");
   }
   if (theirs == mine) return;
   throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": the world size is " + mine + " for rank " +

@@ -96,7 +96,7 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   if (!likely.empty()) return likely.front();
   throw rendezvous::Error(
       rendezvous::ErrorCode::System,
-      "this host has no address but loopback, and there are ranks on other hosts: set "
+      "this host has only loopback addresses, but there are ranks on other hosts: set "
       "DDP_SOCKET_IFNAME to a network interface that they reach (`ip address` lists what there is)");
 }
 

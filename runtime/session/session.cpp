@@ -255,11 +255,12 @@ void Session::name_new(Group& group, const std::string& given) {
     group.name = describe(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
     return;
   }
-  if (given.find('/') != std::string::npos) invalid("new_group: a group's name, \"" + given + "\", has no slash in it");
+  if (given.find('/') != std::string::npos)
+    invalid("new_group: the group name \"" + given + "\" must not contain a slash");
   if (!names_.insert(given).second) {
     invalid("new_group: the name \"" + given +
-            "\" has been given to a group already (a name is for one; without one "
-            "libddp makes it from the members)");
+            "\" has been given to a group already (give each group a name of "
+            "its own, or none)");
   }
   group.id = "named/" + given;
   group.name = given;
@@ -312,7 +313,7 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
 }
 
 void Session::destroy(ProcessGroup& group) {
-  if (&group == &world()) invalid("the world is no group to destroy: it ends with its session");
+  if (&group == &world()) invalid("the world cannot be destroyed: it ends with its session");
   find(group).operations->drain();
   GroupPointer leaving;  // destroyed after the lock is released, since what it waits for may need the lock
   {
@@ -335,7 +336,7 @@ Session::Group& Session::find(const ProcessGroup& group) {
   for (const GroupPointer& each : groups_) {
     if (each->operations.get() == &group) return *each;
   }
-  invalid("this group is none of the session's (was it destroyed?)");
+  invalid("this group is not one of the session's (was it destroyed?)");
 }
 
 const Members& Session::members_of(const ProcessGroup& group) { return find(group).members; }

@@ -69,7 +69,7 @@ JobSettings collect_settings(const InitArguments& arguments, const InitMethod& m
 void require_all(const InitMethod& method, const JobSettings& settings) {
   if (settings.rank && settings.world_size) return;
   const char* missing = settings.rank ? "world_size" : settings.world_size ? "rank" : "rank and world_size";
-  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing says this one's " + missing +
+  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing gives this process's " + missing +
          ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
 }
 

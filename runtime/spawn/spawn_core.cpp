@@ -33,7 +33,7 @@ std::optional<SpawnFailure> SpawnCore::failure_of(const Ending& ending) const {
   } else if (ending.report || ending.exit_code == 0) {
     return std::nullopt;
   } else {
-    failure.text = rank + " ended, and nobody knows how: something else in this process waited for it";
+    failure.text = rank + " ended in an unknown way: other code of this process has reaped it";
   }
   return failure;
 }

@@ -86,14 +86,14 @@ void check_can_be_copied() {
     names = names_of_threads();
   }
   if (names.size() > kThreads) {
-    throw Error(ErrorCode::InvalidArgument,
-                "spawn: this process has " + std::to_string(names.size()) + " threads (" + rendezvous::list_of(names) +
-                    "), and a copy of it would have one, without what the others were doing: spawn before anything "
-                    "starts a thread, or let ddprun start the processes");
+    throw Error(ErrorCode::InvalidArgument, "spawn: this process has " + std::to_string(names.size()) + " threads (" +
+                                                rendezvous::list_of(names) +
+                                                "), but a fork of it would have only one: spawn before anything "
+                                                "starts a thread, or let ddprun start the processes");
   }
   if (collectives::cuda_is_initialised()) {
     throw Error(ErrorCode::InvalidArgument,
-                "spawn: this process has used CUDA, which does not work in a copy of it: spawn before the first call "
+                "spawn: this process has used CUDA, which does not work in a fork of it: spawn before the first call "
                 "of CUDA, or let ddprun start the processes");
   }
 }
@@ -222,7 +222,8 @@ SpawnedProcesses::~SpawnedProcesses() {
   }
   join(Time::max());
   if (core_.failure() && !failure_taken_) {
-    const std::string line = "libddp: spawn: " + core_.failure()->text + " (nobody asked: join() would have thrown)\n";
+    const std::string line =
+        "libddp: spawn: " + core_.failure()->text + " (join() was not called; it would have thrown this)\n";
     std::fputs(line.c_str(), stderr);
   }
 }

@@ -39,7 +39,7 @@ TEST_CASE("backend names: invalid names are refused with the reason", "[collecti
   refusal("cuda:gloo", "gloo serves the CPU's memory only");
   refusal("cpu:nccl", "nccl serves the memory of CUDA devices only");
   refusal("cpu:", "\"\" is not a backend's name");
-  refusal("cpu:gloo,", "something is missing behind the comma");
+  refusal("cpu:gloo,", "a name is missing after the comma");
   refusal(",cpu:gloo", "\"\" does not say for which device");
   refusal("cpu:gloo:nccl", "\"gloo:nccl\" is not a backend's name");
   refusal("../evil", "\"../evil\" is not a backend's name");

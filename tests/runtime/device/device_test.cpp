@@ -172,7 +172,7 @@ TEST_CASE("device: an abort from which NCCL does not return is reported, and del
        run(1, "device fails",
            fakes({{"FAKE_NCCL_STUCK_OP", "2"}, {"FAKE_NCCL_ABORT", "hang"}, {"TEST_TIMEOUT", "1"}}))) {
     CHECK_THAT(output, Contains("not done in 300 ms"));
-    CHECK_THAT(output, Contains("(NCCL does not come back from an abort: end this process)"));
+    CHECK_THAT(output, Contains("(NCCL does not return from an abort: end this process)"));
     CHECK(milliseconds_in(output) < 30'000);
   }
 }

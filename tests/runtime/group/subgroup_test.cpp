@@ -31,10 +31,10 @@ TEST_CASE("groups: wrong arguments are refused with a reason and leave other gro
     CHECK_THAT(output, Contains("twice failed: 1 new_group: rank 1 is given twice"));
     CHECK_THAT(output, Contains("too high failed: 1 new_group: there is no rank 2 in a job of 2"));
     CHECK_THAT(output, Contains("negative failed: 1 new_group: there is no rank -1 in a job of 2"));
-    CHECK_THAT(output, Contains("slash failed: 1 new_group: a group's name, \"a/b\", has no slash in it"));
+    CHECK_THAT(output, Contains("slash failed: 1 new_group: the group name \"a/b\" must not contain a slash"));
     CHECK_THAT(output, Contains("the world's name failed: 1 new_group: the name \"world\" has been given"));
     CHECK_THAT(output, Contains("name again failed: 1 new_group: the name \"mine\" has been given to a group already"));
-    CHECK_THAT(output, Contains("end of the world failed: 1 the world is no group to destroy"));
+    CHECK_THAT(output, Contains("end of the world failed: 1 the world cannot be destroyed"));
     CHECK_THAT(output, Contains("a group that is gone failed: 1 there is no such group (was it destroyed?)"));
     CHECK_THAT(output, Contains("backend failed: 6 backend \"nosuch\": no libddp_nosuch.so in "));
   }
@@ -56,7 +56,7 @@ TEST_CASE("groups: a member that does not come in time is named, and gets an err
 TEST_CASE("groups: members that list different ranks under one name all learn it at once", "[runtime][integration]") {
   for (const std::string& output : run(3, "disagree")) {
     CHECK_THAT(output, Contains("eval failed: 5 eval: connecting rank ") &&
-                           Contains("ranks disagree: the first to come makes it of the members ") && Contains(" 0,2") &&
+                           Contains("ranks disagree: the first member to come lists ") && Contains(" 0,2") &&
                            Contains(" 1,2"));
   }
 }

@@ -142,7 +142,7 @@ TEST_CASE("init: a file left over from an earlier run is refused by name", "[run
   CHECK(refused.code == 1);
   CHECK_THAT(refused.out, Contains("error: 5 world: rank 0 is taken by pid " + pid + " on "));
   CHECK_THAT(refused.out, Contains("at the file " + file +
-                                   ": two processes were told the same rank, or the file is "
+                                   ": two processes were given the same rank, or the file is "
                                    "left over from an earlier run (remove it"));
   CHECK(ranks.none_left());
 }

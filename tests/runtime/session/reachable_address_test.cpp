@@ -102,5 +102,5 @@ TEST_CASE("address: a host with only loopback gets an error if ranks are on othe
   const Hosts hosts(2, {.networks = {{}, {0}}});
   CHECK_THAT(
       addresses_by_file(hosts).front(),
-      Contains("this host has no address but loopback, and there are ranks on other hosts: set DDP_SOCKET_IFNAME"));
+      Contains("this host has only loopback addresses, but there are ranks on other hosts: set DDP_SOCKET_IFNAME"));
 }

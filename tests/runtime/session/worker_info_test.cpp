@@ -115,11 +115,12 @@ TEST_CASE("worker info: a URL that says where ranks meet needs a rank and a worl
   CHECK(info.place.kind == RendezvousPoint::Kind::File);
   CHECK(info.place.file == "/shared/store");
   CHECK(info.rank == 1);
-  CHECK_THROWS_WITH(read({}, file),
-                    "init_method \"file:///shared/store\" says where ranks meet, but nothing says this one's rank and "
-                    "world_size: give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
-  CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1?rank=0"}), Contains("this one's world_size:"));
-  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "2"}}, {.init_method = "tcp://a:1"}), Contains("this one's rank:"));
+  CHECK_THROWS_WITH(
+      read({}, file),
+      "init_method \"file:///shared/store\" says where ranks meet, but nothing gives this process's rank and "
+      "world_size: give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
+  CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1?rank=0"}), Contains("this process's world_size:"));
+  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "2"}}, {.init_method = "tcp://a:1"}), Contains("this process's rank:"));
 }
 
 TEST_CASE("worker info: an error names the source of the wrong value", "[runtime][unit]") {

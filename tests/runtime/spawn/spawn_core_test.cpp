@@ -37,7 +37,7 @@ TEST_CASE("spawn: the end of a process is described", "[runtime][unit]") {
   CHECK(failure_after(killed(1, SIGSEGV)) == "rank 1 of 4 was killed by SIGSEGV (Segmentation fault)");
   CHECK(failure_after(killed(1, 64)) == "rank 1 of 4 was killed by signal 64");
   CHECK(failure_after({1, -1, 0, std::nullopt}) ==
-        "rank 1 of 4 ended, and nobody knows how: something else in this process waited for it");
+        "rank 1 of 4 ended in an unknown way: other code of this process has reaped it");
 }
 
 TEST_CASE("spawn: if all succeed, no process is signalled", "[runtime][unit]") {

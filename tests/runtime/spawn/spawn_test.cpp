@@ -111,7 +111,8 @@ TEST_CASE("spawn: daemons end with their context", "[runtime][integration]") {
 TEST_CASE("spawn: a failure that the program never takes is logged on stderr", "[runtime][integration]") {
   const Result result = spawn("unheard", 1);
   CHECK(result.code == 0);
-  CHECK(result.err == "libddp: spawn: rank 0 of 1 failed: in the wood (nobody asked: join() would have thrown)\n");
+  CHECK(result.err ==
+        "libddp: spawn: rank 0 of 1 failed: in the wood (join() was not called; it would have thrown this)\n");
 }
 
 TEST_CASE("spawn: a process that cannot be forked safely gets an error with the reason", "[runtime][integration]") {
@@ -124,7 +125,7 @@ TEST_CASE("spawn: a process that cannot be forked safely gets an error with the 
   Process::Options fake;
   fake.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}};
   CHECK_THAT(spawn("with cuda", 1, fake).out,
-             StartsWith("rank 0\nerror: spawn: this process has used CUDA, which does not work in a copy of it"));
+             StartsWith("rank 0\nerror: spawn: this process has used CUDA, which does not work in a fork of it"));
 }
 
 TEST_CASE("spawn: a spawned process may spawn", "[runtime][integration]") {
