@@ -443,6 +443,7 @@ bool NcclGroup::abort() {
     std::condition_variable changed;
     bool done = false;
   };
+  // Let no thread into NCCL any more, and wait for the one that is inside.
   std::unique_lock lock(mutex_);
   if (aborted_) return !left_behind_;
   aborted_ = true;
@@ -451,6 +452,7 @@ bool NcclGroup::abort() {
   NcclCommunicator* const comm = std::exchange(comm_, nullptr);
   left_behind_ = inside_;
   if (left_behind_ || comm == nullptr) return !left_behind_;
+  // Abort on a thread of its own, and wait for it as long as patience lasts.
   const auto progress = std::make_shared<Progress>();
   const auto abort_communicator = [api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
     CudaContext* popped = nullptr;

@@ -102,6 +102,7 @@ void HostCollectives::perform_alone(const Operation& o) {
 }
 
 ddp_backend_status HostCollectives::reduce(const Operation& operation, const Call& call) {
+  // Averages and weighted sums become sums of contributions times a factor.
   double factor = 1;
   if (operation.reduce_op == ReduceOp::Average) factor = averaging_factor(place_.size, operation.dtype);
   if (operation.reduce_op == ReduceOp::WeightedSum) factor = operation.factor;

@@ -141,6 +141,7 @@ std::string CallLog::describe_missing_callers(const std::string& group, const st
   try {
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       if (members[rank] == rank_) continue;
+      // A rank has called the operation if its last call in the group is this one or a later one.
       const std::vector<LastCall> calls = read(members[rank]);
       const auto here = std::find_if(calls.begin(), calls.end(), [&](const LastCall& c) { return c.group == id; });
       const bool came_so_far = here != calls.end() && here->sequence >= sequence;

@@ -131,6 +131,7 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   FixedText text(memory, sizeof memory);
   const char* name = sigabbrev_np(number);
   text.add("SIG").add(name ? name : "?");
+  // What happened: the signal, the address or the sender, and the thread.
   const bool by_kernel = info->si_code > 0;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   const Registers registers = registers_in(context);
@@ -142,6 +143,7 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   }
   const pid_t thread = this_thread();
   if (thread != prepared.pid) text.add(", in thread ").add_number(static_cast<std::uint64_t>(thread));
+  // Record that first, then the backtrace as well.
   const std::string_view message = text.text();
   put_record(message, message);  // in case the stack is too broken to be walked
   write_flight_recorder(message);
@@ -291,6 +293,7 @@ void handle_signals() {
 }
 
 bool prepare() {
+  // Prepare everything that the handlers cannot do themselves, then install them.
   const char* wanted = std::getenv(contract::kFailureHandlers);
   const char* path = std::getenv(contract::kErrorFile);
   if ((wanted && std::string_view(wanted) == "0") || !path || *path == '\0') return false;

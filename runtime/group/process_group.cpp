@@ -88,6 +88,7 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
                                                 "\", or \"cpu:gloo,cuda:nccl\" for both");
   }
   changed_.wait(lock, [&] { return state_ != State::Failing; });
+  // The first operation after the loss of a peer fails with its cause, all later ones as aborted.
   if (!unheard_.empty()) {
     failure_->why = config_.name + ": " + describe(operation, next_) + ": " + std::exchange(unheard_, "");
     blamed_ = operation.is_message() ? kMessage : next_++;
@@ -255,6 +256,7 @@ bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
 }
 
 void ProcessGroup::drain() {
+  // Wait for the messages that no thread waits for yet, then for everything else.
   Lock lock(mutex_);
   const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited; };
   while (state_ == State::Alive) {

@@ -56,6 +56,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     next = std::min(next, issued.deadline);
     if (issued.deadline <= now && passed == nullptr) passed = &issued;
   };
+  // Find the first operation of each kind whose deadline has passed, and the next deadline to come.
   for (const Issued& issued : queue_) look(issued);
   for (const Message& message : messages_) {
     if (!message.ended) look(message);
@@ -66,6 +67,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     fail(lock, passed->sequence, passed_deadline(*passed));
     return DeadlineWatch::Time::max();
   }
+  // Operations on a GPU are polled for errors as long as there are any.
   if (on_device_.empty()) return next;
   poll_device(lock);
   return state_ == State::Alive ? std::min(next, now + kBetweenChecks) : DeadlineWatch::Time::max();
@@ -81,6 +83,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   Lock lock(mutex_);
   changed_.wait(lock, [&] { return state_ != State::Failing; });
   if (state_ != State::Alive) return;
+  // The oldest operation in flight is to blame: a collective before a message, and the older of host and GPU.
   const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
   std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
   if (!queue_.empty()) oldest = queue_.front().sequence;
@@ -134,6 +137,7 @@ std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& 
     told = config_.publish_cause(is_loss ? failure.why : blamed.words + failure.why);
   if (config_.connection != nullptr) config_.backend->group_abort(config_.connection);
   if (config_.on_device != nullptr) config_.on_device->abort();
+  // Ask the launcher which worker died. Its report counts more than another rank's reason.
   if (!config_.ask_for_cause || failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
   const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
   if (!known.empty()) return known;

@@ -82,11 +82,13 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   const bool is_reachable = !own_end.empty() && !rendezvous::is_loopback(own_end);
   const std::string here = this_host();
   const std::vector<std::string> likely = is_reachable ? std::vector<std::string>{own_end} : likely_addresses();
+  // Every rank publishes where it is, even one that needs no answer.
   store.publish(kWhereabouts, encode_location(here, likely));
   if (const std::string interface = chosen_interface(environment); !interface.empty()) {
     return interface_address(interface, own_end);
   }
   if (is_reachable) return own_end;
+  // Find out from where this host reaches a rank on another one.
   const auto elsewhere = addresses_elsewhere(store.gather(kWhereabouts), here);
   if (!elsewhere) return own_end.empty() ? "127.0.0.1" : own_end;
   for (const std::string& theirs : *elsewhere) {

@@ -86,6 +86,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
   device_for(options.backends);
   if (info_.world_size > 1) ignore_sigpipe();
+  // Join the job, then start what watches and records it.
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ = std::make_unique<FailureWatch>(
@@ -201,6 +202,7 @@ std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames&
 }
 
 Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupConnections connections) {
+  // Describe the group to its operations.
   ProcessGroup::Config config;
   config.name = plan.name;
   config.rank = plan.rank;
@@ -221,6 +223,7 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
       return store_->publish_cause(prefix, why);
     };
   }
+  // Register the group, so that failures reach it.
   group->backend = to_string(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
   if (debug_ != DebugLevel::Off && plan.rank == 0) log_formed(*group);
@@ -291,6 +294,7 @@ std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& min
 }
 
 ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options) {
+  // Learn what every member has chosen, which decides the members of each part.
   Group& from = find(parent);
   const int split = from.splits++;
   const std::vector<SplitChoice> choices = exchange(from, SplitChoice{color, key}, split);
@@ -301,6 +305,7 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
     const auto deadline = std::chrono::steady_clock::now() + options_.init_timeout;
     device = parent.split_device(static_cast<int>(color), place, deadline);  // ranks without a color take part
   }
+  // Form the part that this rank is in, if it chose one.
   if (color < 0) return nullptr;
   const std::string part = std::to_string(split) + "/" + std::to_string(color);
   auto group = std::make_unique<Group>();

@@ -126,12 +126,14 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
     process_manager = find_process_manager(environment);
   const JobSettings settings = collect_settings(arguments, method, environment, process_manager);
 
+  // Without a description of a job, this process is a world of one.
   const bool in_environment = method.kind == InitMethod::Kind::Env;
   if (!in_environment) {
     require_all(method, settings);
   } else if (!process_manager && !require_all_or_none(settings, environment)) {
     return {};
   }
+  // Check the numbers against each other, then decide where to meet.
   WorkerInfo info;
   info.world_size = number(*settings.world_size, 1, kMany);
   info.rank = number(*settings.rank, 0, info.world_size - 1);

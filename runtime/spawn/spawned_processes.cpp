@@ -252,6 +252,7 @@ const std::optional<SpawnFailure>& SpawnedProcesses::failure() {
 void SpawnedProcesses::watch() {
   std::unique_lock lock(mutex_);
   while (!core_.over()) {
+    // Without the lock: wait until a process ends, reports or is to be stopped, and collect what happened.
     const Time until = core_.wake_at();
     lock.unlock();
     wait_for_events(until);
@@ -260,6 +261,7 @@ void SpawnedProcesses::watch() {
     reap(ended);
     std::uint64_t stops = 0;
     const bool stop = read_some(stop_.get(), &stops, sizeof stops) > 0;
+    // With the lock: let the core decide.
     lock.lock();
     const Time now = Clock::now();
     for (const SpawnCore::Ending& ending : ended) carry_out(core_.ended(ending, now));
