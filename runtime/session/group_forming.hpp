@@ -29,7 +29,7 @@ namespace ddp::runtime {
 
 struct GroupPlan {
   std::string name;
-  std::string key_prefix;  // of its keys in the store: equal on all members, used by no other group
+  std::string key_prefix;  // begins its keys in the store: equal on all members, used by no other group
   Members members;
   int rank = 0;                                                         // this process's rank in the group
   const ddp_backend_table* backend = nullptr;                           // null: no backend for CPU memory

@@ -156,7 +156,7 @@ void JobStore::take_rank() {
               std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
                   describe(place_) + ": two processes were given the same rank, or " +
                   (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
-                        : "the store is that of another run (give each a port of its own)"));
+                        : "the store belongs to another run (give each a port of its own)"));
 }
 
 void JobStore::agree_on_world_size() {

@@ -40,7 +40,7 @@ struct SessionOptions {
 struct GroupOptions {
   std::string name = {};                 // empty: made from the members
   std::string backend = {};              // empty: the session's, or for a split the parent's
-  std::chrono::milliseconds timeout{0};  // of its operations; 0: the session's, or for a split the parent's
+  std::chrono::milliseconds timeout{0};  // for its operations; 0: the session's, or for a split the parent's
 };
 
 class Session {

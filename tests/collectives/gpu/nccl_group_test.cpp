@@ -172,7 +172,7 @@ TEST_CASE("nccl group: a rank that fails to join gets an error at once, the othe
   fake({{"FAKE_NCCL_INIT", "fail"}, {"FAKE_NCCL_RANK", "1"}});
   const std::vector<std::string> failures = run(
       2, [](Rank&, int) {}, milliseconds(200));
-  CHECK_THAT(failures[1], Contains("5 NCCL: unhandled system error: the fake fails, as it was told"));
+  CHECK_THAT(failures[1], Contains("5 NCCL: unhandled system error: the fake fails, as configured"));
   CHECK_THAT(failures[0], Contains("1 NCCL did not hear from all ranks in time"));
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("nccl group: an abort from which NCCL does not return leaks the commun
   fake({{"FAKE_NCCL_ABORT", "hang"}});
   for (const std::string& failure : run(1, [](Rank&rank, int) {
          const auto before = Clock::now();
-         expect(!rank.group->abort(), "it is told");
+         expect(!rank.group->abort(), "abort reports it");
          expect(Clock::now() - before < std::chrono::seconds(20), "within seconds");
        })) {
     INFO(failure);

@@ -357,7 +357,7 @@ void groups() {
     DeviceArray<std::int32_t> mine(s.gpu, {rank}, s.stream);
     DeviceArray<std::int32_t> all(s.gpu, 3);
     part.all_gather(s.buffer(mine), s.buffer(all));
-    expect(all.read(s.stream) == std::vector<std::int32_t>{2, 1, 0}, "NCCL orders it likewise");
+    expect(all.read(s.stream) == std::vector<std::int32_t>{2, 1, 0}, "NCCL has the same order");
     const ddp::ProcessGroup alone = part.split(rank);
     expect_sum(alone, {rank}, "a part of one");
     part.destroy();

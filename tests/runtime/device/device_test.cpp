@@ -113,7 +113,7 @@ TEST_CASE("device: an asynchronous error of NCCL ends the operation at once, wit
       run(2, "device fails", fakes({{"FAKE_NCCL_ASYNC_ERROR_OP", "2"}, {"FAKE_NCCL_RANK", "1"}}));
   CHECK_THAT(outputs[1],
              Contains("all_reduce failed: 6 world: all_reduce #2 (1.0 kB): NCCL: unhandled system error: the "
-                      "network is gone, as the fake was told\n"));
+                      "network is gone, as configured\n"));
   CHECK_THAT(outputs[0], Contains("all_reduce failed: 3 world: all_reduce #2 (1.0 kB): "));
   for (const std::string& output : outputs) CHECK(milliseconds_in(output) < 5000);
 }
@@ -150,7 +150,7 @@ TEST_CASE("device: a killed rank fails the others at once, named as the launcher
   CHECK(no_child_left());
 }
 
-TEST_CASE("device: without a launcher's word a killed rank is told in NCCL's", "[runtime][integration][P23]") {
+TEST_CASE("device: without a launcher a killed rank is an error with NCCL's text", "[runtime][integration][P23]") {
   {
     StoreServer store({"127.0.0.1"}, 0);
     Job job(2, "device fails", store.port(), true, fakes({{"TEST_VICTIM", "1"}}));
@@ -184,7 +184,7 @@ TEST_CASE("device: a rank that cannot join is an error that names it and its dev
   CHECK(ended.code == 1);
   CHECK(ended.output ==
         "error: 6 world: joining on cuda:0: NCCL: unhandled system error: the fake "
-        "fails, as it was told\n");
+        "fails, as configured\n");
 }
 
 TEST_CASE("device: a machine without a GPU or NCCL is an error before any rank waits", "[runtime][integration]") {

@@ -137,7 +137,7 @@ void monitored_failure(ddp::Session& session) {
   }
   const auto before = std::chrono::steady_clock::now();
   report_failure("call", [&] { session.world().monitored_barrier(kLong); });
-  expect(std::chrono::steady_clock::now() - before < kLong / 2, "who waits in the barrier is told");
+  expect(std::chrono::steady_clock::now() - before < kLong / 2, "a rank that waits in the barrier learns of it");
   if (other.joinable()) other.join();
   done(session);
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kCollectives = 9;
 constexpr long kBurst = 8;    // how many operations allocation_worker.cpp issues before it waits for the last
-constexpr long kBuckets = 4;  // of the DistributedDataParallel there
+constexpr long kBuckets = 4;  // buckets of the DistributedDataParallel there
 
 struct Calls {
   int rank = 0;
@@ -82,7 +82,7 @@ TEST_CASE("DistributedDataParallel: a step allocates nothing, with compressing h
   CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * 4);
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(ranks, calls.rank, calls.how);
-    CHECK(allocations.at(0) <= 2 * kBuckets);  // of 1000 steps
+    CHECK(allocations.at(0) <= 2 * kBuckets);  // in 1000 steps
   }
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("sync batch norm: a step allocates nothing", "[runtime][integration]")
   CHECK(counts.allocations.size() == 2);
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(calls.how);
-    CHECK(allocations.at(0) == 0);  // of 1000 steps
+    CHECK(allocations.at(0) == 0);  // in 1000 steps
   }
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("collectives: a blocking one that need not wait wakes no other thread"
   for (const auto& [calls, wakes] : counts.wakes) {
     if (calls.how != "blocking") continue;
     CAPTURE(calls.rank, calls.collective);
-    CHECK(wakes.at(0) <= 3);  // of 1000 calls: a thread may still be going to sleep when counting begins
+    CHECK(wakes.at(0) <= 3);  // in 1000 calls: a thread may still be going to sleep when counting begins
   }
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("collectives: a killed rank fails the others at once, quoting what the
   }
 }
 
-TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration][P23]") {
+TEST_CASE("collectives: without a launcher a killed rank is still an error", "[runtime][integration][P23]") {
   const std::uint16_t port = free_port();
   {
     Job job(2, "lose rank 1", port, false);
@@ -283,7 +283,7 @@ TEST_CASE("session: a rank that waits for the others can be stopped, its threads
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: ranks that were told different world sizes do not meet", "[runtime][integration]") {
+TEST_CASE("session: ranks with different world sizes do not meet", "[runtime][integration]") {
   StoreServer store({"127.0.0.1"}, 0);
   Job job(0, "", 0, false);
   for (const char* rank : {"0", "1"}) {
