@@ -9,12 +9,12 @@
 
 namespace ddp::collectives {
 
-// One that begins empty. The rest of its 512 bytes is not touched: there is one on the way of every operation.
+// An error whose text begins empty. The rest of its 512 bytes stays uninitialised, since every operation makes one.
 struct BackendError : ddp_backend_error {
   BackendError() { text[0] = '\0'; }
 };
 
-// Cut to what there is room for. error: null if nobody asks.
+// Writes the text into `error`, cut to its size. Does nothing if `error` is null.
 inline void set_text(ddp_backend_error* error, std::string_view words) noexcept {
   if (error == nullptr) return;
   const std::size_t length = words.copy(error->text, sizeof(error->text) - 1);

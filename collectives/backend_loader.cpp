@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
@@ -21,7 +22,7 @@ using rendezvous::ErrorCode;
 const std::string kFileBegins = "libddp_";
 const std::string kFileEnds = ".so";
 
-// The folder of the shared object (or program) that this code was linked into.
+// Returns the folder of the shared object (or program) that this code was linked into.
 std::string own_folder() {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<const void*>(&backend_search_path), &info) == 0 || info.dli_fname == nullptr) return ".";
@@ -30,8 +31,8 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
-// DEEPBIND keeps the module's Gloo apart from the one libtorch exports. Sanitizer runtimes refuse it, and they may
-// have come with the user's program, so this is asked at run time.
+// RTLD_DEEPBIND keeps the module's Gloo apart from the one libtorch exports. Sanitizer runtimes refuse it, and they may
+// have come with the user's program, so the check for them is made at run time.
 int open_flags() {
   for (const char* symbol : {"__asan_init", "__tsan_init", "__msan_init"}) {
     if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return RTLD_NOW | RTLD_LOCAL;
@@ -57,7 +58,7 @@ const ddp_backend_table& open_module(const std::string& path) {
   return *table;
 }
 
-// Whose modules are in these folders, for messages.
+// Returns the names of the backends that have a module in these folders, for messages.
 std::string names_in(const std::vector<std::string>& folders) {
   std::set<std::string> names;
   for (const std::string& folder : folders) {
@@ -68,9 +69,7 @@ std::string names_in(const std::vector<std::string>& folders) {
       names.insert(file.substr(kFileBegins.size(), file.size() - kFileBegins.size() - kFileEnds.size()));
     }
   }
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none" : list;
+  return names.empty() ? "none" : rendezvous::list_of({names.begin(), names.end()});
 }
 
 }  // namespace
@@ -88,16 +87,14 @@ std::vector<std::string> backend_search_path() {
 const ddp_backend_table& load_backend(const std::string& name) {
   const std::string file = kFileBegins + name + kFileEnds;
   const std::vector<std::string> folders = backend_search_path();
-  std::string looked;
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) == 0) return open_module(path);
-    looked += (looked.empty() ? "" : ", ") + folder;
   }
-  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + looked + ", where there is " +
-                                     names_in(folders) + " (is the name right? Install ddprun's " + name +
-                                     " module, or set " + rendezvous::contract::kBackendPath +
-                                     " to the folder that has it)");
+  throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + rendezvous::list_of(folders) +
+                                     "; backends there: " + names_in(folders) +
+                                     " (is the name right? Install ddprun's " + name + " module, or set " +
+                                     rendezvous::contract::kBackendPath + " to the folder that has it)");
 }
 
 }  // namespace ddp::collectives

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds a backend module (libddp_<name>.so) and opens it. A module stays open until the process ends: its threads and
-// thread-local destructors may outlive whoever asked for it. Safe from any thread.
+// Finds a backend module (libddp_<name>.so) and opens it. A module stays open until the process ends, since its threads
+// and thread-local destructors may outlive the group that needed it. Safe from any thread.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace ddp::collectives {
 
-// Where a module is looked for, in this order: $DDP_BACKEND_PATH, the folder this code was loaded from, and the
-// places beside it where an installed tree keeps modules.
+// Returns the folders to search for a module, in this order: $DDP_BACKEND_PATH, the folder this code was loaded from,
+// and the places next to it where an installed tree keeps modules.
 std::vector<std::string> backend_search_path();
 
-// The table of backend `name` ("gloo"). Throws rendezvous::Error saying where it looked and what to install.
+// Returns the table of backend `name` ("gloo"). Throws rendezvous::Error naming the folders searched and what to
+// install.
 const ddp_backend_table& load_backend(const std::string& name);
 
 }  // namespace ddp::collectives

@@ -44,7 +44,7 @@ BackendNames parse_backend_names(const std::string& text) {
     add(names, text, lower == "nccl" ? "cuda" : "cpu", lower);
     return names;
   }
-  if (lower.back() == ',') refuse(text, "something is missing behind the comma");
+  if (lower.back() == ',') refuse(text, "a name is missing after the comma");
   std::istringstream list(lower);
   for (std::string entry; std::getline(list, entry, ',');) {
     const std::size_t colon = entry.find(':');

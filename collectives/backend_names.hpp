@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which backend serves which memory, as the user writes it.
+// The backends that serve CPU and CUDA memory, and how users write them.
 #pragma once
 
 #include <string>
 
 namespace ddp::collectives {
 
-// Empty: no backend for that memory.
+// An empty name means that no backend serves that memory.
 struct BackendNames {
   std::string cpu;
   std::string cuda;
@@ -14,12 +14,12 @@ struct BackendNames {
   bool operator==(const BackendNames&) const = default;
 };
 
-// "gloo" and "nccl" serve the memory they are for; any other name is that of a plug-in, which serves the CPU's.
-// "cpu:NAME", "cuda:NAME", or both with a comma between, in any order. Empty: what is served when nobody says anything.
-// Capitals do not matter, as in PyTorch. Throws rendezvous::Error quoting what is wrong.
+// Parses a name alone, or "cpu:NAME", "cuda:NAME" or both in any order with a comma between. Alone, "nccl" serves CUDA
+// memory and any other name ("gloo" or a plug-in's) CPU memory. An empty text gives the default, gloo. Case is ignored,
+// as in PyTorch. Throws rendezvous::Error quoting what is wrong.
 BackendNames parse_backend_names(const std::string& text);
 
-// As the user might have written it.
+// Returns a text that parse_backend_names() reads back.
 std::string to_string(const BackendNames& names);
 
 }  // namespace ddp::collectives

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The element types of collectives: their names and sizes, and one 16-bit floating-point number to 32 bits and back
-// (whole arrays: float_conversion.hpp). The numbers are ddp_dtype's (ddp/ddp.h).
+// The element types of collectives: their names and sizes, and the conversion of one 16-bit floating-point number to
+// 32 bits and back (float_conversion.hpp converts arrays). The values equal ddp_dtype's (ddp/ddp.h).
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ enum class ElementType : std::int32_t {
 };
 
 struct ElementFacts {
-  const char* name;  // PyTorch's
+  const char* name;  // PyTorch's name
   std::size_t size;  // bytes
 };
 inline constexpr std::array<ElementFacts, 12> kElementTypes = {{{"float32", 4},
@@ -42,13 +42,13 @@ inline constexpr std::array<ElementFacts, 12> kElementTypes = {{{"float32", 4},
                                                                 {"float16", 2},
                                                                 {"bfloat16", 2}}};
 
-// nullptr: there is no such type.
+// Returns nullptr for an unknown type.
 inline const ElementFacts* element_facts(std::int32_t dtype) {
   const bool known = dtype >= 0 && static_cast<std::size_t>(dtype) < kElementTypes.size();
   return known ? &kElementTypes[static_cast<std::size_t>(dtype)] : nullptr;
 }
 
-// 0: there is no such type.
+// Returns the size of one element in bytes, or 0 for an unknown type.
 inline std::size_t element_size(std::int32_t dtype) {
   const ElementFacts* facts = element_facts(dtype);
   return facts ? facts->size : 0;
@@ -63,26 +63,26 @@ inline bool is_floating_point(std::int32_t dtype) {
          dtype == static_cast<std::int32_t>(ElementType::Float64) || is_16_bit_float(dtype);
 }
 
-// Every value of 16 bits is one of 32. No subnormal float is computed with: processors take ten times as long for them,
-// and small gradients are full of them.
+// Exact: 32 bits hold every 16-bit value. Computes with no subnormal float, since processors take ten times as long for
+// them and small gradients are full of them.
 inline float float16_to_float(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
   const std::int32_t magnitude = half & 0x7fff;
   const std::int32_t subnormal = std::bit_cast<std::int32_t>(static_cast<float>(magnitude) * 0x1p-24F);
-  const std::int32_t exponent = (magnitude >= 0x7c00 ? 224 : 112) << 23;  // infinity and NaN keep the largest
+  const std::int32_t exponent = (magnitude >= 0x7c00 ? 224 : 112) << 23;  // infinity and NaN keep the largest exponent
   const std::int32_t bits = magnitude < 0x400 ? subnormal : (magnitude << 13) + exponent;
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) | sign);
 }
 
-// To the nearest, ties to even; too large is infinity; NaN stays one.
+// Rounds to the nearest value, ties to even. Values out of range become infinity; NaN stays NaN.
 inline std::uint16_t float_to_float16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits & 0x80000000U;
   const std::uint32_t magnitude = bits ^ sign;
-  // Normal: move the exponent and round what is cut off. The carry of the mantissa goes into the exponent, as it
-  // should.
+  // Normal result: shift the exponent and round the bits that are cut off. A carry out of the mantissa goes into the
+  // exponent, as it should.
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-  // Subnormal: adding 0.5 lets the hardware round at the right bit.
+  // Subnormal result: adding 0.5 makes the hardware round at the right bit.
   const std::uint32_t subnormal =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
   const std::uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays of 16-bit floating point to 32 bits and back, with the widest vector unit that this processor has. Every unit
-// gives the bits of the functions in element_types.hpp, whatever machine a rank runs on.
+// Converts arrays of 16-bit floating point to 32 bits and back, on the widest vector unit that this processor has.
+// Every unit gives the bits of the functions in element_types.hpp, so that all ranks agree whatever machine they run
+// on.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@
 
 namespace ddp::collectives {
 
-// count elements; dtype is Float16 or BFloat16. from and to do not overlap.
+// Convert `count` elements. `dtype` is Float16 or BFloat16. `from` and `to` do not overlap.
 void widen(std::int32_t dtype, const void* from, float* to, std::size_t count);
 void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count);
 
-// The same on a unit of one's choice, for tests.
+// Convert on the given vector unit, for tests.
 void widen(std::int32_t dtype, const void* from, float* to, std::size_t count, VectorUnit unit);
 void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count, VectorUnit unit);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A shared library of somebody else's that is opened at run time if it is there. It stays open until the process ends:
-// its threads may outlive whoever asked for it.
+// A third-party shared library (NCCL, the CUDA driver), opened at run time where it is installed. It stays open until
+// the process ends, since its threads may outlive the code that opened it.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@ namespace ddp::collectives {
 
 class SharedLibrary {
  public:
-  // Opens the first of `names` that is there. A name of one alone, from the environment, is meant: no other is tried.
-  // Throws rendezvous::Error{System}: what was tried, why it failed, and `advice`.
+  // Opens the first of `names` that can be opened. Throws rendezvous::Error{System} with what was tried, why it failed,
+  // and `advice`.
   SharedLibrary(const char* what, const std::vector<std::string>& names, const char* advice);
 
-  // Fills `function`; throws rendezvous::Error{System} if the library has no such symbol.
+  // Sets `function` to the symbol. Throws rendezvous::Error{System} if the library lacks it.
   template <typename Function>
   void find(const char* symbol, Function*& function) const {
     function = reinterpret_cast<Function*>(address(symbol));
   }
-  // Null if there is none.
+  // Sets `function` to the symbol, or to null if the library lacks it.
   template <typename Function>
   void find_if_there(const char* symbol, Function*& function) const {
     function = reinterpret_cast<Function*>(address_or_null(symbol));
@@ -31,11 +31,11 @@ class SharedLibrary {
   void* address_or_null(const char* symbol) const;
 
   std::string what_;
-  std::string name_;  // that it was opened by
+  std::string name_;  // the one of `names` that was opened
   void* handle_ = nullptr;
 };
 
-// What the environment variable names, alone; else `usual`.
+// Returns the file that the environment variable names, alone, so that no other is tried; or `usual` if it is not set.
 std::vector<std::string> library_names(const char* variable, std::vector<std::string> usual);
 
 }  // namespace ddp::collectives

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One loop, compiled for each vector unit a processor may have, run on the widest that this one has.
+// Compiles one loop for each vector unit that a processor may have, and runs it on the widest unit of this processor.
 //
-// The choice is made at run time and by a plain switch: a resolver of the linker's (ifunc) runs before a sanitizer
-// does. A loop must give the same bits on every unit, whatever machine a rank runs on: files that compute with floating
-// point are compiled with -ffp-contract=off, since AVX-512 has a fused multiply-add and SSE has not.
+// A plain switch chooses at run time, not an ifunc resolver: the linker runs those before a sanitizer is set up. A loop
+// must give the same bits on every unit, so that all ranks agree whatever machine they run on. Files that compute with
+// floating point are therefore compiled with -ffp-contract=off: AVX-512 has a fused multiply-add, SSE has none.
 #pragma once
 
 #include <vector>
 
-// Before a loop whose arrays are each other or do not overlap: element i of one meets element i of the others only.
+// Goes before a loop whose arrays are identical or do not overlap: element i of one meets only element i of the others.
 #ifdef __clang__
 #define DDP_ELEMENT_BY_ELEMENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -19,10 +19,10 @@ namespace ddp::collectives {
 
 enum class VectorUnit { Baseline, Avx2, Avx512 };
 
-// Those of this processor, the widest last.
+// Returns the units of this processor, the widest last.
 const std::vector<VectorUnit>& vector_units();
 
-// Loop::run is always_inline: it becomes a part of each of these, and is compiled for that one's instructions.
+// Loop::run is always_inline: it becomes part of each function below and is compiled for its instructions.
 template <typename Loop, typename... Arguments>
 auto run_on_baseline(Arguments... arguments) {
   return Loop::run(arguments...);

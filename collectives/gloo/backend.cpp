@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The Gloo backend, a module of its own (libddp_gloo.so): ddp_backend_table over Debian's libgloo, TCP transport.
 //
-// What this file covers up (measured on the 2022-05-18 snapshot):
-//  * Gloo reports failure by exceptions of unrelated families; none of them leaves this file.
-//  * Gloo has no abort. A receive that times out closes every connection of its context, which closeConnections() would
-//    not do cleanly (close_connections); who waits is woken by gloo_context.hpp.
-//  * Timeouts are per internal wait, not end to end: libddp aborts the group when a deadline passes.
-//  * An allreduce of 0 elements or with the wrong size trips an assertion: libddp does not let those through.
-//  * There is no reduce_scatter: see there.
+// Limitations of Gloo that this file works around (measured on the 2022-05-18 snapshot):
+//  * Gloo reports failures by exceptions of unrelated types. None of them leaves this file.
+//  * Gloo has no abort. close_connections() makes a receive time out, which closes every connection of the context;
+//    Gloo's closeConnections() does not do that cleanly. context.hpp then wakes the threads that wait.
+//  * Timeouts apply to each internal wait, not end to end. libddp aborts the group when a deadline passes.
+//  * An allreduce of 0 elements or of the wrong size trips an assertion. libddp does not pass those on.
+//  * Gloo has no reduce_scatter. ring_reduce_scatter() is ours.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
@@ -40,19 +40,19 @@
 #include "collectives/gloo/reduce_kernels.hpp"
 
 struct ddp_backend_group {
-  std::unique_ptr<ddp::collectives::GlooDevice> device;  // outlives what is connected through it
+  std::unique_ptr<ddp::collectives::GlooDevice> device;  // outlives the connections made through it
   std::shared_ptr<ddp::collectives::GlooContext> context;
   int rank = 0;
   int size = 1;
   std::vector<std::int32_t> job_ranks;
   std::atomic<bool> aborted{false};
-  std::vector<std::uint8_t> scratch;  // the running collective's; grows to what the largest needs and stays
+  std::vector<std::uint8_t> scratch;  // for the running collective; grows to the largest need and stays
 };
 
 struct ddp_backend_message {
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
   bool sends = false;
-  char nothing = 0;  // what goes over the wire instead of 0 bytes
+  char nothing = 0;  // sent in place of 0 bytes
 };
 
 namespace {
@@ -62,14 +62,14 @@ using ddp::collectives::set_text;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Messages go by slots: 8 bits for the kind of operation, 32 for the tag, 8 within the operation. Gloo's own kinds are
-// small numbers. Nobody ever sends to the first of these.
+// Gloo addresses messages by slot numbers: 8 bits for the kind of operation, 32 for the tag, 8 within the operation.
+// Its own kinds are small numbers. No rank ever sends to the first of these slots.
 constexpr std::uint64_t kPoisonSlot = std::uint64_t{0x40} << 56;
 constexpr std::uint64_t kProbeSlot = kPoisonSlot + 1;
 constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0x41} << 56;
 constexpr std::uint64_t kMessageSlot = std::uint64_t{0x42} << 56;
 
-// Gloo's messages begin with "[its source file:line] ", of no use to our readers.
+// Removes the "[source file:line] " that Gloo's error texts begin with.
 std::string without_source_position(const std::string& text) {
   const std::size_t end = text.find("] ");
   return text.starts_with('[') && end != std::string::npos ? text.substr(end + 2) : text;
@@ -79,7 +79,7 @@ struct StoreFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Gloo's store interface over the callbacks; every wait ends at one common deadline.
+// Gloo's store interface over libddp's callbacks. Every wait ends at one common deadline.
 class CallbackStore : public gloo::rendezvous::Store {
  public:
   CallbackStore(const ddp_backend_store& store, Clock::time_point deadline) : store_(store), deadline_(deadline) {}
@@ -123,12 +123,12 @@ ddp_backend_status classify(const std::string& text) {
   if (text.find("Timed out") != std::string::npos || text.find("timed out") != std::string::npos) {
     return DDP_BACKEND_TIMEOUT;
   }
-  // Another operation of this process closed the connections.
+  // Another operation of this process timed out and closed the connections.
   if (text.find("Application timeout caused pair closure") != std::string::npos) return DDP_BACKEND_ABORTED;
   return DDP_BACKEND_PEER_LOST;
 }
 
-// A connection that has broken refuses a receive at once; on others it waits for what never comes.
+// Posts a receive that no rank answers: a broken connection refuses it at once, an intact one lets it wait.
 bool has_broken(const ddp_backend_group& group, int peer) {
   char byte = 0;
   try {
@@ -139,9 +139,9 @@ bool has_broken(const ddp_backend_group& group, int peer) {
   }
 }
 
-// "its connections to ranks 1, 3 broke: ", since Gloo tells addresses only. The connection to who died is among them;
-// those to who gave up for it may be too.
-std::string what_broke(const ddp_backend_group& group) noexcept {
+// Returns "its connections to ranks 1, 3 broke: ", since Gloo's texts name addresses only. The list includes the dead
+// rank, and perhaps ranks that gave up because of it.
+std::string describe_broken_connections(const ddp_backend_group& group) noexcept {
   try {
     std::string ranks;
     bool several = false;
@@ -157,7 +157,7 @@ std::string what_broke(const ddp_backend_group& group) noexcept {
   }
 }
 
-// Runs body; whatever it throws becomes a status and a text.
+// Runs body and turns any exception into a status and a text.
 template <typename Body>
 ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* error, Body&& body) noexcept {
   try {
@@ -167,7 +167,7 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
     const bool is_ours = group != nullptr && group->aborted;
     const ddp_backend_status status = is_ours ? DDP_BACKEND_ABORTED : classify(e.what());
     const bool is_loss = group != nullptr && status == DDP_BACKEND_PEER_LOST;
-    set_text(error, (is_loss ? what_broke(*group) : "") + without_source_position(e.what()));
+    set_text(error, (is_loss ? describe_broken_connections(*group) : "") + without_source_position(e.what()));
     return status;
   } catch (const StoreFailure& e) {
     set_text(error, e.what());
@@ -175,7 +175,7 @@ ddp_backend_status guarded(const ddp_backend_group* group, ddp_backend_error* er
   } catch (const std::exception& e) {
     set_text(error, without_source_position(e.what()));
   } catch (...) {
-    set_text(error, "Gloo failed without saying why");
+    set_text(error, "Gloo failed without a message");
   }
   return group != nullptr && group->aborted ? DDP_BACKEND_ABORTED : DDP_BACKEND_ERROR;
 }
@@ -205,9 +205,9 @@ void group_destroy(ddp_backend_group* group) {
   guarded(group, nullptr, [&] { delete group; });
 }
 
-// A receive that nobody answers, given up after 1 ms: the timeout closes every connection of the context, which the
-// other ranks see. A peer whose connection is closed already throws at once instead and closes nothing, so the next one
-// is tried.
+// Posts a receive that no rank answers and lets it time out after 1 ms. The timeout closes every connection of the
+// context, which the other ranks notice. A peer whose connection is closed already throws at once and closes nothing,
+// so the next peer is tried.
 void close_connections(ddp_backend_group& group) {
   for (int step = 1; step < group.size; ++step) {
     const int peer = (group.rank + step) % group.size;
@@ -232,14 +232,14 @@ using ddp::collectives::element_size;
 using ddp::collectives::reduce_function;
 using ddp::collectives::ReduceFunction;
 
-// nullptr, and a text, if there is none.
+// Returns nullptr, and sets the error text, if there is none.
 ReduceFunction find_reduction(ddp_backend_dtype dtype, ddp_backend_reduce_op op, ddp_backend_error* error) {
   const ReduceFunction reduce = reduce_function(dtype, op);
   if (reduce == nullptr) set_text(error, "the gloo backend has no such reduction for this type");
   return reduce;
 }
 
-// Gloo takes the element type from a template argument, for its size only.
+// Gloo takes the element type as a template argument and uses only its size.
 template <typename Options>
 void set_output(Options& options, void* data, std::size_t count, ddp_backend_dtype dtype) {
   switch (element_size(dtype)) {
@@ -258,15 +258,15 @@ void set_output(Options& options, void* data, std::size_t count, ddp_backend_dty
   }
 }
 
-// Gloo only reads from inputs, but its buffers are not const.
+// Removes const: Gloo only reads from inputs but takes them as non-const pointers.
 std::uint8_t* bytes_of(const void* input) { return static_cast<std::uint8_t*>(const_cast<void*>(input)); }
 
-// What every collective of Gloo has in common. prepare(options) adds what is its own.
+// Runs one collective of Gloo. prepare(options) sets the options that only this collective has.
 template <typename Options, typename Prepare>
 ddp_backend_status perform(void (*collective)(Options&), ddp_backend_group* group, std::uint32_t tag,
                            std::int64_t timeout_ms, ddp_backend_error* error, Prepare prepare) {
   return guarded(group, error, [&] {
-    std::remove_const_t<Options> options(group->context);  // some take them as const
+    std::remove_const_t<Options> options(group->context);  // some collectives take const options
     prepare(options);
     options.setTag(tag);
     options.setTimeout(milliseconds(timeout_ms));
@@ -274,7 +274,7 @@ ddp_backend_status perform(void (*collective)(Options&), ddp_backend_group* grou
   });
 }
 
-// True if there is nobody to talk to, or nothing to say: then the output is the input.
+// Returns true if the group has one rank or there is nothing to send. Then the output is a copy of the input.
 bool copied_alone(const ddp_backend_group* group, const void* input, void* output, std::size_t bytes) {
   if (bytes > 0 && group->size == 1) std::memmove(output, input, bytes);
   return bytes == 0 || group->size == 1;
@@ -359,11 +359,12 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
   });
 }
 
-// A ring. What becomes rank r's part starts at rank r + 1 and comes by all the others; each adds its own to it:
+// Reduces in a ring. The part that ends at rank r starts at rank r + 1 and passes through all other ranks, each of
+// which adds its own contribution:
 //
 //     part 2 of three ranks:   0: input -> 1: + input -> 2: + input = output
 //
-// So the order of a sum depends on the part and the number of ranks only.
+// So the order of a sum depends only on the part and the number of ranks.
 void ring_reduce_scatter(ddp_backend_group* group, const std::uint8_t* input, std::uint8_t* output, std::size_t count,
                          std::size_t bytes, ReduceFunction reduce, std::uint64_t slot, milliseconds timeout) {
   const int size = group->size;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Gloo context whose waits can be ended from another thread, which Gloo itself cannot do for all of them: when a
-// connection breaks in the middle of a message, or is closed by another thread, whoever waits for the rest of that
-// message is not told. So every buffer that somebody may wait on is known here.
+// A Gloo context whose waits another thread can end. Gloo itself cannot end all of them: when a connection breaks in
+// the middle of a message, or another thread closes it, a thread that waits for the rest of that message goes on
+// waiting. So this context keeps track of every buffer that a thread may wait on.
 #pragma once
 
 #include <gloo/common/error.h>
@@ -27,15 +27,15 @@
 
 namespace ddp::collectives {
 
-// The buffers of one context, from the making of each to its end.
-class KnownBuffers {
+// The buffers of one context, each from its construction to its destruction.
+class TrackedBuffers {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
-  struct Links {  // of a list whose elements know their place, so that joining and leaving allocates nothing
+  struct Links {  // an intrusive list, so that adding and removing allocates nothing
     Links* previous = nullptr;
     Links* next = nullptr;
     Buffer* buffer = nullptr;
-    std::atomic<int> waits_for{-1};  // a message of this rank, or to it
+    std::atomic<int> waits_for{-1};  // the rank that the wait depends on; -1: no wait
   };
 
   void add(Links& links) {
@@ -75,18 +75,18 @@ class KnownBuffers {
   std::atomic<bool> ended_{false};
 };
 
-// Gloo's own, of which a wait that is ended from outside throws, as every other failure does. Each call of a collective
-// makes some: their memory is kept for the next ones.
-class KnownBuffer : public gloo::transport::UnboundBuffer {
+// Wraps a buffer of Gloo. A wait that is ended from outside throws, as every other failure does. Each collective makes
+// some of these, so their memory is pooled.
+class TrackedBuffer : public gloo::transport::UnboundBuffer {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  KnownBuffer(std::shared_ptr<KnownBuffers> all, std::unique_ptr<UnboundBuffer> real)
+  TrackedBuffer(std::shared_ptr<TrackedBuffers> all, std::unique_ptr<UnboundBuffer> real)
       : UnboundBuffer(real->ptr, real->size), all_(std::move(all)), real_(std::move(real)) {
     links_.buffer = real_.get();
     all_->add(links_);
   }
-  ~KnownBuffer() override { all_->remove(links_); }
+  ~TrackedBuffer() override { all_->remove(links_); }
 
   static void* operator new(std::size_t size) { return memory().allocate(size); }
   static void operator delete(void* buffer, std::size_t size) { memory().deallocate(buffer, size); }
@@ -124,23 +124,23 @@ class KnownBuffer : public gloo::transport::UnboundBuffer {
     throw gloo::IoException(all_->ended() ? "the wait was ended by this process"
                                           : "Connection closed by peer in the middle of a message");
   }
-  // Not destroyed: Gloo's threads may outlive whoever would do it.
+  // Never destroyed: Gloo's threads may outlive static objects.
   static std::pmr::memory_resource& memory() {
     static std::pmr::memory_resource* const pool = new std::pmr::synchronized_pool_resource;
     return *pool;
   }
 
-  const std::shared_ptr<KnownBuffers> all_;
+  const std::shared_ptr<TrackedBuffers> all_;
   const std::unique_ptr<UnboundBuffer> real_;
   int source_ = -1;
   int destination_ = -1;
-  KnownBuffers::Links links_;
+  TrackedBuffers::Links links_;
 };
 
-// Gloo's own, all of whose buffers are known.
-class KnowingTransport : public gloo::transport::Context {
+// Wraps Gloo's transport context and tracks every buffer it makes.
+class TrackingTransport : public gloo::transport::Context {
  public:
-  KnowingTransport(std::shared_ptr<gloo::transport::Context> real, std::shared_ptr<KnownBuffers> buffers)
+  TrackingTransport(std::shared_ptr<gloo::transport::Context> real, std::shared_ptr<TrackedBuffers> buffers)
       : Context(real->rank, real->size), real_(std::move(real)), buffers_(std::move(buffers)) {
     setTimeout(real_->getTimeout());
   }
@@ -148,12 +148,12 @@ class KnowingTransport : public gloo::transport::Context {
   std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override { return real_->getPair(peer); }
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override { return real_->createPair(peer); }
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override {
-    return std::make_unique<KnownBuffer>(buffers_, real_->createUnboundBuffer(data, bytes));
+    return std::make_unique<TrackedBuffer>(buffers_, real_->createUnboundBuffer(data, bytes));
   }
 
  private:
   const std::shared_ptr<gloo::transport::Context> real_;
-  const std::shared_ptr<KnownBuffers> buffers_;
+  const std::shared_ptr<TrackedBuffers> buffers_;
 };
 
 class GlooContext : public gloo::rendezvous::Context {
@@ -168,28 +168,27 @@ class GlooContext : public gloo::rendezvous::Context {
     if (watch_.joinable()) watch_.join();
   }
 
-  // Blocks until this rank is connected to all others.
+  // Blocks until this rank is connected to all others. Then starts the thread that watches the connections.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device>& device) {
     connectFullMesh(store, device);
     for (int peer = 0; peer < size; ++peer) {
       sentinels_.push_back(transportContext_->createUnboundBuffer(&nothing_, sizeof nothing_));
       if (peer != rank) sentinels_.back()->recv(peer, kSentinelSlot);
     }
-    transportContext_ = std::make_shared<KnowingTransport>(transportContext_, buffers_);
-    const rendezvous::AsynchronousSignalsBlocked blocked;
-    watch_ = std::thread([this] { watch(); });
+    transportContext_ = std::make_shared<TrackingTransport>(transportContext_, buffers_);
+    watch_ = rendezvous::start_thread("ddp-gloo-watch", [this] { watch(); });
   }
-  // Whoever waits on a buffer of this context gets an exception.
+  // Makes every wait on a buffer of this context throw.
   void end_all_waits() { buffers_->end_all_waits(); }
 
  private:
-  // Nobody ever sends there.
+  // No rank ever sends to this slot.
   static constexpr std::uint64_t kSentinelSlot = std::uint64_t{0x4f} << 56;
-  // Between two looks; Gloo's own thread looks every 10 ms.
+  // Interval between two checks; Gloo's own thread checks every 10 ms.
   static constexpr std::chrono::milliseconds kTick{100};
 
-  // Gloo fails the receives that wait for a message of a connection that breaks, these among them, but not the one that
-  // has a part of its message. Whoever is still waiting at the next look is that one.
+  // When a connection breaks, Gloo fails the receives that wait for a message on it, the sentinels among them, but not
+  // the receive that has part of its message already. A wait that still goes on at the next check is that one: end it.
   void watch() {
     std::vector<bool> broken(sentinels_.size());
     std::unique_lock lock(mutex_);
@@ -202,7 +201,7 @@ class GlooContext : public gloo::rendezvous::Context {
     }
   }
 
-  // A wait that was ended before it began tells, at once, whether the receive has failed.
+  // Waits on a sentinel after ending the wait in advance: it returns at once, or throws if the receive has failed.
   static bool has_failed(gloo::transport::UnboundBuffer& sentinel) {
     try {
       sentinel.abortWaitRecv();
@@ -213,7 +212,7 @@ class GlooContext : public gloo::rendezvous::Context {
     }
   }
 
-  const std::shared_ptr<KnownBuffers> buffers_ = std::make_shared<KnownBuffers>();
+  const std::shared_ptr<TrackedBuffers> buffers_ = std::make_shared<TrackedBuffers>();
   char nothing_ = 0;
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> sentinels_;
   std::mutex mutex_;

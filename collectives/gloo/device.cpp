@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Some of Gloo's calls to libc come here, because this module is opened with RTLD_DEEPBIND and exports their names: for
-// libgloo, which is opened with it, and for nobody else in the process. Where it is not (under sanitizers, or if
-// libgloo was there before), Gloo is as slow as it is.
+// Some of Gloo's calls to libc come to this file, because the module is opened with RTLD_DEEPBIND and exports their
+// names. They are found by libgloo only, which is opened with it, and by nothing else in the process. Where that does
+// not work (under sanitizers, or if libgloo was loaded before), Gloo is slower, as it is by itself.
 #include "collectives/gloo/device.hpp"
 
 #include <dlfcn.h>
@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,13 +19,13 @@
 namespace ddp::collectives {
 namespace {
 
-// So long takes whoever asked for a round to begin its wait; if it takes longer, one of the next rounds will do.
+// How long a caller needs before it starts waiting. If it takes longer, one of the next rounds wakes it.
 constexpr long kFirstRoundNs = 20'000;
 constexpr long kNextRoundNs = 500'000;
 constexpr int kRounds = 4;
 
-// Of this process: a descriptor does not tell whose it is. Never destroyed: Gloo's threads may outlive whoever would do
-// it.
+// All devices of this process, since epoll_ctl() cannot tell which one a descriptor belongs to. Never destroyed: Gloo's
+// threads may outlive static objects.
 struct Devices {
   std::mutex mutex;
   std::vector<GlooDevice*> all;
@@ -43,39 +42,38 @@ GlooDevice::GlooDevice(const char* numeric_address) : GlooDevice() {  // from he
     const rendezvous::AsynchronousSignalsBlocked blocked;
     device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(numeric_address));
   }
-  timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  if (timer_ < 0) return;
-  // Edge-triggered, so that nobody has to read it.
+  timer_ = rendezvous::Descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_) return;
+  // Edge-triggered, so that no one has to read the timer.
   constexpr auto kEvents = static_cast<int>(EPOLLIN | EPOLLET);
-  static_cast<gloo::transport::tcp::Device&>(*device_).registerDescriptor(timer_, kEvents, this);
+  static_cast<gloo::transport::tcp::Device&>(*device_).registerDescriptor(timer_.get(), kEvents, this);
   const std::lock_guard lock(devices().mutex);
   devices().all.push_back(this);
 }
 
 GlooDevice::~GlooDevice() {
-  if (timer_ < 0) return;
+  if (!timer_) return;
   {
     const std::lock_guard lock(devices().mutex);
     std::erase(devices().all, this);
   }
   if (device_.use_count() > 1) {
-    static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_, this);
+    static_cast<gloo::transport::tcp::Device&>(*device_).unregisterDescriptor(timer_.get(), this);
   } else {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     set_timer(kFirstRoundNs, kNextRoundNs);
   }
-  device_.reset();  // ends the thread
-  close(timer_);
+  device_.reset();  // ends the thread, before the timer is closed
 }
 
-void GlooDevice::go_round() {
+void GlooDevice::wake_loop() {
   const std::lock_guard lock(mutex_);
   rounds_ = kRounds;
   set_timer(kFirstRoundNs, kNextRoundNs);
 }
 
-// The thread goes round.
+// Called once per round of the event loop.
 void GlooDevice::handleEvents(int /*events*/) {
   const std::lock_guard lock(mutex_);
   if (!ending_ && --rounds_ <= 0) set_timer(0, 0);
@@ -85,17 +83,17 @@ void GlooDevice::set_timer(long first_ns, long then_ns) const {
   itimerspec time = {};
   time.it_value.tv_nsec = first_ns;
   time.it_interval.tv_nsec = then_ns;
-  timerfd_settime(timer_, 0, &time, nullptr);
+  timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
 
 }  // namespace ddp::collectives
 
-// What libgloo calls instead of libc's functions.
+// ---- The functions that libgloo calls in place of libc's ----
 
-// Its thread tries for a connection's lock, and if another thread has it, goes back to epoll_wait, which returns at
-// once: the event is still there. If that other thread waits for the same CPU, Gloo's runs in circles until its time
-// slice is over, milliseconds for each connection of a mesh, where ranks outnumber CPUs. So whoever finds a lock taken
-// lets others run first.
+// Gloo's thread tries to take a connection's lock. If another thread holds it, Gloo's thread returns to epoll_wait,
+// which returns at once, since the event is still pending. If the holder waits for the same CPU, Gloo's thread spins
+// until its time slice is over: milliseconds for each connection of a mesh where ranks outnumber CPUs. So a thread that
+// finds the lock taken yields first.
 extern "C" __attribute__((visibility("default"))) int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
   static const auto libc_trylock =
       reinterpret_cast<decltype(&pthread_mutex_trylock)>(dlsym(RTLD_NEXT, "pthread_mutex_trylock"));
@@ -104,7 +102,7 @@ extern "C" __attribute__((visibility("default"))) int pthread_mutex_trylock(pthr
   return result;
 }
 
-// A descriptor is taken out before its connection is closed, and its thread's next round waited for.
+// Gloo removes a descriptor from epoll before it closes the connection, and then waits for the next round of the loop.
 extern "C" __attribute__((visibility("default"))) int epoll_ctl(int epoll, int operation, int fd,
                                                                 epoll_event* event) noexcept {
   static const auto libc_epoll_ctl = reinterpret_cast<decltype(&epoll_ctl)>(dlsym(RTLD_NEXT, "epoll_ctl"));
@@ -112,7 +110,7 @@ extern "C" __attribute__((visibility("default"))) int epoll_ctl(int epoll, int o
   if (result == 0 && operation == EPOLL_CTL_DEL) {
     auto& devices = ddp::collectives::devices();
     const std::lock_guard lock(devices.mutex);
-    for (auto* device : devices.all) device->go_round();
+    for (auto* device : devices.all) device->wake_loop();
   }
   return result;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Element-wise reductions, out[i] = a[i] op b[i]. out may be a. Plain loops for the compiler to vectorise. There are
-// none of 16-bit floating point, which libddp widens first, and none for averages and weighted sums, which it scales.
+// Element-wise reductions, out[i] = a[i] op b[i], as plain loops for the compiler to vectorise. `out` may be `a`. There
+// are none for 16-bit floating point, which libddp widens first, nor for averages and weighted sums, which it makes
+// from sums of scaled contributions.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "collectives/backend.h"
 #include "collectives/element_types.hpp"
+#include "collectives/reduce_op.hpp"
 
 namespace ddp::collectives {
 
@@ -17,8 +19,8 @@ using ReduceFunction = void (*)(void* out, const void* a, const void* b, std::si
 
 namespace kernels {
 
-// Signed overflow is undefined in C++ but wraps in every framework: compute in an unsigned type, of at least 32 bits,
-// since a narrower one would become a signed int.
+// Signed overflow is undefined in C++ but wraps in every framework. So integers are computed in an unsigned type of at
+// least 32 bits, since a narrower one would be promoted to a signed int.
 template <typename T, bool = std::is_integral_v<T>>
 struct Arithmetic {
   using type = T;
@@ -82,33 +84,33 @@ void reduce(void* out, const void* a, const void* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] = Op::apply(left[i], right[i]);
 }
 
-// The numbers are ddp_reduce_op's.
 template <typename T>
-ReduceFunction of_type(ddp_backend_reduce_op op) {
+ReduceFunction of_type(ReduceOp op) {
   switch (op) {
-    case 0:
+    case ReduceOp::Sum:
       return &reduce<T, Sum>;
-    case 2:
+    case ReduceOp::Product:
       return &reduce<T, Product>;
-    case 3:
+    case ReduceOp::Min:
       return &reduce<T, Min>;
-    case 4:
+    case ReduceOp::Max:
       return &reduce<T, Max>;
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
-    if (op == 5) return &reduce<T, And>;
-    if (op == 6) return &reduce<T, Or>;
-    if (op == 7) return &reduce<T, ExclusiveOr>;
+    if (op == ReduceOp::And) return &reduce<T, And>;
+    if (op == ReduceOp::Or) return &reduce<T, Or>;
+    if (op == ReduceOp::ExclusiveOr) return &reduce<T, ExclusiveOr>;
   }
   return nullptr;
 }
 
 }  // namespace kernels
 
-// nullptr if there is no such reduction.
-inline ReduceFunction reduce_function(ddp_backend_dtype dtype, ddp_backend_reduce_op op) {
+// Returns nullptr if there is no such reduction of this type.
+inline ReduceFunction reduce_function(ddp_backend_dtype dtype, ddp_backend_reduce_op reduce_op) {
+  const auto op = static_cast<ReduceOp>(reduce_op);
   switch (static_cast<ElementType>(dtype)) {
     case ElementType::Float32:
       return kernels::of_type<float>(op);

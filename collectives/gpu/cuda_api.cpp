@@ -11,7 +11,7 @@
 namespace ddp::collectives {
 namespace {
 
-// The suffixes are the driver's own: cuda.h renames these calls to them.
+// The _v2 suffixes are the driver's own: cuda.h maps the plain names to them.
 CudaApi table_of(const SharedLibrary& library) {
   CudaApi api = {};
   library.find("cuInit", api.init);

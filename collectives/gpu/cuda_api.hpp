@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The CUDA driver as a table of function pointers, like nccl_api.hpp: contexts, streams, events and a little memory.
-// Streams and events are also the CUDA runtime's. Pointers of the device are uint64_t, as the driver has them.
+// Streams and events are the CUDA runtime's too. Device pointers are uint64_t, as in the driver.
 //
-// Looked for: $DDP_CUDA_LIBRARY alone, else libcuda.so.1. Safe from any thread.
+// The library is $DDP_CUDA_LIBRARY if that is set, else libcuda.so.1. Safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ struct CudaContext;
 struct CudaEvent;
 struct CudaStream;
 
-// Whatever is not listed is a failure, in the words of get_error_string.
+// Any other value is a failure, which get_error_string describes.
 enum class CudaResult : std::int32_t { Success = 0, NotInitialized = 3, NoDevice = 100, NotReady = 600 };
 
-constexpr unsigned kCudaNonBlockingStream = 1;  // does not wait for the legacy default stream, nor it for this one
-constexpr unsigned kCudaEventWithoutTime = 2;   // cheaper
+constexpr unsigned kCudaNonBlockingStream = 1;  // neither waits for the legacy default stream nor makes it wait
+constexpr unsigned kCudaEventWithoutTime = 2;   // cudaEventDisableTiming: cheaper
 
 struct CudaApi {
   CudaResult (*init)(unsigned flags);
@@ -48,9 +48,9 @@ struct CudaApi {
 
 // Opens one library; throws rendezvous::Error.
 CudaApi open_cuda(const char* path);
-// Has somebody in this process called cuInit()? Opens nothing.
+// Returns whether some code of this process has called cuInit(). Does not load the driver.
 bool cuda_is_initialised();
-// The process's, opened when first asked for; throws rendezvous::Error saying what to install.
+// Returns the process's table, opened by the first call. Throws rendezvous::Error saying what to install.
 const CudaApi& cuda_api();
 
 }  // namespace ddp::collectives

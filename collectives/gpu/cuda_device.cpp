@@ -101,7 +101,7 @@ void DeviceEvent::record(CudaStream* stream) {
   check(device_.api(), device_.api().event_record(event_, stream), "recording an event");
 }
 
-void DeviceEvent::hold_back(CudaStream* stream) const {
+void DeviceEvent::block(CudaStream* stream) const {
   const CurrentDevice current(device_);
   check(device_.api(), device_.api().stream_wait_event(stream, event_, 0), "making a stream wait");
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One GPU as libddp uses it: keeps its primary context, the one the CUDA runtime uses too, and makes streams, events
-// and a little memory there. Throws rendezvous::Error, except where a status is returned.
+// One GPU as libddp uses it: retains its primary context, which the CUDA runtime uses too, and makes streams, events
+// and a little memory there. Functions throw rendezvous::Error unless they return a status.
 //
-// Threads: any. Whoever hands work to NCCL holds issuing(): all groups of a process that share a GPU must start their
-// operations in the same order on every rank, so one thread at a time starts one.
+// Threads: any. A thread that gives work to NCCL holds issuing(): all groups of a process that share a GPU must start
+// their operations in the same order on every rank, so one thread at a time starts one.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace ddp::collectives {
 
-// "what: why"; empty if it went well.
+// Returns "what: why", or "" for CudaResult::Success.
 std::string cuda_failure(const CudaApi& api, CudaResult result, const char* what);
 
 class CudaDevice {
  public:
-  // index: as this process counts what it may use (CUDA_VISIBLE_DEVICES).
+  // `index` counts the devices that this process may use (CUDA_VISIBLE_DEVICES).
   CudaDevice(const CudaApi& api, int index);
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
-  // Devices that this process may use; throws if there is no driver or it does not start.
+  // Returns the number of devices that this process may use. Throws if there is no driver or it does not start.
   static int count(const CudaApi& api);
 
   const CudaApi& api() const { return api_; }
@@ -34,7 +34,7 @@ class CudaDevice {
   CudaContext* context() const { return context_; }
   std::mutex& issuing() { return issuing_; }
 
-  // On this device's memory, in the stream's order; in upload() and download() the host waits until it is done.
+  // Work on this device's memory in the stream's order. upload() and download() block until they are done.
   void copy(void* to, const void* from, std::size_t size, CudaStream* stream) const;
   void clear(void* at, std::size_t size, CudaStream* stream) const;
   void upload(void* to, const void* from, std::size_t size, CudaStream* stream) const;
@@ -48,7 +48,7 @@ class CudaDevice {
   std::mutex issuing_;
 };
 
-// While it lives, the device's context is this thread's current one.
+// Makes the device's context this thread's current one while it lives.
 class CurrentDevice {
  public:
   explicit CurrentDevice(const CudaDevice& device) : api_(device.api()) { api_.context_push(device.context()); }
@@ -63,7 +63,7 @@ class CurrentDevice {
   const CudaApi& api_;
 };
 
-// A stream beside the caller's, of the highest priority: communication should not wait for kernels that came later.
+// A stream of the highest priority next to the caller's, since communication should not wait for kernels issued later.
 class SideStream {
  public:
   explicit SideStream(const CudaDevice& device);
@@ -84,10 +84,10 @@ class DeviceEvent {
   DeviceEvent(const DeviceEvent&) = delete;
   DeviceEvent& operator=(const DeviceEvent&) = delete;
   CudaEvent* get() const { return event_; }
-  // What is on the stream now; nothing yet if it was never recorded.
+  // Marks the work that is on the stream now. An event that was never recorded marks nothing.
   void record(CudaStream* stream);
-  // What comes on the stream from now on waits for that.
-  void hold_back(CudaStream* stream) const;
+  // Makes work issued to the stream from now on wait for the marked work (cudaStreamWaitEvent).
+  void block(CudaStream* stream) const;
 
  private:
   const CudaDevice& device_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NCCL as a table of function pointers, filled from the library that is found at run time: one libddp serves machines
-// with and without it, and a fake can stand in. The declarations are ours, in NCCL's binary layout; a test compares
-// them with the real nccl.h where there is one. NCCL 2.14 or later; what came later may be null.
+// NCCL as a table of function pointers, filled from the library found at run time. So one libddp serves machines with
+// and without NCCL, and tests can use a fake. The declarations are ours, in NCCL's binary layout; a test compares them
+// with the real nccl.h where it is installed. Needs NCCL 2.14; functions that came later may be null.
 //
-// Looked for: $DDP_NCCL_LIBRARY alone, else libnccl.so.2 and libnccl.so. Safe from any thread.
+// The library is $DDP_NCCL_LIBRARY if that is set, else libnccl.so.2 or libnccl.so. Safe from any thread.
 #pragma once
 
 #include <climits>
@@ -12,10 +12,10 @@
 
 namespace ddp::collectives {
 
-struct NcclCommunicator;  // NCCL's, opaque
-struct CudaStream;        // the CUDA driver's, opaque; cudaStream_t is the same
+struct NcclCommunicator;  // opaque
+struct CudaStream;        // opaque; cudaStream_t points to one
 
-// More are to come: whatever is not listed is a failure, in the words of get_error_string.
+// Any other value, of a later release, is a failure, which get_error_string describes.
 enum class NcclResult : std::int32_t {
   Success = 0,
   UnhandledCudaError = 1,
@@ -40,7 +40,7 @@ enum class NcclType : std::int32_t {
   BFloat16 = 9,
 };
 
-// Further values name what red_op_create_pre_mul_sum makes.
+// Larger values name reductions that red_op_create_pre_mul_sum has made.
 enum class NcclReduction : std::int32_t { Sum = 0, Product = 1, Max = 2, Min = 3, Average = 4 };
 
 enum class NcclScalarResidence : std::int32_t { Device = 0, HostImmediate = 1 };
@@ -52,7 +52,8 @@ struct NcclUniqueId {
 constexpr int kNcclUndefined = INT_MIN;
 constexpr int kNcclNoColor = -1;
 
-// The layout of 2.18. Later releases append; they look at size and version and give what is missing their defaults.
+// The layout of NCCL 2.18. Later releases append fields; they read size and version and use defaults for missing
+// fields.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
@@ -94,7 +95,7 @@ struct NcclApi {
 
 // Opens one library; throws rendezvous::Error.
 NcclApi open_nccl(const char* path);
-// The process's, opened when first asked for; throws rendezvous::Error saying what to install.
+// Returns the process's table, opened by the first call. Throws rendezvous::Error saying what to install.
 const NcclApi& nccl_api();
 
 }  // namespace ddp::collectives

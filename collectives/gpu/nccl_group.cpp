@@ -21,15 +21,13 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kIdKey[] = "nccl_id";
-// How long an abort may take, and leaving in good order.
+// How long an abort may take, and how long an orderly departure (finalize).
 constexpr milliseconds kAbortPatience = std::chrono::seconds(5);
 constexpr milliseconds kLeavePatience = std::chrono::seconds(10);
-// Looks at a call that is in progress: most are done within microseconds, so the first looks follow each other at once;
-// the first call of all waits for the other ranks.
-constexpr int kLooksAtOnce = 100;
-constexpr std::chrono::microseconds kBetweenLooks{50};
-
-constexpr std::int32_t kWeightedSum = 8;  // DDP_PREMUL_SUM of ddp/ddp.h
+// Polling of a call that is in progress. Most calls are done within microseconds, so the first polls have no pause
+// between them. Only a communicator's first call waits for the other ranks.
+constexpr int kPollsWithoutPause = 100;
+constexpr std::chrono::microseconds kPollInterval{50};
 
 std::optional<NcclType> nccl_type(std::int32_t dtype) {
   switch (static_cast<ElementType>(dtype)) {
@@ -60,14 +58,28 @@ std::optional<NcclType> nccl_type(std::int32_t dtype) {
   return std::nullopt;
 }
 
-std::optional<NcclReduction> nccl_reduction(std::int32_t op) {
-  constexpr NcclReduction kInOrder[] = {NcclReduction::Sum, NcclReduction::Average, NcclReduction::Product,
-                                        NcclReduction::Min, NcclReduction::Max};
-  if (op < 0 || op >= 5) return std::nullopt;
-  return kInOrder[op];
+std::optional<NcclReduction> nccl_reduction(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Sum:
+      return NcclReduction::Sum;
+    case ReduceOp::Average:
+      return NcclReduction::Average;
+    case ReduceOp::Product:
+      return NcclReduction::Product;
+    case ReduceOp::Min:
+      return NcclReduction::Min;
+    case ReduceOp::Max:
+      return NcclReduction::Max;
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::ExclusiveOr:
+    case ReduceOp::WeightedSum:  // created for each call
+      break;
+  }
+  return std::nullopt;
 }
 
-// Moving elements needs their size only.
+// Sizes in bytes: operations that only move elements treat them as bytes.
 struct Bytes {
   explicit Bytes(std::int32_t dtype) : size(element_size(dtype)) {}
   std::size_t size;
@@ -77,7 +89,7 @@ struct Bytes {
 const unsigned char* part(const void* data, std::size_t at) { return static_cast<const unsigned char*>(data) + at; }
 unsigned char* part(void* data, std::size_t at) { return static_cast<unsigned char*>(data) + at; }
 
-// A factor as NCCL reads it: an element of the type.
+// A factor as NCCL reads it: one element of the type.
 struct Scalar {
   Scalar(std::int32_t dtype, double factor) {
     const auto narrow_factor = static_cast<float>(factor);
@@ -124,7 +136,7 @@ NcclGroup::NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const 
 
 NcclGroup::~NcclGroup() {
   if (!aborted_) leave();
-  if (left_behind_) word_.release();  // to free it would wait for an operation that does not end
+  if (left_behind_) word_.release();  // freeing it would wait for an operation that never ends
 }
 
 void NcclGroup::join(const Joining& joining) {
@@ -145,7 +157,7 @@ void NcclGroup::join(const Joining& joining) {
   throw_status(status, error.text);
 }
 
-// Rank 0 makes the id. If it cannot, the others get the reason instead.
+// Rank 0 makes the id and puts it into the store. If it cannot, the other ranks find the reason there instead.
 NcclUniqueId NcclGroup::agree_on_id(const ddp_backend_store& store, Deadline deadline) {
   NcclUniqueId id = {};
   BackendError error;
@@ -180,7 +192,7 @@ std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key, Place place, Dea
   config.blocking = 0;
   BackendError error;
   const Call call = {nullptr, deadline, &error};
-  // NCCL says success though it has only begun. The child is there once the parent is no longer in progress.
+  // NCCL returns success although the split has only begun. The child is ready once the parent is not in progress.
   ddp_backend_status status = enqueue(call, [&](NcclCommunicator* comm) {
     const NcclResult result = api_.comm_split(comm, color < 0 ? kNcclNoColor : color, key, &child, &config);
     return result == NcclResult::Success ? NcclResult::InProgress : result;
@@ -196,7 +208,7 @@ std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key, Place place, Dea
   throw_status(status, error.text);
 }
 
-// Becomes the one thread inside NCCL. False: the group was aborted.
+// Makes this thread the one inside NCCL. Returns false if the group was aborted.
 bool NcclGroup::enter() {
   std::unique_lock lock(mutex_);
   left_.wait(lock, [&] { return aborted_ || !inside_; });
@@ -222,26 +234,26 @@ ddp_backend_status NcclGroup::to_status(NcclResult result, ddp_backend_error* er
   return result == NcclResult::RemoteError ? DDP_BACKEND_PEER_LOST : DDP_BACKEND_ERROR;
 }
 
-// Until the call that returned `result` is done.
+// Blocks until the call that returned `result` is done.
 ddp_backend_status NcclGroup::wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error,
                                                const std::atomic<bool>* ended) {
-  for (int looks = 0; result == NcclResult::InProgress; ++looks) {
+  for (int polls = 0; result == NcclResult::InProgress; ++polls) {
     if (Clock::now() >= deadline) {
       set_text(error, "NCCL did not hear from all ranks in time");
       return DDP_BACKEND_TIMEOUT;
     }
-    if (looks < kLooksAtOnce) {
+    if (polls < kPollsWithoutPause) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kBetweenLooks);
+      std::this_thread::sleep_for(kPollInterval);
     }
     if ((ended != nullptr && *ended) || !enter()) {
       set_text(error, "the group was aborted");
       return DDP_BACKEND_ABORTED;
     }
-    const NcclResult looked = api_.comm_get_async_error(comm_, &result);
+    const NcclResult polled = api_.comm_get_async_error(comm_, &result);
     exit();
-    if (looked != NcclResult::Success) result = looked;
+    if (polled != NcclResult::Success) result = polled;
   }
   return to_status(result, error);
 }
@@ -259,7 +271,7 @@ ddp_backend_status NcclGroup::enqueue(const Call& call, Function&& function) {
   return wait_until_ready(result, call.deadline, call.error);
 }
 
-// Several calls that NCCL runs as one: what is sent and received in it goes on at the same time.
+// Runs several calls as one NCCL group, so that its sends and receives run at the same time.
 template <typename Function>
 ddp_backend_status NcclGroup::in_one_group(const Call& call, Function&& function) {
   return enqueue(call, [&](NcclCommunicator* comm) {
@@ -275,8 +287,8 @@ ddp_backend_status NcclGroup::in_one_group(const Call& call, Function&& function
   });
 }
 
-std::string NcclGroup::why_no_reduction(std::int32_t dtype, std::int32_t op) {
-  if (op != kWeightedSum && !nccl_reduction(op)) {
+std::string NcclGroup::why_no_reduction(std::int32_t dtype, ReduceOp op) {
+  if (is_bitwise(op)) {
     return "NCCL has no bitwise reductions: use memory of the CPU for and, or, xor";
   }
   if (nccl_type(dtype)) return "";
@@ -292,7 +304,7 @@ ddp_backend_status NcclGroup::with_reduction(std::int32_t dtype, Reduction reduc
     return DDP_BACKEND_UNSUPPORTED;
   }
   const std::optional<NcclType> type = nccl_type(dtype);
-  if (reduction.op == kWeightedSum) {
+  if (reduction.op == ReduceOp::WeightedSum) {
     Scalar scalar(dtype, reduction.factor);
     NcclReduction made = {};
     const ddp_backend_status status = enqueue(call, [&](NcclCommunicator* comm) {
@@ -301,7 +313,7 @@ ddp_backend_status NcclGroup::with_reduction(std::int32_t dtype, Reduction reduc
     if (status != DDP_BACKEND_OK) return status;
     const ddp_backend_status reduced =
         enqueue(call, [&](NcclCommunicator* comm) { return function(comm, *type, made); });
-    // NCCL has copied it; after a failure it goes with the communicator.
+    // NCCL has copied the reduction by now. After a failure it is freed with the communicator.
     if (reduced != DDP_BACKEND_OK) return reduced;
     return enqueue(call, [&](NcclCommunicator* comm) { return api_.red_op_destroy(made, comm); });
   }
@@ -405,16 +417,16 @@ ddp_backend_status NcclGroup::barrier(const Call& call) {
   });
 }
 
-ddp_backend_status NcclGroup::look(ddp_backend_error* error) {
+ddp_backend_status NcclGroup::poll_error(ddp_backend_error* error) {
   {
     const std::lock_guard lock(mutex_);
-    if (inside_ || aborted_) return DDP_BACKEND_OK;  // whoever is inside, or has aborted, knows more
+    if (inside_ || aborted_) return DDP_BACKEND_OK;  // the thread that is inside, or has aborted, reports errors
     inside_ = true;
   }
   NcclResult result = NcclResult::Success;
-  const NcclResult looked = api_.comm_get_async_error(comm_, &result);
+  const NcclResult polled = api_.comm_get_async_error(comm_, &result);
   exit();
-  if (looked != NcclResult::Success) result = looked;
+  if (polled != NcclResult::Success) result = polled;
   return result == NcclResult::InProgress ? DDP_BACKEND_OK : to_status(result, error);
 }
 
@@ -423,14 +435,15 @@ NcclCommunicator* NcclGroup::communicator() {
   return comm_;
 }
 
-// ncclCommAbort waits for NCCL's own threads and for the GPU, so it gets a thread, which is left to itself if it does
-// not come back.
+// ncclCommAbort waits for NCCL's own threads and for the GPU. So it runs on a thread of its own, which is detached if
+// it does not return in time.
 bool NcclGroup::abort() {
   struct Progress {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
   };
+  // Let no thread into NCCL any more, and wait for the one that is inside.
   std::unique_lock lock(mutex_);
   if (aborted_) return !left_behind_;
   aborted_ = true;
@@ -439,22 +452,20 @@ bool NcclGroup::abort() {
   NcclCommunicator* const comm = std::exchange(comm_, nullptr);
   left_behind_ = inside_;
   if (left_behind_ || comm == nullptr) return !left_behind_;
+  // Abort on a thread of its own, and wait for it as long as patience lasts.
   const auto progress = std::make_shared<Progress>();
-  std::thread helper;
-  {
-    const rendezvous::AsynchronousSignalsBlocked blocked;
-    helper = std::thread([api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
-      CudaContext* popped = nullptr;
-      cuda.context_push(context);
-      api.comm_abort(comm);
-      cuda.context_pop(&popped);
-      {
-        const std::lock_guard done(progress->mutex);
-        progress->done = true;
-      }
-      progress->changed.notify_all();
-    });
-  }
+  const auto abort_communicator = [api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
+    CudaContext* popped = nullptr;
+    cuda.context_push(context);
+    api.comm_abort(comm);
+    cuda.context_pop(&popped);
+    {
+      const std::lock_guard done(progress->mutex);
+      progress->done = true;
+    }
+    progress->changed.notify_all();
+  };
+  std::thread helper = rendezvous::start_thread("ddp-nccl-abort", abort_communicator);
   std::unique_lock waiting(progress->mutex);
   left_behind_ = !progress->changed.wait_for(waiting, kAbortPatience, [&] { return progress->done; });
   waiting.unlock();

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of an NCCL communicator: joins the others through a store, hands operations to NCCL, which runs them on a
-// stream in the order given, and leaves in good order or by abort.
+// One rank of an NCCL communicator: joins the other ranks through a store, gives operations to NCCL, which runs them on
+// a stream in the order given, and leaves by finalize or by abort.
 //
-//     joining --all ranks are there--> Ready --finalize, destroy--> gone
-//                                        `---abort()--> Aborted: single-use, like every group
+//     joining --all ranks have joined--> Ready --finalize, destroy--> gone
+//                                          `---abort()--> Aborted: single-use, like every group
 //
 // NCCL's rules, which this class keeps:
-//  * The communicator is non-blocking, else an abort would be unsafe. Any call may then come back with "in progress",
-//    and nothing but a look at its state (or an abort) is allowed until it is done. So a call here returns once NCCL
-//    has put the operation on the stream; the first one may wait for the other ranks to call theirs.
+//  * The communicator is non-blocking, since an abort would be unsafe otherwise. Any call may then return "in
+//  progress";
+//    until it is done, only polling its state or an abort is allowed. So a function here returns once NCCL has put the
+//    operation on the stream; the first one may wait for the other ranks to call theirs.
 //  * One thread at a time is inside NCCL with one communicator, and none while it is aborted.
 //
-// Threads: one at a time issues (CudaDevice::issuing() is taken here); look() and abort() from any.
+// Threads: one at a time issues operations (they take CudaDevice::issuing()). poll_error() and abort() may be called
+// from any thread.
 #pragma once
 
 #include <atomic>
@@ -26,6 +28,7 @@
 #include "collectives/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_api.hpp"
+#include "collectives/reduce_op.hpp"
 
 namespace ddp::collectives {
 
@@ -37,37 +40,37 @@ class NcclGroup {
     int rank = 0;
     int size = 1;
   };
-  // Where and until when an operation is to be enqueued, and what becomes of an error.
+  // The stream that an operation goes to, the deadline for putting it there, and where an error text goes.
   struct Call {
     CudaStream* stream;
     Deadline deadline;
     ddp_backend_error* error;
   };
 
-  // How joining is done: the store is null in a group of one; true in `ended`, by another thread, ends it soon.
+  // What joining needs. The store is null in a group of one. Another thread ends the joining by setting `ended`.
   struct Joining {
     const ddp_backend_store* store = nullptr;
     Deadline deadline;
-    const std::atomic<bool>* ended = nullptr;  // or null
+    const std::atomic<bool>* ended = nullptr;  // may be null
   };
-  // Blocks until all ranks have joined. Throws rendezvous::Error: Timeout, PeerLost, Aborted, System.
+  // Blocks until all ranks have joined. Throws rendezvous::Error with Timeout, PeerLost, Aborted or System.
   NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const Joining& joining);
-  ~NcclGroup();  // gives up what is in flight if the group was aborted, else waits for it for some seconds
+  ~NcclGroup();  // waits some seconds for operations in flight, unless the group was aborted
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   bool can_split() const { return api_.comm_split != nullptr; }
-  // Every rank of this group calls it, if it can. Ranks of one colour form a group, ordered by key; a negative colour:
-  // none, null.
+  // Splits the group. Every rank of it must call this, if can_split(). Ranks with the same colour form a group, ordered
+  // by key. Returns null for a negative colour.
   std::unique_ptr<NcclGroup> split(int color, int key, Place place, Deadline deadline);
 
-  // Empty if NCCL has such a reduction of such elements; else what to do instead.
-  static std::string why_no_reduction(std::int32_t dtype, std::int32_t op);
+  // Returns "" if NCCL has this reduction for this type, else what is missing and what to do instead.
+  static std::string why_no_reduction(std::int32_t dtype, ReduceOp op);
 
-  // Operations on device memory; layouts as in ddp_backend_table. A reduction that NCCL has not is
-  // DDP_BACKEND_UNSUPPORTED. factor: of DDP_PREMUL_SUM.
+  // Operations on device memory. Layouts are those of ddp_backend_table. A reduction that NCCL lacks returns
+  // DDP_BACKEND_UNSUPPORTED. `factor` is for WeightedSum.
   struct Reduction {
-    std::int32_t op;  // ddp_reduce_op
+    ReduceOp op;
     double factor;
   };
   ddp_backend_status all_reduce(void* data, std::size_t count, std::int32_t dtype, Reduction reduction,
@@ -89,12 +92,13 @@ class NcclGroup {
   ddp_backend_status receive(void* data, std::size_t count, std::int32_t dtype, int peer, const Call& call);
   ddp_backend_status barrier(const Call& call);
 
-  // How the communicator is, as NCCL's own threads find it: not OK means that what is in flight will not end.
-  ddp_backend_status look(ddp_backend_error* error);
-  // What is in flight ends, unfinished. Idempotent. Returns within seconds also if NCCL does not: false then, and the
-  // communicator is left behind.
+  // Returns the error that NCCL's own threads have found (ncclCommGetAsyncError). After one, operations in flight never
+  // end.
+  ddp_backend_status poll_error(ddp_backend_error* error);
+  // Ends operations in flight, unfinished. Idempotent. Returns within seconds even if NCCL does not return: then the
+  // result is false and the communicator is leaked.
   bool abort();
-  // For those who call NCCL themselves; null once aborted.
+  // Returns the communicator for callers that use NCCL directly, or null once it is aborted.
   NcclCommunicator* communicator();
 
  private:
@@ -117,11 +121,11 @@ class NcclGroup {
   const NcclApi& api_;
   CudaDevice& device_;
   Place place_;
-  std::unique_ptr<DeviceMemory> word_;  // what a barrier reduces
+  std::unique_ptr<DeviceMemory> word_;  // the element that a barrier reduces
 
   std::mutex mutex_;
   std::condition_variable left_;
-  bool inside_ = false;  // a thread is in a call with comm_
+  bool inside_ = false;  // a thread is inside NCCL with comm_
   bool aborted_ = false;
   bool left_behind_ = false;
   NcclCommunicator* comm_ = nullptr;

@@ -4,6 +4,10 @@
 // the error file as PyTorch's @record writes it, if the script's own @record has not done so. Needs no PyTorch.
 #pragma once
 
+#include <string_view>
+
+#include "rendezvous/error_file_schema.hpp"
+
 namespace ddp::launcher {
 
 inline constexpr char kRunPath[] = R"python(
@@ -32,5 +36,13 @@ except Exception as error:
     record(error)
     raise
 )python";
+
+// The keys that the Python above writes are those of the schema.
+namespace run_path {
+constexpr bool writes(std::string_view key) { return std::string_view(kRunPath).find(key) != std::string_view::npos; }
+}  // namespace run_path
+static_assert(run_path::writes(rendezvous::error_file::kMessage) &&
+              run_path::writes(rendezvous::error_file::kExtraInfo));
+static_assert(run_path::writes(rendezvous::error_file::kTrace) && run_path::writes(rendezvous::error_file::kTimestamp));
 
 }  // namespace ddp::launcher

@@ -13,6 +13,7 @@
 
 #include "launcher/text/demangle.hpp"
 #include "launcher/text/printable.hpp"
+#include "rendezvous/error_file_schema.hpp"
 
 namespace ddp::launcher {
 
@@ -21,6 +22,7 @@ namespace {
 constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
 
 using nlohmann::json;
+using namespace rendezvous::error_file;  // the names of its keys
 
 // Without an end to wait for: neither a pipe nor a device, nor the file of a program that still writes.
 std::string first_bytes(const std::string& path) {
@@ -60,9 +62,9 @@ bool is_timestamp(const json* value) {
 
 std::string text_of(const json& message) {
   if (message.is_string()) return message.get<std::string>();
-  std::string text = text_in(member(message, "message"));
-  const json* extra = member(message, "extraInfo");
-  const std::string trace = extra ? text_in(member(*extra, "py_callstack")) : "";
+  std::string text = text_in(member(message, kMessage));
+  const json* extra = member(message, kExtraInfo);
+  const std::string trace = extra ? text_in(member(*extra, kTrace)) : "";
   if (trace.empty()) return text;
   // PyTorch's callstack ends with the message: say it once.
   return trace.find(text) != std::string::npos ? trace : text + "\n" + trace;
@@ -70,11 +72,11 @@ std::string text_of(const json& message) {
 
 // A launcher that is handed anything else may fail of it: torchrun's agent raises KeyError.
 bool has_known_shape(const json& content) {
-  const json* message = member(content, "message");
+  const json* message = member(content, kMessage);
   if (!message) return false;
-  if (message->is_string()) return is_timestamp(member(content, "timestamp"));
-  const json* extra = member(*message, "extraInfo");
-  return extra && is_timestamp(member(*extra, "timestamp"));
+  if (message->is_string()) return is_timestamp(member(content, kTimestamp));
+  const json* extra = member(*message, kExtraInfo);
+  return extra && is_timestamp(member(*extra, kTimestamp));
 }
 
 std::string without_end(std::string text) {
@@ -86,8 +88,7 @@ std::string dump(const json& value) { return value.dump(-1, ' ', false, json::er
 
 json record_of(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
   return {
-      {"message",
-       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
+      {kMessage, {{kMessage, message}, {kExtraInfo, {{kTrace, trace}, {kTimestamp, std::to_string(unix_seconds)}}}}}};
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ ErrorFile read_error_file(const std::string& path) {
   ErrorFile file;
   const std::string bytes = first_bytes(path);
   const json content = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  const json* message = member(content, "message");
+  const json* message = member(content, kMessage);
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // a shape nobody uses
   file.text = without_end(demangled(printable(file.text)));
@@ -114,9 +115,9 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
     for (const std::string& line : cause.stderr_tail) trace += "\n" + line;
     record = record_of(what, trace, duration_cast<seconds>(cause.time.time_since_epoch()).count());
   }
-  json& message = record["message"];
+  json& message = record[kMessage];
   if (message.is_object()) {
-    message["errorCode"] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
+    message[kErrorCode] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
   }
   return dump(record);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 
 namespace ddp::rendezvous {
@@ -23,6 +24,20 @@ std::string list_of(const std::vector<std::string>& words, std::size_t shown) {
   std::string text;
   for (std::size_t i = 0; i < std::min(words.size(), shown); ++i) text += (i > 0 ? ", " : "") + words[i];
   if (words.size() > shown) text += " and " + std::to_string(words.size() - shown) + " more";
+  return text;
+}
+
+std::string describe_bytes(std::size_t bytes) {
+  if (bytes < 1000) return std::to_string(bytes) + " B";
+  double value = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* next : {"kB", "MB", "GB", "TB"}) {
+    value /= 1000;
+    unit = next;
+    if (value < 999.95) break;  // what would print as 1000.0
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %s", value, unit);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,10 @@ std::string to_string(std::chrono::milliseconds time);
 std::string signal_name(int signal);
 
 // Returns the first `shown` of the words and how many follow: "a, b and 3 more".
-std::string list_of(const std::vector<std::string>& words, std::size_t shown);
+std::string list_of(const std::vector<std::string>& words, std::size_t shown = SIZE_MAX);
+
+// Returns a size in decimal units: "999 B", "33.0 MB".
+std::string describe_bytes(std::size_t bytes);
 
 // Returns this machine's name as gethostname(2) reports it.
 std::string host_name();

@@ -38,7 +38,8 @@ void DeadlineWatch::run() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     earlier_ = false;
-    // Whoever adds a deadline from here on finds that it is the earliest, and sets earlier_: none is missed in between.
+    // Every deadline added from here on counts as the earliest and sets earlier_, so none is missed until wakes_at_ is
+    // set.
     wakes_at_ = Time::max();
     lock.unlock();
     const Time next = ask_all();

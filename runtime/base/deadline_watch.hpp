@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread that says when a deadline has passed. It sleeps until the earliest one and then asks those it watches;
-// started by the first deadline. Saying that there is one more costs an atomic read, unless it is the earliest.
+// A thread that notices passed deadlines. It sleeps until the earliest one and then asks every attached object. The
+// first deadline starts it. Announcing a deadline costs an atomic read, unless it is the earliest.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ class DeadlineWatch {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Who has deadlines.
+  // An object that has deadlines.
   class Watched {
    public:
-    // On the watch's thread: deals with what has passed, returns the earliest deadline still to come, or Time::max().
+    // Handles passed deadlines and returns the earliest one still to come, or Time::max(). Runs on the watch's thread.
     // Must not throw.
     virtual Time check_deadlines(Time now) = 0;
 
@@ -35,28 +35,28 @@ class DeadlineWatch {
   DeadlineWatch& operator=(const DeadlineWatch&) = delete;
 
   void attach(Watched& watched);
-  // Returns once the watch has let go of it. Not from check_deadlines.
+  // Returns once the watch does not use the object any more. Must not be called from check_deadlines.
   void detach(Watched& watched);
-  // One of those attached has a deadline at `deadline`, which check_deadlines would tell from now on.
+  // Announces a deadline of an attached object, which its check_deadlines knows from now on.
   void expect(Time deadline);
 
  private:
   void run();
   Time ask_all();
 
-  std::mutex asking_;  // held while those attached are asked
+  std::mutex asking_;  // held while attached objects are asked
   std::vector<Watched*> watched_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<Time> wakes_at_{Time::max()};  // what comes earlier has to wake the thread
+  std::atomic<Time> wakes_at_{Time::max()};  // an earlier deadline has to wake the thread
   bool earlier_ = false;
   bool ending_ = false;
   std::thread thread_;
 };
 
-// For a backend that ends its waits by itself: some seconds after the deadline, for it is the watch that knows which
-// operation is late.
+// Returns the timeout to give a backend that ends its waits by itself: some seconds after the deadline, since the watch
+// is to notice it first and knows which operation is late.
 inline std::int64_t backend_timeout_ms(DeadlineWatch::Time deadline) {
   const auto left = deadline - std::chrono::steady_clock::now() + std::chrono::seconds(5);
   return std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/base/environment.hpp"
 
-#include <charconv>
 #include <cstdlib>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
@@ -31,10 +31,8 @@ std::optional<Setting> first_setting(const Environment& environment, std::initia
 }
 
 int number(const Setting& setting, int lowest, int highest) {
-  int value = 0;
-  const char* end = setting.text.data() + setting.text.size();
-  const auto [stop, failure] = std::from_chars(setting.text.data(), end, value);
-  if (failure == std::errc() && stop == end && value >= lowest && value <= highest) return value;
+  const std::optional<int> value = rendezvous::parse_number<int>(setting.text);
+  if (value && *value >= lowest && *value <= highest) return *value;
   throw Error(ErrorCode::InvalidArgument, setting.name + " is \"" + setting.text + "\": expected a whole number from " +
                                               std::to_string(lowest) + " to " + std::to_string(highest));
 }

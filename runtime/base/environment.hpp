@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The environment, and what is set in it or elsewhere: values with the names that messages call them by.
+// Settings from the environment or elsewhere: values with the names that messages call them by.
 #pragma once
 
 #include <functional>
@@ -8,23 +8,24 @@
 
 namespace ddp::runtime {
 
-// Looks up a variable: std::getenv in production.
+// Looks up an environment variable; std::getenv in production.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 std::optional<std::string> process_environment(const char* name);
 
 struct Setting {
-  std::string name;  // of the variable, or whatever else has set it
+  std::string name;  // the variable, or what else sets the value
   std::string text;
 };
 std::optional<Setting> setting(const Environment& environment, const char* name);
-// The first of these variables that is set.
+// Returns the first of these variables that is set.
 std::optional<Setting> first_setting(const Environment& environment, std::initializer_list<const char*> names);
 
-// The number it says. Throws rendezvous::Error naming the setting if it is none of lowest..highest.
+// Returns the setting as a number. Throws rendezvous::Error naming the setting unless it is within lowest..highest.
 int number(const Setting& setting, int lowest, int highest);
 
-// How much libddp checks and tells, by DDP_DEBUG. Throws rendezvous::Error if it is none of these.
+// How much libddp checks and logs, from DDP_DEBUG.
 enum class DebugLevel { Off, Info, Detail };
+// Throws rendezvous::Error for an unknown level.
 DebugLevel read_debug_level(const Environment& environment);
 
 }  // namespace ddp::runtime

@@ -10,19 +10,20 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
 
 std::string error_file_text(const std::string& message, const std::string& trace, std::int64_t unix_seconds) {
+  using namespace rendezvous::error_file;
   const nlohmann::json file = {
-      {"message",
-       {{"message", message}, {"extraInfo", {{"py_callstack", trace}, {"timestamp", std::to_string(unix_seconds)}}}}}};
-  // A message may quote bytes of any kind, and dump() throws on invalid UTF-8 unless told to replace it.
+      {kMessage, {{kMessage, message}, {kExtraInfo, {{kTrace, trace}, {kTimestamp, std::to_string(unix_seconds)}}}}}};
+  // A message may quote any bytes, and dump() throws on invalid UTF-8 unless it replaces it.
   return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// torchrun prints py_callstack and falls back to message; here both are the one line we have.
+// torchrun prints py_callstack and falls back to message. Here both are the only line there is.
 bool record_error(const std::string& message) noexcept { return record_error(message, message); }
 
 bool record_error(const std::string& message, const std::string& trace) noexcept {
@@ -30,8 +31,8 @@ bool record_error(const std::string& message, const std::string& trace) noexcept
     const char* path = std::getenv(rendezvous::contract::kErrorFile);
     if (path == nullptr || *path == '\0') return false;
     struct stat there = {};
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;  // a device is not replaced
-    // Renamed into place, so that the launcher never reads half of it.
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;  // do not replace a device
+    // Rename the file into place, so that the launcher never reads half of it.
     const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
     out << error_file_text(message, trace, static_cast<std::int64_t>(std::time(nullptr)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text for files that a signal handler writes: no allocation, no locks, only system calls and memory that is there.
+// Text that a signal handler writes: no allocation and no locks, only system calls and memory that exists already.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace ddp::runtime {
 
-// Text in a buffer of its own; what does not fit is left out.
+// Text in a buffer of fixed size. Drops what does not fit.
 class FixedText {
  public:
   FixedText(char* memory, std::size_t size) : memory_(memory), size_(size) {}
@@ -33,7 +33,7 @@ class FixedText {
     } while (number != 0);
     return add({first, static_cast<std::size_t>(digits + sizeof digits - first)});
   }
-  // As part of a JSON string.
+  // Adds text as part of a JSON string.
   FixedText& add_escaped(std::string_view text) {
     for (const char c : text) {
       const auto byte = static_cast<unsigned char>(c);
@@ -43,12 +43,12 @@ class FixedText {
       } else if (c == '"' || c == '\\') {
         add("\\").add({&c, 1});
       } else {
-        add(byte < 0x20 || byte > 0x7e ? "?" : std::string_view(&c, 1));  // file names may have any bytes
+        add(byte < 0x20 || byte > 0x7e ? "?" : std::string_view(&c, 1));  // file names may contain any bytes
       }
     }
     return *this;
   }
-  void make_room(std::size_t more) { size_ += more; }
+  void grow(std::size_t more) { size_ += more; }
   std::string_view text() const { return {memory_, used_}; }
 
  private:
@@ -57,7 +57,7 @@ class FixedText {
   std::size_t used_ = 0;
 };
 
-// False, with errno, if it cannot.
+// Returns false, with the reason in errno, if not all could be written.
 inline bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());

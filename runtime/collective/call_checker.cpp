@@ -15,14 +15,14 @@ ddp_backend_status CallChecker::compare(const Operation& operation, std::uint32_
   const auto status = gather_words(mine.data(), fingerprints_.data(), mine.size(), tag, deadline, error);
   if (status != DDP_BACKEND_OK) return status;
   if (std::any_of(fingerprints_.begin(), fingerprints_.end(), [&](const Fingerprint& f) { return f != mine; })) {
-    *disagreement = "ranks disagree: " + who_called_what(fingerprints_);
+    *disagreement = "ranks disagree: " + describe_calls(fingerprints_);
     return DDP_BACKEND_OK;
   }
   if (operation.kind != OperationKind::AllToAll) return DDP_BACKEND_OK;
   return compare_counts(operation, tag, deadline, disagreement, error);
 }
 
-// Of all_to_all: what rank r sends to s must be what s expects of r.
+// Compares the counts of an all_to_all: what rank r sends to s must be what s expects from r.
 ddp_backend_status CallChecker::compare_counts(const Operation& operation, std::uint32_t tag, Deadline deadline,
                                                std::string* disagreement, ddp_backend_error* error) {
   const auto size = static_cast<std::size_t>(place_.size);
@@ -46,7 +46,7 @@ ddp_backend_status CallChecker::compare_counts(const Operation& operation, std::
   return DDP_BACKEND_OK;
 }
 
-// An all_gather of `count` 64-bit numbers.
+// Gathers `count` 64-bit numbers from every rank.
 ddp_backend_status CallChecker::gather_words(const void* mine, void* all, std::size_t count, std::uint32_t tag,
                                              Deadline deadline, ddp_backend_error* error) {
   return backend_.all_gather(group_, mine, all, count, DDP_INT64, tag, backend_timeout_ms(deadline), error);

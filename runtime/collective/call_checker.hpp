@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// With DDP_DEBUG=detail: before each collective every rank tells all others what it is about to do, so that ranks that
-// disagree all get an error that says who called what. Without it a size that differs ends the process inside Gloo, and
-// other differences hang until the deadline. Costs one small all_gather an operation.
+// Compares the ranks' calls before each collective, with DDP_DEBUG=detail. When ranks disagree, all of them get an
+// error that says which rank called what. Without it, different sizes end the process inside Gloo, and other
+// differences hang until the deadline. Costs one small all_gather per operation.
 //
 // Used by one operation at a time.
 #pragma once
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/backend.h"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/fingerprint.hpp"
 
 namespace ddp::runtime {
 
@@ -23,7 +23,8 @@ class CallChecker {
   CallChecker(const ddp_backend_table& backend, ddp_backend_group* group, GroupPlace place)
       : backend_(backend), group_(group), place_(place) {}
 
-  // Blocks. tag: equal on all ranks, no other's that is in flight. *disagreement: empty if all ranks do the same.
+  // Blocks until all ranks' calls are compared. `tag` is equal on all ranks and differs from other operations in
+  // flight. *disagreement is set to "" if all ranks call the same.
   ddp_backend_status compare(const Operation& operation, std::uint32_t tag, Deadline deadline,
                              std::string* disagreement, ddp_backend_error* error);
 

@@ -7,7 +7,9 @@
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "runtime/base/deadline_watch.hpp"
+#include "runtime/collective/buffer.hpp"
 #include "runtime/collective/object_collectives.hpp"
+#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 
@@ -15,9 +17,10 @@ namespace {
 
 using collectives::is_16_bit_float;
 using collectives::narrow;
+using collectives::ReduceOp;
 using collectives::widen;
 
-// 16-bit elements that are widened at a time: 4 MiB of float32, which stays in the cache.
+// How many 16-bit elements are widened at a time: 4 MiB of float32, which stays in the cache.
 constexpr std::size_t kPiece = 1 << 20;
 
 const void* at(const void* data, std::size_t index, std::size_t element_size) {
@@ -33,7 +36,7 @@ void scale_floats(float* values, std::size_t count, double factor) {
 
 }  // namespace
 
-// What every call to the backend has besides its data.
+// What every call to the backend takes besides its data.
 struct HostCollectives::Call {
   std::uint32_t tag;
   Deadline deadline;
@@ -77,11 +80,11 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:
-      break;  // above
+      break;  // handled above
     case OperationKind::MonitoredBarrier:
     case OperationKind::Send:
     case OperationKind::Receive:
-      break;  // the group's own business
+      break;  // ProcessGroup carries these out itself
   }
   return DDP_BACKEND_UNSUPPORTED;
 }
@@ -90,7 +93,7 @@ void HostCollectives::perform_alone(const Operation& o) {
   if (is_on_objects(o.kind)) return perform_object_alone(o);
   const bool is_float32_or_64 = o.dtype == DDP_FLOAT32 || o.dtype == DDP_FLOAT64;
   if (o.input != nullptr && o.bytes() > 0) std::memmove(o.data, o.input, o.bytes());
-  if (!o.reduces() || o.reduce_op != DDP_PREMUL_SUM) return;
+  if (!o.reduces() || o.reduce_op != ReduceOp::WeightedSum) return;
   if (is_float32_or_64) return scale(o.data, o.data, o.count, o.dtype, o.factor);
   std::vector<float> wide(o.count);
   widen(o.dtype, o.data, wide.data(), o.count);
@@ -99,16 +102,18 @@ void HostCollectives::perform_alone(const Operation& o) {
 }
 
 ddp_backend_status HostCollectives::reduce(const Operation& operation, const Call& call) {
+  // Averages and weighted sums become sums of contributions times a factor.
   double factor = 1;
-  if (operation.reduce_op == DDP_AVG) factor = share_of(place_.size, operation.dtype);
-  if (operation.reduce_op == DDP_PREMUL_SUM) factor = operation.factor;
+  if (operation.reduce_op == ReduceOp::Average) factor = averaging_factor(place_.size, operation.dtype);
+  if (operation.reduce_op == ReduceOp::WeightedSum) factor = operation.factor;
   Operation sum = operation;
-  if (operation.reduce_op == DDP_AVG || operation.reduce_op == DDP_PREMUL_SUM) sum.reduce_op = DDP_SUM;
+  if (operation.reduce_op == ReduceOp::Average || operation.reduce_op == ReduceOp::WeightedSum)
+    sum.reduce_op = ReduceOp::Sum;
   const bool scatters = operation.kind == OperationKind::ReduceScatter;
   if (is_16_bit_float(sum.dtype)) {
     return scatters ? reduce_scatter_16_bit(sum, factor, call) : reduce_16_bit(sum, factor, call);
   }
-  if (factor != 1 && scatters) {  // the input is the caller's
+  if (factor != 1 && scatters) {  // the input belongs to the caller and stays as it is
     const std::size_t count = sum.count * static_cast<std::size_t>(place_.size);
     scaled_.resize(count * dtype_size(sum.dtype));
     scale(scaled_.data(), sum.input, count, sum.dtype, factor);
@@ -121,14 +126,14 @@ ddp_backend_status HostCollectives::reduce(const Operation& operation, const Cal
 
 ddp_backend_status HostCollectives::call_reduction(const Operation& o, const Call& call) {
   const std::int64_t timeout = call.timeout_ms();
+  const auto op = static_cast<ddp_backend_reduce_op>(o.reduce_op);
   if (o.kind == OperationKind::Reduce) {
-    return backend_.reduce(group_, o.data, o.count, o.dtype, o.reduce_op, o.root, call.tag, timeout, call.error);
+    return backend_.reduce(group_, o.data, o.count, o.dtype, op, o.root, call.tag, timeout, call.error);
   }
   if (o.kind == OperationKind::ReduceScatter) {
-    return backend_.reduce_scatter(group_, o.input, o.data, o.count, o.dtype, o.reduce_op, call.tag, timeout,
-                                   call.error);
+    return backend_.reduce_scatter(group_, o.input, o.data, o.count, o.dtype, op, call.tag, timeout, call.error);
   }
-  return backend_.all_reduce(group_, o.data, o.count, o.dtype, o.reduce_op, call.tag, timeout, call.error);
+  return backend_.all_reduce(group_, o.data, o.count, o.dtype, op, call.tag, timeout, call.error);
 }
 
 ddp_backend_status HostCollectives::reduce_16_bit(const Operation& operation, double factor, const Call& call) {
@@ -149,7 +154,7 @@ ddp_backend_status HostCollectives::reduce_16_bit(const Operation& operation, do
   return DDP_BACKEND_OK;
 }
 
-// A piece has the same elements of every rank's part.
+// Reduces in pieces; each holds the same elements of every rank's part.
 ddp_backend_status HostCollectives::reduce_scatter_16_bit(const Operation& operation, double factor, const Call& call) {
   const auto size = static_cast<std::size_t>(place_.size);
   const std::size_t most = std::max<std::size_t>(1, std::min(operation.count, kPiece / size));

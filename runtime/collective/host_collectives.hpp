@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations on host memory over a backend, and what backends have not, made from what they have: averages and weighted
-// sums are sums of what was scaled before, and 16-bit floating point is reduced in 32 bits and rounded once, at the
-// end.
+// Operations on host memory over a backend. What backends lack is made here from what they have: averages and weighted
+// sums are sums of scaled contributions, and 16-bit floating point is reduced in 32 bits and rounded once, at the end.
 //
-// One operation at a time. Memory of its own grows to what the largest piece needs and stays.
+// Used by one operation at a time. Its buffers grow to the largest need and stay allocated.
 #pragma once
 
 #include <chrono>
@@ -19,14 +18,14 @@ class HostCollectives {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // group: of `place.size` ranks, more than one.
+  // `group` has more than one rank.
   HostCollectives(const ddp_backend_table& backend, ddp_backend_group* group, GroupPlace place)
       : backend_(backend), group_(group), place_(place) {}
 
-  // Blocks. tag: equal on all ranks, no other's that is in flight.
+  // Blocks until the operation has ended. `tag` is equal on all ranks and differs from other operations in flight.
   ddp_backend_status perform(const Operation& operation, std::uint32_t tag, Deadline deadline,
                              ddp_backend_error* error);
-  // In a group of one.
+  // Performs the operation in a group of one.
   static void perform_alone(const Operation& operation);
 
  private:

@@ -4,11 +4,12 @@
 #include <utility>
 
 #include "runtime/base/deadline_watch.hpp"
+#include "runtime/collective/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {
 
-// Tags of messages are 40 bits for the backend; the user's have 32 of them.
+// A backend's message tags have 40 bits, of which the user's tags take 32. These bits mark labels and labelled data.
 constexpr std::uint64_t kLabels = std::uint64_t{1} << 32;
 constexpr std::uint64_t kLabelled = std::uint64_t{2} << 32;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A message between two ranks in host memory, over a backend. With DDP_DEBUG=detail a label goes before it, so that its
-// receiver knows what comes: the label by the message's tag, what it announces by a tag of its own, since receives may
-// be waited for in another order than they were posted.
+// A message between two ranks in host memory, over a backend. With DDP_DEBUG=detail a label precedes it, which tells
+// the receiver what follows. The label has the message's tag; the data has a tag of its own, since receives may be
+// waited for in another order than they were posted.
 //
-// Used by one thread at a time; used again for another message once it is free.
+// Used by one thread at a time. After free() it can be used for another message.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class HostMessage {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // What all messages of a group go by.
+  // What all messages of a group share.
   struct Channel {
     const ddp_backend_table* backend = nullptr;
     ddp_backend_group* group = nullptr;
@@ -27,20 +27,21 @@ class HostMessage {
     bool labelled = false;
   };
 
-  // Does not block. number: this rank's messages have one each.
+  // Starts the message and does not block. `number` is unique among the messages of this rank.
   ddp_backend_status start(const Channel& channel, const Operation& operation, std::uint64_t number,
                            ddp_backend_error* error);
-  // Blocks. Of one that has started. *peer: the other rank. *disagreement: empty if what comes is what is expected.
+  // Blocks until a started message has ended. *peer is set to the other rank, *disagreement to "" if the label
+  // announces what the receiver expects.
   ddp_backend_status wait(const Channel& channel, const Operation& operation, Deadline deadline, std::int32_t* peer,
                           std::string* disagreement, ddp_backend_error* error);
-  // Of one that ended, or of any once the group was aborted.
+  // Frees the backend's part of a message that has ended, or of any message once the group was aborted.
   void free(const Channel& channel);
 
  private:
   struct Label {
     std::int64_t dtype;
     std::int64_t count;
-    std::int64_t number;  // of the sender's; the message's tag from here on
+    std::int64_t number;  // the sender's number for the message, from which the tag of its data is made
   };
 
   ddp_backend_status start_labelled(const Channel& channel, const Operation& operation, std::uint64_t number,

@@ -8,6 +8,8 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/error.hpp"
+#include "runtime/collective/describe_operation.hpp"
+#include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -34,8 +36,8 @@ Operation make(OperationKind kind, ObjectExchange& exchange, std::vector<ddp_byt
   return operation;
 }
 
-// One of the steps that an operation is made of. Gathering and scattering bytes are all_to_alls in which most have
-// nothing to say: that is how every backend does parts of different sizes.
+// The plain operations that a collective on objects is made of. Bytes are gathered and scattered by an all_to_all in
+// which most ranks send nothing, since every backend has all_to_all with parts of different sizes.
 struct Step {
   const Operation& operation;
   GroupPlace place;
@@ -72,9 +74,9 @@ ddp_backend_status broadcast(const Step& step) {
   if (const auto status = step.perform(part); status != DDP_BACKEND_OK) return status;
   if (step.is_root()) {
     step.exchange().receive_own(0);
-    part.data = const_cast<void*>(step.mine().data);  // root's is only read
+    part.data = const_cast<void*>(step.mine().data);  // the root's memory is only read
   } else {
-    part.data = step.exchange().make_room({size});
+    part.data = step.exchange().allocate({size});
   }
   part.count = size;
   part.dtype = DDP_UINT8;
@@ -84,10 +86,10 @@ ddp_backend_status broadcast(const Step& step) {
 ddp_backend_status all_gather(const Step& step) {
   std::vector<std::size_t> sizes;
   if (const auto status = step.gather_sizes(sizes); status != DDP_BACKEND_OK) return status;
-  std::uint8_t* const room = step.exchange().make_room(sizes);
+  std::uint8_t* const received = step.exchange().allocate(sizes);
   if (sum(sizes) == 0) return DDP_BACKEND_OK;
   return step.perform({.kind = OperationKind::AllGather,
-                       .data = room,
+                       .data = received,
                        .input = step.mine().data,
                        .count = step.mine().size,
                        .dtype = DDP_UINT8,
@@ -100,9 +102,9 @@ ddp_backend_status gather(const Step& step) {
   if (const auto status = step.gather_sizes(sizes); status != DDP_BACKEND_OK) return status;
   std::vector<std::size_t> to = step.nothing();
   to[step.root()] = step.mine().size;
-  std::uint8_t* const room = step.is_root() ? step.exchange().make_room(sizes) : nullptr;
+  std::uint8_t* const received = step.is_root() ? step.exchange().allocate(sizes) : nullptr;
   if (sum(sizes) == 0) return DDP_BACKEND_OK;
-  return step.move_parts(step.mine().data, to, room, step.is_root() ? sizes : step.nothing());
+  return step.move_parts(step.mine().data, to, received, step.is_root() ? sizes : step.nothing());
 }
 
 ddp_backend_status scatter(const Step& step) {
@@ -127,8 +129,8 @@ ddp_backend_status scatter(const Step& step) {
       end += object.size;
     }
   }
-  std::uint8_t* const room = step.exchange().make_room({size});
-  return step.move_parts(all.get(), step.is_root() ? sizes : step.nothing(), room, from);
+  std::uint8_t* const received = step.exchange().allocate({size});
+  return step.move_parts(all.get(), step.is_root() ? sizes : step.nothing(), received, from);
 }
 
 }  // namespace
@@ -139,7 +141,7 @@ std::size_t ObjectExchange::given_bytes() const {
   return bytes;
 }
 
-std::uint8_t* ObjectExchange::make_room(const std::vector<std::size_t>& sizes) {
+std::uint8_t* ObjectExchange::allocate(const std::vector<std::size_t>& sizes) {
   memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(sum(sizes));
   received_.clear();
   const std::uint8_t* end = memory_.get();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/device/cuda_backend.hpp"
 
-#include <charconv>
 #include <utility>
 
 #include "collectives/gpu/cuda_api.hpp"
 #include "collectives/gpu/nccl_api.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -27,9 +27,8 @@ int choose_device(const std::string& given, int local_rank, int count) {
   }
   constexpr char kPrefix[] = "cuda:";
   const std::string number = given.starts_with(kPrefix) ? given.substr(sizeof(kPrefix) - 1) : "";
-  int index = -1;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
-  if (error != std::errc() || end != number.data() + number.size() || index < 0) {
+  const int index = rendezvous::parse_number<int>(number).value_or(-1);
+  if (index < 0) {
     invalid("\"" + given + "\" is no device: give \"cuda:\" and its number");
   }
   if (index >= count) invalid("there is no " + given + ": " + visible);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a process comes to its GPU, and a group to its NCCL communicator.
+// Chooses and opens the GPU of a process, and joins the NCCL communicator of a group.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace ddp::runtime {
 
-// The CUDA device that a process works on: `given` ("cuda:1"), or if it is empty that of its local rank among the
-// `count` that it may use. Throws rendezvous::Error{InvalidArgument}.
+// Returns the CUDA device that a process works on: `given` ("cuda:1"), or if that is empty, the device with the number
+// of its local rank among the `count` that it may use. Throws rendezvous::Error{InvalidArgument}.
 int choose_device(const std::string& given, int local_rank, int count);
 
-// For the backend of that name ("nccl"): opens its library and the driver. Throws rendezvous::Error.
+// Opens the library of the backend ("nccl"), the driver and the device. Throws rendezvous::Error.
 std::shared_ptr<collectives::CudaDevice> open_device(const std::string& backend, const std::string& given,
                                                      int local_rank);
 
-// Blocks until every rank of the group has joined. Throws rendezvous::Error.
+// Joins the group's communicator; blocks until every rank has. Throws rendezvous::Error.
 std::unique_ptr<DeviceCollectives> join_nccl(std::shared_ptr<collectives::CudaDevice> device, GroupPlace place,
                                              const collectives::NcclGroup::Joining& joining);
 

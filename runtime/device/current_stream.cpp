@@ -7,7 +7,7 @@
 namespace ddp::runtime {
 namespace {
 
-thread_local std::vector<collectives::CudaStream*> streams;  // by device
+thread_local std::vector<collectives::CudaStream*> streams;  // indexed by device
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which stream of a CUDA device this thread works on: what operations on device memory follow, and what waits for
-// them. Null, the legacy default stream, until it is set. One a thread and device.
+// The stream of a CUDA device that this thread works on, one per thread and device. Operations on device memory run
+// after the work on it, and it waits for them. Null, which is the legacy default stream, until it is set.
 #pragma once
 
 #include "collectives/gpu/cuda_api.hpp"

@@ -5,6 +5,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/error.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -31,15 +32,15 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<collectives::CudaDevice> de
 DeviceCollectives::~DeviceCollectives() {
   nccl_.reset();
   if (!left_behind_) return;
-  side_.release();  // NOLINT(bugprone-unused-return-value): to destroy what a kernel still uses would wait for it
+  side_.release();  // NOLINT(bugprone-unused-return-value): destroying what a kernel still uses would wait for it
   new std::shared_ptr<collectives::CudaDevice>(device_);
 }
 
 void DeviceCollectives::check(const Operation& o) const {
   const std::string name = operation_name(o.kind);
   if (o.device != kNoDevice && o.device != device()) {
-    invalid(name + ": memory of cuda:" + std::to_string(o.device) + " in a process that works on cuda:" +
-            std::to_string(device()) + " (its LOCAL_RANK, or what its options say)");
+    invalid(name + ": memory of cuda:" + std::to_string(o.device) +
+            " in a process that works on cuda:" + std::to_string(device()) + " (from its LOCAL_RANK or its options)");
   }
   if (o.kind == OperationKind::Receive && o.root == kAnyRank) {
     invalid(name + ": NCCL receives from one rank; name it");
@@ -91,7 +92,7 @@ ddp_backend_status DeviceCollectives::enqueue(const Operation& o, const NcclGrou
       return nccl_->receive(o.data, o.count, o.dtype, o.root, call);
     case OperationKind::AllToAll:
       break;
-    case OperationKind::Barrier:  // above
+    case OperationKind::Barrier:  // handled above
     case OperationKind::MonitoredBarrier:
     case OperationKind::BroadcastObject:
     case OperationKind::AllGatherObject:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations on the memory of one GPU over NCCL, for one group. They run on a stream of the group's own, beside the
-// caller's, so that his kernels go on meanwhile:
+// Operations on the memory of one GPU over NCCL, for one group. They run on a stream of the group's own, so that
+// kernels on the caller's stream continue meanwhile:
 //
 //     caller's stream  -- kernels --.------- more kernels -------.-- kernels that read the result --
 //                                    \ start()                  / follow()
 //     side stream                     '-- NCCL's -- done event '
 //
-// Threads: one at a time starts; the rest from any.
+// Threads: one at a time calls start(); the other functions may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class DeviceCollectives {
 
   DeviceCollectives(std::shared_ptr<collectives::CudaDevice> device, std::unique_ptr<collectives::NcclGroup> nccl,
                     GroupPlace place);
-  ~DeviceCollectives();  // a communicator that is left behind keeps its stream and its device
+  ~DeviceCollectives();  // leaks the stream and the device if the communicator was leaked
   DeviceCollectives(const DeviceCollectives&) = delete;
   DeviceCollectives& operator=(const DeviceCollectives&) = delete;
 
@@ -37,23 +37,24 @@ class DeviceCollectives {
   const std::shared_ptr<collectives::CudaDevice>& gpu() const { return device_; }
   collectives::NcclGroup& nccl() { return *nccl_; }
 
-  // What NCCL cannot do, and memory of another device: throws rendezvous::Error{InvalidArgument}.
+  // Throws rendezvous::Error{InvalidArgument} for memory of another device and for what NCCL cannot do.
   void check(const Operation& operation) const;
-  // Returns once the operation is on the side stream, behind what is on `caller`; `done` is made if it is null. The
-  // group's first operation waits for the other ranks to start theirs.
+  // Puts the operation on the side stream, after the work that is on `caller`, and returns. Creates `done` if it is
+  // null. The group's first operation waits for the other ranks to start theirs.
   ddp_backend_status start(const Operation& operation, collectives::CudaStream* caller, Deadline deadline, Event& done,
                            ddp_backend_error* error);
-  // Null is an operation that did not start.
+  // Returns whether the operation has ended. A null event belongs to an operation that did not start.
   bool has_ended(const Event& done) const;
-  // What comes on `stream` from now on waits for the operation; the host does not.
+  // Makes work issued to `stream` from now on wait for the operation. The host does not wait.
   ddp_backend_status follow(collectives::CudaStream* stream, const Event& done, ddp_backend_error* error) const;
-  // For the ranks of one color; every rank of the group calls it. place: of this rank in the part. Null: color is
-  // negative, or this NCCL cannot split. Throws rendezvous::Error.
+  // Makes the collectives of a subgroup of the ranks with one color. Every rank of the group must call it. `place` is
+  // this rank's place in the subgroup. Returns null if color is negative or this NCCL cannot split. Throws
+  // rendezvous::Error.
   std::unique_ptr<DeviceCollectives> split(int color, GroupPlace place, Deadline deadline);
-  // How the communicator is; see NcclGroup.
-  ddp_backend_status look(ddp_backend_error* error) { return nccl_->look(error); }
+  // Returns the error that NCCL has found meanwhile; see NcclGroup.
+  ddp_backend_status poll_error(ddp_backend_error* error) { return nccl_->poll_error(error); }
   void abort();
-  // NCCL did not come back from an abort.
+  // Returns true if NCCL did not return from an abort.
   bool left_behind() const { return left_behind_; }
 
  private:
@@ -62,7 +63,7 @@ class DeviceCollectives {
   std::shared_ptr<collectives::CudaDevice> device_;
   std::unique_ptr<collectives::SideStream> side_;
   std::unique_ptr<collectives::NcclGroup> nccl_;
-  collectives::DeviceEvent made_;  // by what was on the caller's stream; used by one start at a time
+  collectives::DeviceEvent made_;  // recorded on the caller's stream; used by one start at a time
   GroupPlace place_;
   std::vector<std::size_t> even_counts_;
   std::atomic<bool> left_behind_ = false;

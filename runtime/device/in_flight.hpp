@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations in the order they were issued, until they are done with. Each stays where it is in memory; one that is
-// done with is used again for a later one, so that nothing is allocated once there are enough.
+// Holds operations in the order they were issued until they are retired. Each keeps its address. A retired object is
+// reused for a later operation, so that nothing is allocated once there are enough.
 #pragma once
 
 #include <algorithm>
@@ -10,24 +10,24 @@
 
 namespace ddp::runtime {
 
-template <typename T>  // its `sequence` is its own
+template <typename T>  // T::sequence identifies an operation
 class InFlight {
  public:
   using Taken = std::list<T>;  // one, or none
 
-  // The last one from now on; what it held before is still in it.
+  // Appends an operation. The object still holds the values of its previous use.
   T& add() {
     if (spare_.empty()) return all_.emplace_back();
     all_.splice(all_.end(), spare_, spare_.begin());
     return all_.back();
   }
-  // Null: it is done with, or there was none.
+  // Returns null if the operation was retired or never added.
   T* find(std::uint64_t sequence) {
     const auto at = place_of(sequence);
     return at != all_.end() ? &*at : nullptr;
   }
   void retire_front() { spare_.splice(spare_.begin(), all_, all_.begin()); }
-  // In two steps, for who has something to do in between.
+  // take() and retire() retire an operation in two steps, for a caller that has work to do in between.
   Taken take(std::uint64_t sequence) {
     Taken taken;
     if (const auto at = place_of(sequence); at != all_.end()) taken.splice(taken.end(), all_, at);

@@ -7,8 +7,9 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/store.hpp"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -16,20 +17,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
-constexpr std::size_t kGroupsKept = 16;  // of those that were left
+constexpr std::size_t kGroupsKept = 16;  // groups that this rank has left
 constexpr std::size_t kRanksDescribed = 4;
-constexpr milliseconds kReadTimeout{1000};  // of what is there already
+constexpr milliseconds kReadTimeout{1000};  // for keys that exist already
 constexpr char kStates[] = {'r', 'e', 'l'};
 
-// One line an entry, the group at its end: it may have any name.
-std::string one_line(std::string text) {
+// Each entry takes one line and ends with the group, whose name may contain anything but a newline.
+std::string without_newlines(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
 std::string ago(system_clock::time_point then, system_clock::time_point now) {
   const auto age = std::chrono::duration_cast<milliseconds>(std::max(now - then, system_clock::duration::zero()));
-  return human_seconds(age < milliseconds(1000) ? age : std::chrono::duration_cast<std::chrono::seconds>(age));
+  return rendezvous::to_string(age < milliseconds(1000) ? age : std::chrono::duration_cast<std::chrono::seconds>(age));
 }
 
 std::optional<LastCall> decode_line(const std::string& line) {
@@ -97,17 +98,17 @@ template <typename Change>
 void CallLog::change(const std::string& group, Change&& how) {
   const std::lock_guard lock(mutex_);
   try {
-    LastCall& call = calls_[one_line(group)];
+    LastCall& call = calls_[without_newlines(group)];
     how(call);
     call.since = system_clock::now();
     store_->set(prefix_ + std::to_string(rank_), encode(calls_));
   } catch (const std::exception&) {
-    // The others will have to do without our words.
+    // The other ranks then have no record of this call.
   }
 }
 
 void CallLog::began(const std::string& group, std::uint64_t sequence, const std::string& call) {
-  change(group, [&](LastCall& last) { last = {"", sequence, LastCall::State::Running, {}, one_line(call)}; });
+  change(group, [&](LastCall& last) { last = {"", sequence, LastCall::State::Running, {}, without_newlines(call)}; });
 }
 
 void CallLog::ended(const std::string& group) {
@@ -131,15 +132,16 @@ std::vector<LastCall> CallLog::read(int rank) {
   return store_->check({key}) ? decode(store_->get(key, kReadTimeout)) : std::vector<LastCall>();
 }
 
-std::string CallLog::who_did_not_call(const std::string& group, const std::vector<int>& members, std::uint64_t sequence,
-                                      const std::string& call) {
+std::string CallLog::describe_missing_callers(const std::string& group, const std::vector<int>& members,
+                                              std::uint64_t sequence, const std::string& call) {
   const std::lock_guard lock(mutex_);
-  const std::string id = one_line(group);
+  const std::string id = without_newlines(group);
   std::vector<std::size_t> silent;
   std::string text;
   try {
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       if (members[rank] == rank_) continue;
+      // A rank has called the operation if its last call in the group is this one or a later one.
       const std::vector<LastCall> calls = read(members[rank]);
       const auto here = std::find_if(calls.begin(), calls.end(), [&](const LastCall& c) { return c.group == id; });
       const bool came_so_far = here != calls.end() && here->sequence >= sequence;
@@ -162,7 +164,7 @@ std::string CallLog::last_call_of(const std::string& group, const std::vector<in
   const std::lock_guard lock(mutex_);
   try {
     return "rank " + std::to_string(rank) + ": " +
-           describe(read(members.at(static_cast<std::size_t>(rank))), one_line(group), system_clock::now());
+           describe(read(members.at(static_cast<std::size_t>(rank))), without_newlines(group), system_clock::now());
   } catch (const std::exception&) {
     return "";
   }

@@ -25,6 +25,7 @@
 #include <typeinfo>
 
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/base/signal_safe_text.hpp"
@@ -35,18 +36,20 @@ namespace ddp::runtime {
 namespace {
 
 namespace contract = rendezvous::contract;
+namespace error_file = rendezvous::error_file;
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
 constexpr int kMaxFrames = 64;
 constexpr std::size_t kTraceBytes = 16 << 10;
 constexpr std::size_t kAlternateStackBytes = 64 << 10;
-constexpr int kWaitForOther = 500;  // times 10 ms, for another thread's record
-// What Gloo throws on a thread of its own when it is sent more than it expects.
+constexpr int kWaitForOther = 500;  // how many times 10 ms to wait for another thread's record
+// The exception that Gloo throws on a thread of its own when it receives more than it expects.
 constexpr char kGlooAssertion[] = "gloo::EnforceNotMet";
 constexpr char kGlooAssertionHint[] =
     " (most often ranks that disagree about an operation or its size: DDP_DEBUG=detail names them)";
 
-// Of this process, made by the first call of install_failure_handlers; a signal handler has no other way to it.
+// What the handlers of this process need, filled by the first call of install_failure_handlers(). It is global, since a
+// signal handler has no other access to it.
 struct Prepared {
   pid_t pid = 0;
   char path[PATH_MAX] = {};
@@ -59,7 +62,7 @@ volatile std::sig_atomic_t recorded_signal = 0;
 
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
-// ---- What a signal handler may use: no allocation, no locks, only system calls and memory that is there ----
+// ---- What signal handlers call: no allocation and no locks, only system calls and memory that exists already ----
 
 void put_in_place(std::string_view record) {
   const int fd = open(prepared.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -69,7 +72,7 @@ void put_in_place(std::string_view record) {
   rename(prepared.temporary, prepared.path);
 }
 
-// "module(function+0x1f)[0x55...]" a line, from the frame at `first` on, or all if it is none of them.
+// Adds one line "module(function+0x1f)[0x55...]" per frame, beginning at the frame `first`, or all if it is not found.
 void add_backtrace(FixedText& out, const void* first) {
   void* frames[kMaxFrames];
   const int count = backtrace(frames, kMaxFrames);
@@ -87,18 +90,18 @@ void add_backtrace(FixedText& out, const void* first) {
 
 void put_record(std::string_view message, std::string_view trace) {
   static char memory[2 * kTraceBytes + 1024];
-  constexpr std::size_t kEnd = 64;  // however long the trace is, the end fits
-  FixedText record(memory, sizeof memory - kEnd);
-  record.add(R"({"message": {"message": ")").add_escaped(message);
-  record.add(R"(", "extraInfo": {"py_callstack": ")").add_escaped(trace);
-  record.make_room(kEnd);
-  record.add(R"(", "timestamp": ")").add_number(static_cast<std::uint64_t>(time(nullptr))).add("\"}}}");
+  constexpr std::size_t kReserved = 64;  // for the end, which fits however long the trace is
+  FixedText record(memory, sizeof memory - kReserved);
+  record.add(error_file::kBeforeText).add_escaped(message);
+  record.add(error_file::kBeforeTrace).add_escaped(trace);
+  record.grow(kReserved);
+  record.add(error_file::kBeforeTimestamp).add_number(static_cast<std::uint64_t>(time(nullptr))).add(error_file::kEnd);
   put_in_place(record.text());
 }
 
 bool is_ours_to_record() { return getpid() == prepared.pid && access(prepared.path, F_OK) != 0; }
 
-// Of the code that was interrupted.
+// Registers of the interrupted code.
 struct Registers {
   std::uintptr_t program_counter = 0;
   std::uintptr_t stack_pointer = 0;
@@ -112,13 +115,14 @@ Registers registers_in(const void* context) {
   return {machine.pc, machine.sp};
 #else
   static_cast<void>(machine);
-  return {};  // no frame has this address: all of them are shown
+  return {};  // no frame has this address, so all frames are shown
 #endif
 }
 
-// A push, or the first use of a new frame.
+// Returns whether the address is close to the stack pointer, as a push or the first use of a new frame is.
 bool is_stack_overflow(std::uintptr_t address, std::uintptr_t stack_pointer) {
-  constexpr std::uintptr_t kFrame = 64 << 10, kLowest = 1 << 20;  // below that a pointer is broken, not deep
+  constexpr std::uintptr_t kFrame = 64 << 10,
+                           kLowest = 1 << 20;  // below kLowest the pointer is invalid, not the stack deep
   return address >= kLowest && address + kFrame > stack_pointer && address < stack_pointer + kFrame;
 }
 
@@ -127,6 +131,7 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   FixedText text(memory, sizeof memory);
   const char* name = sigabbrev_np(number);
   text.add("SIG").add(name ? name : "?");
+  // What happened: the signal, the address or the sender, and the thread.
   const bool by_kernel = info->si_code > 0;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   const Registers registers = registers_in(context);
@@ -138,15 +143,16 @@ void record_signal(int number, const siginfo_t* info, const void* context) {
   }
   const pid_t thread = this_thread();
   if (thread != prepared.pid) text.add(", in thread ").add_number(static_cast<std::uint64_t>(thread));
+  // Record that first, then the backtrace as well.
   const std::string_view message = text.text();
-  put_record(message, message);  // in case that the stack is too broken to be walked
+  put_record(message, message);  // in case the stack is too broken to be walked
   write_flight_recorder(message);
   add_backtrace(text, reinterpret_cast<const void*>(registers.program_counter));
   put_record(message, text.text());
 }
 
-// As if nobody had handled it. Sent again and not just returned to: a signal that came by kill(), and a trap, would not
-// come again.
+// Dies of the signal as if it had not been handled. The signal is sent again, since after a mere return one that came
+// from kill(), or a trap, would not come again.
 void die_of(int number, siginfo_t* info) {
   signal(number, SIG_DFL);
   if (syscall(SYS_rt_tgsigqueueinfo, getpid(), this_thread(), number, info) != 0) {
@@ -172,9 +178,9 @@ void on_fatal_signal(int number, siginfo_t* info, void* context) {
     if (is_ours_to_record()) record_signal(number, info, context);
     recording_thread = -1;
   } else if (nobody == thread) {
-    die_now_of(recorded_signal);  // a crash in here, most likely of a stack that cannot be walked: no more words
+    die_now_of(recorded_signal);  // the handler itself crashed, most likely on a stack that cannot be walked
   } else {
-    // Two threads crash at once: the first one's record is finished, then either may end the process.
+    // Two threads crash at once: wait until the first one's record is finished. Then either may end the process.
     for (int i = 0; i < kWaitForOther && recording_thread != -1; ++i) {
       const timespec pause = {0, 10'000'000};
       nanosleep(&pause, nullptr);
@@ -208,14 +214,14 @@ std::string words_of_exception() {
   } catch (const std::string& words) {
     text += ": " + words;
   } catch (...) {
-    // Its type has to do.
+    // The type of the exception is all there is to say.
   }
   if (name == kGlooAssertion) text += kGlooAssertionHint;
   return text;
 }
 
-// first: the frame at which the backtrace begins. After it the process aborts: that handler finds the file there and
-// adds nothing.
+// Records the message and a backtrace that begins at the frame `first`. The process aborts afterwards; the handler of
+// SIGABRT then finds the file in place and adds nothing.
 void record_with_backtrace(const std::string& message, const void* first) noexcept {
   if (!is_ours_to_record()) return;
   write_flight_recorder(message);
@@ -225,7 +231,7 @@ void record_with_backtrace(const std::string& message, const void* first) noexce
     add_backtrace(trace, first);
     record_error(message, message + std::string(trace.text()));
   } catch (...) {
-    // Then SIGABRT's handler does, which needs no memory.
+    // SIGABRT's handler, which needs no memory, writes the record instead.
   }
 }
 
@@ -233,7 +239,7 @@ void record_with_backtrace(const std::string& message, const void* first) noexce
   try {
     record_with_backtrace(words_of_exception(), __builtin_return_address(0));
   } catch (...) {
-    // Likewise.
+    // SIGABRT's handler writes the record instead.
   }
   if (prepared.earlier_terminate) prepared.earlier_terminate();
   std::abort();
@@ -243,18 +249,19 @@ void on_failed_check(const char* text) noexcept {
   try {
     record_with_backtrace(text, __builtin_return_address(0));
   } catch (...) {
-    // Likewise.
+    // SIGABRT's handler writes the record instead.
   }
 }
 
-// A handler of a stack overflow needs another stack.
+// A stack for the handlers of this thread, since a stack overflow leaves no room on its own.
 struct AlternateStack {
   void* memory = MAP_FAILED;
   std::size_t size = 0;
 
   AlternateStack() {
     stack_t current = {};
-    if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) == 0) return;  // somebody's
+    if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) == 0)
+      return;  // the thread has one already
     size = kAlternateStackBytes + static_cast<std::size_t>(std::max<long>(0, sysconf(_SC_SIGSTKSZ)));
     memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) return;
@@ -264,7 +271,7 @@ struct AlternateStack {
   ~AlternateStack() {
     if (memory == MAP_FAILED) return;
     stack_t current = {};
-    if (sigaltstack(nullptr, &current) != 0 || current.ss_sp != memory) return;  // somebody replaced it
+    if (sigaltstack(nullptr, &current) != 0 || current.ss_sp != memory) return;  // the program has replaced it
     const stack_t none = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
     sigaltstack(&none, nullptr);
     munmap(memory, size);
@@ -286,6 +293,7 @@ void handle_signals() {
 }
 
 bool prepare() {
+  // Prepare everything that the handlers cannot do themselves, then install them.
   const char* wanted = std::getenv(contract::kFailureHandlers);
   const char* path = std::getenv(contract::kErrorFile);
   if ((wanted && std::string_view(wanted) == "0") || !path || *path == '\0') return false;
@@ -294,7 +302,7 @@ bool prepare() {
   strcpy(prepared.path, path);
   snprintf(prepared.temporary, sizeof prepared.temporary, "%s.tmp.%d", path, prepared.pid);
   void* frame = nullptr;
-  backtrace(&frame, 1);  // loads what it needs, which a signal handler could not
+  backtrace(&frame, 1);  // makes backtrace() load its library now, since a signal handler could not
   prepared.earlier_terminate = std::set_terminate(on_terminate);
   rendezvous::check_failed_hook = on_failed_check;
   handle_signals();

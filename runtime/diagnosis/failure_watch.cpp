@@ -17,10 +17,10 @@ namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// Of one wait for news; then the next begins.
+// Length of one wait for the report, after which the next begins.
 constexpr std::chrono::hours kPatience{1};
 
-// "3,4,5"; what follows anything else is not read.
+// Parses "3,4,5". Stops at the first part that is not a number.
 std::vector<int> read_ranks(const std::string& text) {
   std::vector<int> ranks;
   const char* const end = text.data() + text.size();
@@ -36,14 +36,14 @@ std::vector<int> read_ranks(const std::string& text) {
 
 }  // namespace
 
-bool FailureNews::concern(const std::vector<int>& members) const {
+bool ReportedFailure::concerns(const std::vector<int>& members) const {
   return std::any_of(ranks.begin(), ranks.end(),
                      [&](int rank) { return std::find(members.begin(), members.end(), rank) != members.end(); });
 }
 
-FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
-                           std::string liveness_word)
-    : store_(std::move(store)), heard_(std::move(heard)), liveness_word_(std::move(liveness_word)) {
+FailureWatch::FailureWatch(std::unique_ptr<rendezvous::Store> store,
+                           std::function<void(const ReportedFailure&)> on_failure, std::string liveness_word)
+    : store_(std::move(store)), on_failure_(std::move(on_failure)), liveness_word_(std::move(liveness_word)) {
   thread_ = rendezvous::start_thread("ddp-failures", [this] { run(); });
 }
 
@@ -56,32 +56,33 @@ FailureWatch::~FailureWatch() {
   thread_.join();
 }
 
-std::optional<FailureNews> FailureWatch::news(std::chrono::milliseconds timeout) {
+std::optional<ReportedFailure> FailureWatch::wait_for_failure(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [&] { return ending_ || news_.has_value(); });
-  return news_;
+  changed_.wait_for(lock, timeout, [&] { return ending_ || failure_.has_value(); });
+  return failure_;
 }
 
 void FailureWatch::run() {
   const LivenessWord liveness_word(liveness_word_);
-  std::optional<FailureNews> news = hear();
+  std::optional<ReportedFailure> failure = wait_for_report();
   {
     const std::lock_guard lock(mutex_);
-    news_ = news;
-    if (!news) ending_ = true;
+    failure_ = failure;
+    if (!failure) ending_ = true;
   }
-  changed_.notify_all();  // first those who know that something is wrong and ask what
-  if (news) heard_(*news);
+  changed_.notify_all();  // wakes first the threads that know of a failure and ask for its cause
+  if (failure) on_failure_(*failure);
 }
 
-// None: the store is gone, or this is the end. Then there is nobody left to tell us anything.
-std::optional<FailureNews> FailureWatch::hear() {
+// Returns nothing if the store is gone or the watch ends. No report can come any more then.
+std::optional<ReportedFailure> FailureWatch::wait_for_report() {
   for (;;) {
     try {
-      FailureNews news;
-      news.text = store_->get(contract::kFailureKey, kPatience);
-      if (store_->check({contract::kFailedRanksKey})) news.ranks = read_ranks(store_->get(contract::kFailedRanksKey));
-      return news;
+      ReportedFailure failure;
+      failure.text = store_->get(contract::kFailureKey, kPatience);
+      if (store_->check({contract::kFailedRanksKey}))
+        failure.ranks = read_ranks(store_->get(contract::kFailedRanksKey));
+      return failure;
     } catch (const Error& e) {
       const std::lock_guard lock(mutex_);
       if (ending_ || e.code() != ErrorCode::Timeout) return std::nullopt;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hears from the launcher that ranks of this job died, also where no connection of this rank's broke: while it waits in
-// a receive for a rank that lives, or for others to join. One thread and one connection to the store a session; it
-// sleeps in the store's answer, so that an operation pays nothing for it. Asleep it is this rank's own sign of life.
+// Waits for the launcher's report that ranks of this job died. A rank learns of deaths this way even if none of its
+// connections broke: while it receives from a rank that lives, or waits for others to join. Each session has one thread
+// and one connection to the store for it. The thread sleeps while it waits for the store's answer, so operations pay
+// nothing. It also holds this process's liveness word.
 #pragma once
 
 #include <chrono>
@@ -20,38 +21,38 @@ class Store;
 
 namespace ddp::runtime {
 
-// What the launcher says of a failure.
-struct FailureNews {
+// A failure as the launcher reports it.
+struct ReportedFailure {
   std::string text;        // "rank 5 on node b was killed by SIGKILL"
-  std::vector<int> ranks;  // that died, in the job; empty: the launcher is too old to say
-  bool concern(const std::vector<int>& members) const;
+  std::vector<int> ranks;  // the ranks of the job that died; empty if the launcher is too old to say
+  bool concerns(const std::vector<int>& members) const;
 };
 
 class FailureWatch {
  public:
-  // heard: called at most once, on the watch's thread; a launcher has one failure to tell in the life of its workers.
-  // liveness_word: see LivenessWord.
-  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const FailureNews&)> heard,
+  // Calls `on_failure` at most once, on the watch's thread: a launcher reports one failure in the life of its workers.
+  // `liveness_word`: see LivenessWord.
+  FailureWatch(std::unique_ptr<rendezvous::Store> store, std::function<void(const ReportedFailure&)> on_failure,
                std::string liveness_word = "");
-  ~FailureWatch();  // prompt, whatever the store does
+  ~FailureWatch();  // returns promptly, whatever the store does
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  // What was heard by now, or is within `timeout`. From any thread.
-  std::optional<FailureNews> news(std::chrono::milliseconds timeout);
+  // Returns the failure reported so far or within `timeout`. May be called from any thread.
+  std::optional<ReportedFailure> wait_for_failure(std::chrono::milliseconds timeout);
 
  private:
   void run();
-  std::optional<FailureNews> hear();
+  std::optional<ReportedFailure> wait_for_report();
 
   const std::unique_ptr<rendezvous::Store> store_;
-  const std::function<void(const FailureNews&)> heard_;
+  const std::function<void(const ReportedFailure&)> on_failure_;
   const std::string liveness_word_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false;  // or nothing more can come
-  std::optional<FailureNews> news_;
-  std::thread thread_;  // last: it uses all the others
+  bool ending_ = false;  // or no report can come any more
+  std::optional<ReportedFailure> failure_;
+  std::thread thread_;  // declared last: it uses all the others
 };
 
 }  // namespace ddp::runtime

@@ -18,6 +18,8 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/signal_safe_text.hpp"
+#include "runtime/collective/buffer.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 
@@ -33,7 +35,7 @@ enum class State : std::int32_t { Issued, Started, Ended, Failed };
 constexpr const char* kStates[] = {"issued", "started", "ended", "failed"};
 
 template <typename T>
-using Relaxed = std::atomic<T>;  // written by one thread, read by any that wants to know
+using Relaxed = std::atomic<T>;  // written by one thread, read by any
 
 constexpr std::size_t kUsuallyKept = 256;
 constexpr int kMostKept = 1'000'000;
@@ -42,16 +44,17 @@ constexpr std::size_t kWhyBytes = 1024;
 
 }  // namespace
 
-// number is 0 while the rest is being written.
+// `number` is 0 while the other fields are being written.
 struct FlightRecorder::Record {
-  std::atomic<std::uint64_t> number{0};  // of all that this group was ever asked
+  std::atomic<std::uint64_t> number{0};  // counts all operations of the group, from 1
   Relaxed<std::uint64_t> sequence{};
   Relaxed<OperationKind> kind{};
   Relaxed<State> state{};
-  Relaxed<std::int32_t> dtype{}, reduce_op{}, root{};
+  Relaxed<std::int32_t> dtype{}, root{};
+  Relaxed<collectives::ReduceOp> reduce_op{};
   Relaxed<std::uint32_t> tag{};
   Relaxed<std::size_t> count{}, bytes{};
-  Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // of the steady clock; 0: not yet
+  Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // by the steady clock; 0: not yet
 };
 
 struct FlightRecorder::Ring {
@@ -66,9 +69,9 @@ struct FlightRecorder::Ring {
 
 namespace {
 
-// Of this process; a signal handler has no other way to it.
+// The recorders of this process. Global, since a signal handler has no other access to them.
 struct Process {
-  std::mutex mutex;  // of those that change it
+  std::mutex mutex;  // held by threads that change it
   std::atomic<FlightRecorder::Ring*> rings{nullptr};
   std::atomic<bool> placed{false};
   char path[PATH_MAX] = {};
@@ -91,7 +94,7 @@ FlightRecorder::Ring* take_ring(std::size_t capacity) {
 
 std::int64_t nanoseconds(FlightRecorder::Time time) { return time.time_since_epoch().count(); }
 
-// ---- Writing: what a signal handler may use ----
+// ---- Writing, which a signal handler may do ----
 
 std::int64_t clock_ns(clockid_t clock) {
   timespec now = {};
@@ -101,7 +104,7 @@ std::int64_t clock_ns(clockid_t clock) {
 
 struct Writer {
   int fd;
-  std::int64_t since_1970_ns;  // of the steady clock's zero
+  std::int64_t since_1970_ns;  // when the steady clock was zero
   bool good = true;
 
   void write(const FixedText& text) { good = good && write_all(fd, text.text()); }
@@ -123,7 +126,7 @@ struct Writer {
     out.add(", \"pid\": ").add_number(static_cast<std::uint64_t>(getpid()));
     add_time(out, "time_us", clock_ns(CLOCK_MONOTONIC));
     out.add(",\n \"why\": \"").add_escaped(why);
-    out.make_room(sizeof memory - kWhyBytes);
+    out.grow(sizeof memory - kWhyBytes);
     out.add("\",\n \"groups\": [");
     write(out);
   }
@@ -146,7 +149,7 @@ struct Writer {
     write(FixedText(end, sizeof end).add("]}"));
   }
 
-  // False: it is being overwritten.
+  // Returns false if the record is being overwritten.
   bool write_operation(const FlightRecorder::Record& record, std::uint64_t number, bool is_first) {
     if (record.number != number) return false;
     char memory[640];
@@ -156,7 +159,8 @@ struct Writer {
     out.add(", \"operation\": \"").add(operation_name(kind));
     out.add("\", \"count\": ").add_number(record.count).add(", \"dtype\": \"").add(dtype_name(record.dtype));
     out.add("\", \"bytes\": ").add_number(record.bytes);
-    add_name_or_null(out, "reduction", Operation{.kind = kind}.reduces() ? reduce_op_name(record.reduce_op) : nullptr);
+    add_name_or_null(out, "reduction",
+                     Operation{.kind = kind}.reduces() ? collectives::reduce_op_name(record.reduce_op) : nullptr);
     const bool is_message = Operation{.kind = kind}.is_message();
     add_number_or_null(out, "root", has_root(kind), record.root);
     add_number_or_null(out, "peer", is_message, record.root);
@@ -205,7 +209,7 @@ bool write_to(int fd, std::string_view why) {
   return writer.good;
 }
 
-// Two threads may write at once: each has a temporary file of its own, and the last one stays.
+// Two threads may write at once. Each has a temporary file of its own, and the file renamed last stays.
 bool put_in_place(const char* path, std::string_view why) {
   char temporary[PATH_MAX + 32];
   FixedText name(temporary, sizeof temporary - 1);
@@ -247,7 +251,7 @@ std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& op
   if (ring_ == nullptr) return 0;
   const std::uint64_t number = ring_->last.load(memory_order_relaxed) + 1;
   Record& record = ring_->records[number % ring_->capacity];
-  record.number.exchange(0, memory_order_acquire);  // what follows stays behind it
+  record.number.exchange(0, memory_order_acquire);  // acquire: the stores below stay after it
   record.sequence.store(sequence, memory_order_relaxed);
   record.kind.store(operation.kind, memory_order_relaxed);
   record.state.store(State::Issued, memory_order_relaxed);

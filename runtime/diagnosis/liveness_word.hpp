@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This process's sign of life to ddprun: a word of the agent's memory, held by a thread. However the process ends, the
-// kernel takes the word away before the process's memory, which may take long, and wakes the agent
-// (launcher/process/liveness_words.hpp is the other side).
+// The word in the agent's memory by which ddprun sees that this process lives. A thread holds it as a robust futex.
+// However the process ends, the kernel releases the word and wakes the agent before it frees the process's memory,
+// which may take long. launcher/process/liveness_words.hpp is the other side.
 #pragma once
 
 #include <linux/futex.h>
@@ -15,9 +15,9 @@ namespace ddp::runtime {
 
 class LivenessWord {
  public:
-  // From the thread that is to hold it, which ends it too and must use no robust mutex meanwhile: a thread has one list
-  // of those. place: contract::kLivenessWord. Where there is nothing at that place, or another process is there
-  // already, it is not held: then the agent hears of the end as of any other program's.
+  // Takes the word at `place`, the value of contract::kLivenessWord. The calling thread holds it; the same thread must
+  // destroy it and use no robust mutex meanwhile, since a thread has only one list of those. If there is no word at
+  // that place, or another process holds it, it is not held. The agent then notices the end as for any other program.
   explicit LivenessWord(const std::string& place);
   ~LivenessWord();
   LivenessWord(const LivenessWord&) = delete;
@@ -30,13 +30,13 @@ class LivenessWord {
 
   bool open(const std::string& path, std::size_t index);
   bool hold();
-  void ring(const std::string& path, int index) const;
+  void wake_agent(const std::string& path, int index) const;
 
   std::size_t size_ = 0;
-  Word* words_ = nullptr;  // all workers'
-  Word* word_ = nullptr;   // ours
+  Word* words_ = nullptr;  // the words of all workers
+  Word* word_ = nullptr;   // this process's word
   bool is_held_ = false;
-  // What the kernel walks when the thread ends: one entry, which it takes for the word by the offset between them.
+  // The list that the kernel walks when the thread ends. Its one entry leads to the word by futex_offset.
   robust_list entry_ = {};
   robust_list_head list_ = {};
   robust_list_head* list_before_ = nullptr;

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/store.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -19,7 +21,7 @@ std::string key(const std::string& prefix, std::uint64_t sequence, const char* w
   return prefix + std::to_string(sequence) + "/" + what;
 }
 
-// What all ranks go by: the first to say it wins.
+// Writes the verdict, or returns the one that is there already: the first verdict counts.
 std::string settle(rendezvous::Store& store, const std::string& prefix, std::uint64_t sequence,
                    const std::string& verdict) {
   return store.compare_set(key(prefix, sequence, "verdict"), "", verdict);
@@ -43,7 +45,7 @@ std::optional<Error> MonitoredBarrier::wait(std::uint64_t sequence, Milliseconds
       verdict = store_->get(key(prefix_, sequence, "verdict"), left);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::Timeout) throw;
-      verdict = settle(*store_, prefix_, sequence, kMissing + who_is_missing(sequence, timeout, all_missing));
+      verdict = settle(*store_, prefix_, sequence, kMissing + describe_missing(sequence, timeout, all_missing));
     }
   }
   if (verdict.starts_with(kMissing)) return Error(ErrorCode::Timeout, verdict.substr(1));
@@ -61,17 +63,17 @@ std::string MonitoredBarrier::arrival(std::uint64_t sequence, int rank) const {
   return key(prefix_, sequence, "arrived/") + std::to_string(rank);
 }
 
-std::string MonitoredBarrier::who_is_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
+std::string MonitoredBarrier::describe_missing(std::uint64_t sequence, Milliseconds timeout, bool all_missing) {
   std::vector<std::size_t> missing;
   for (int rank = 0; rank < place_.size && (all_missing || missing.empty()); ++rank) {
     if (!store_->check({arrival(sequence, rank)})) missing.push_back(static_cast<std::size_t>(rank));
   }
-  // The last one may have come just now: then the verdict is settled, and this is not heard.
-  return rank_list(missing) + " did not call it within " + human_seconds(timeout) +
+  // If the last rank arrives only now, its verdict comes first and this one has no effect.
+  return rank_list(missing) + " did not call it within " + rendezvous::to_string(timeout) +
          (all_missing ? "" : " (there may be more: wait_all_ranks names all)");
 }
 
-// Everybody has come to this one, so nobody looks at the one before any more.
+// Deletes old keys. All ranks have arrived at this barrier, so none reads those of the previous one any more.
 void MonitoredBarrier::forget(std::uint64_t sequence) {
   store_->delete_key(arrival(sequence, place_.rank));
   if (place_.rank == 0 && passed_ > 0) {

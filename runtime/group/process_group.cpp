@@ -6,6 +6,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -38,8 +39,9 @@ ProcessGroup::~ProcessGroup() {
   if (is_connected()) watch_.detach(*this);
   if (config_.on_device != nullptr && state_ == State::Dead) config_.on_device->abort();
   if (config_.connection == nullptr) return;
-  if (config_.call_log) config_.call_log->left();  // before the others see the connection close
-  if (state_ == State::Dead) config_.backend->group_abort(config_.connection);  // after a mismatch it was not
+  if (config_.call_log) config_.call_log->left();  // before the other ranks see the connection close
+  if (state_ == State::Dead)
+    config_.backend->group_abort(config_.connection);  // after a mismatch it is not aborted yet
   for (Message& message : messages_) {
     if (message.waiter.joinable()) message.waiter.join();
     message.transfer.free(channel_);
@@ -70,7 +72,7 @@ std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeo
   return sequence;
 }
 
-// Throws if the group takes no operation.
+// Waits until the group is not Failing. Throws if it can take no such operation.
 void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock& lock) {
   if (timeout.count() < 0) {
     throw Error(ErrorCode::InvalidArgument,
@@ -86,6 +88,7 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
                                                 "\", or \"cpu:gloo,cuda:nccl\" for both");
   }
   changed_.wait(lock, [&] { return state_ != State::Failing; });
+  // The first operation after the loss of a peer fails with its cause, all later ones as aborted.
   if (!unheard_.empty()) {
     failure_->why = config_.name + ": " + describe(operation, next_) + ": " + std::exchange(unheard_, "");
     blamed_ = operation.is_message() ? kMessage : next_++;
@@ -124,7 +127,7 @@ std::uint64_t ProcessGroup::enqueue(const Operation& operation, Milliseconds tim
 bool ProcessGroup::front_can_start() const { return state_ == State::Alive && running_ == 0 && !queue_.empty(); }
 
 void ProcessGroup::execute_front(Lock& lock) {
-  const Issued& issued = queue_.front();  // stays there until it ended
+  const Issued& issued = queue_.front();  // stays in the queue until it has ended
   running_ = issued.sequence;
   recorder_.started(issued.record, Clock::now());
   lock.unlock();
@@ -136,14 +139,14 @@ void ProcessGroup::execute_front(Lock& lock) {
     queue_.retire_front();
   } else if (state_ == State::Alive) {
     fail(lock, running_, std::move(*failure));
-  }  // else the group failed meanwhile: that verdict stands, whatever this operation came to
+  }  // else the group failed meanwhile: that failure stands, whatever became of this operation
   running_ = 0;
   changed_.notify_all();
   if (front_can_start() && queue_.front().asynchronous) asynchronous_front_.notify_one();
 }
 
-// Returns once the operation has ended. What is before it runs on this thread too, unless it is a blocking one of
-// another thread's: whoever is there saves the others the way.
+// Returns once the operation has ended. Runs the operations before it on this thread too, which saves switching
+// threads, except for blocking ones of other threads.
 void ProcessGroup::execute_until(std::uint64_t sequence, Lock& lock) {
   while (!ended(sequence)) {
     if (front_can_start() && (queue_.front().asynchronous || queue_.front().sequence == sequence)) {
@@ -188,7 +191,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issu
   return to_failure(host_->perform(o, tag + 1, issued.deadline, &error), error, issued);
 }
 
-// A monitored barrier. The store's answer is the verdict, also on a deadline that has passed.
+// Performs a monitored barrier. The store gives the verdict, even when the deadline has passed.
 std::optional<ProcessGroup::Failure> ProcessGroup::wait_for_all(const Issued& issued) {
   in_barrier_ = issued.sequence;
   std::optional<Failure> failure;
@@ -205,7 +208,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::wait_for_all(const Issued& is
   return failure;
 }
 
-// The group fails while a thread of ours waits for others there.
+// Ends the monitored barrier that a thread of this rank is in, since the group fails.
 void ProcessGroup::give_up_barrier(const std::string& why) {
   const std::uint64_t sequence = in_barrier_;
   if (sequence == 0) return;
@@ -213,7 +216,7 @@ void ProcessGroup::give_up_barrier(const std::string& why) {
     MonitoredBarrier::give_up(*config_.open_store(), config_.key_prefix + kBarriers, sequence,
                               "rank " + std::to_string(config_.rank) + " gave up: " + why);
   } catch (const std::exception&) {
-    // Without a store it ends by itself.
+    // Without the store, the barrier ends by itself.
   }
 }
 
@@ -243,9 +246,9 @@ void ProcessGroup::synchronize(std::uint64_t sequence) {
 bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
   Lock lock(mutex_);
   check_issued(sequence);
-  // A look of more than an hour is cut to an hour: now + a huge timeout would overflow.
+  // Waits at most an hour at a time, since now plus a huge timeout would overflow.
   const auto until = Clock::now() + std::clamp<Milliseconds>(timeout, Milliseconds(0), std::chrono::hours(1));
-  if (is_message(sequence)) return look_at_message(sequence, until, lock);
+  if (is_message(sequence)) return poll_message(sequence, until, lock);
   if (is_on_device(sequence)) return await_on_device(sequence, until, lock);
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
@@ -253,6 +256,7 @@ bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
 }
 
 void ProcessGroup::drain() {
+  // Wait for the messages that no thread waits for yet, then for everything else.
   Lock lock(mutex_);
   const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited; };
   while (state_ == State::Alive) {
@@ -266,7 +270,7 @@ void ProcessGroup::drain() {
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&
            std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; }) &&
            std::all_of(on_device_.begin(), on_device_.end(),
-                       [](const OnDevice& o) { return o.start != Start::Underway; });
+                       [](const OnDevice& o) { return o.start != StartState::Underway; });
   });
 }
 
@@ -278,7 +282,7 @@ bool ProcessGroup::alive() {
 bool ProcessGroup::ended(std::uint64_t sequence) {
   if (is_on_device(sequence)) {
     const OnDevice* issued = on_device_.find(sequence);
-    return issued == nullptr || (state_ == State::Dead && issued->start != Start::Underway);
+    return issued == nullptr || (state_ == State::Dead && issued->start != StartState::Underway);
   }
   if (!is_message(sequence)) return sequence <= ended_ || (state_ == State::Dead && running_ != sequence);
   const Message* message = messages_.find(sequence);
@@ -302,7 +306,7 @@ void ProcessGroup::throw_if_failed(std::uint64_t sequence) {
                                       ": the group was aborted by an earlier error: " + failure_->why);
 }
 
-// Null: it ended well, or there is none.
+// Returns null if the operation succeeded or does not exist.
 ProcessGroup::Issued* ProcessGroup::find(std::uint64_t sequence) {
   if (is_message(sequence)) return messages_.find(sequence);
   if (is_on_device(sequence)) return on_device_.find(sequence);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operations of one group. Collectives are numbered in the order they are issued and run in that order, one at a
-// time: a blocking one on its caller's thread when its turn comes, an asynchronous one on the group's own thread, or on
-// that of somebody who waits for it. Messages between two ranks start at once, each apart from everything else. What
-// works on the memory of a GPU has numbers of the same row, but runs on a stream of the group's own, in its order: see
-// device_collectives.hpp. These three are process_group.cpp, process_group_messages.cpp and process_group_device.cpp;
-// how a group fails is process_group_failures.cpp.
+// Runs the operations of one group. There are three kinds, with a source file each:
+//   * Collectives (process_group.cpp) are numbered in the order they are issued and run in that order, one at a time. A
+//     blocking one runs on its caller's thread when its turn comes, an asynchronous one on the group's own thread or on
+//     a thread that waits for it.
+//   * Messages between two ranks (process_group_messages.cpp) start at once, independently of everything else.
+//   * Operations on GPU memory (process_group_device.cpp) share the numbers of collectives but run in order on a stream
+//     of the group's own: see device_collectives.hpp.
+// process_group_failures.cpp is how a group fails.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
-// A group is single-use after an error: the operation to blame fails with the cause, all later ones with
-// ErrorCode::Aborted quoting it. In between (Failing) connections are closed, so that other ranks notice, and the store
-// is asked once which worker failed.
+// A group is single-use after an error: the operation to blame fails with the cause, all later ones fail with
+// ErrorCode::Aborted and quote it. While the group is Failing, it closes its connections, so that other ranks notice,
+// and asks the store once which worker failed.
 //
-// Threads: any, one issuing at a time. The session's deadline watch calls in as well.
+// Threads: any, but only one issues operations at a time. The session's deadline watch calls in as well.
 #pragma once
 
 #include <atomic>
@@ -52,21 +54,22 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     std::string name;
     int rank = 0;
     int size = 1;
-    Milliseconds timeout{0};                         // of an operation that gives none
-    const ddp_backend_table* backend = nullptr;      // null for a group of one, and where there is none for the CPU
-    ddp_backend_group* connection = nullptr;         // becomes this object's
+    Milliseconds timeout{0};                         // for operations that give none
+    const ddp_backend_table* backend = nullptr;      // null for a group of one, and without a backend for CPU memory
+    ddp_backend_group* connection = nullptr;         // owned by this object from now on
     std::unique_ptr<DeviceCollectives> on_device{};  // null: no backend for CUDA memory
-    std::size_t flight_recorder_size = 0;            // operations it keeps
-    // DDP_DEBUG=detail: calls are compared before each collective, and told to ranks that wait in vain.
+    std::size_t flight_recorder_size = 0;            // operations that the recorder keeps
+    // Set with DDP_DEBUG=detail: calls are compared before each collective, and recorded for ranks that wait in vain.
     std::optional<CallLog::Group> call_log;
-    // Opens a connection to the job's store, where this group's keys begin with key_prefix. Throws rendezvous::Error.
+    // Opens a connection to the job's store, in which this group's keys begin with key_prefix. Throws
+    // rendezvous::Error.
     std::function<std::unique_ptr<rendezvous::Store>()> open_store;
     std::string key_prefix;
-    // Who failed, as the launcher knows it; waits at most so long; empty if it does not know. Must not throw.
+    // Returns the launcher's report of a failure, waiting at most this long; "" if there is none. Must not throw.
     std::function<std::string(Milliseconds)> ask_for_cause;
-    // Leaves this rank's reason for the others, who only see a broken connection, unless one of them was first: then
-    // that one's is returned. Must not throw.
-    std::function<std::string(const std::string&)> tell_cause;
+    // Publishes this rank's reason for the other ranks, which only see a broken connection. If another rank was first,
+    // returns that rank's reason instead. Must not throw.
+    std::function<std::string(const std::string&)> publish_cause;
   };
 
   ProcessGroup(Config config, DeadlineWatch& watch);
@@ -79,76 +82,77 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   int size() const { return config_.size; }
   GroupPlace place() const { return {config_.rank, config_.size}; }
   bool reaches_host_memory() const { return host_ || config_.size == 1; }
-  // Whose memory it reaches besides; null: none.
+  // Returns the GPU whose memory the group reaches, or null.
   std::shared_ptr<collectives::CudaDevice> gpu() const {
     return config_.on_device != nullptr ? config_.on_device->gpu() : nullptr;
   }
 
-  // timeout: from now to the end. Throw rendezvous::Error.
-  // run and wait return the rank that a message came from or went to; of a collective, and of a message in the memory
-  // of a GPU that was issued, -1. For an operation on such memory they do not wait: this thread's current stream does.
+  // Run, issue and wait for operations. `timeout` runs from now to the operation's end. They throw rendezvous::Error.
+  // run and wait return the rank that a message came from or went to, or -1 for a collective and for a message in GPU
+  // memory that was issued. For operations on GPU memory they do not block; this thread's current stream waits instead.
   int run(const Operation& operation, Milliseconds timeout = kGroupsOwnTimeout);
   std::uint64_t issue(const Operation& operation, Milliseconds timeout = kGroupsOwnTimeout);
   int wait(std::uint64_t sequence);
   bool wait_for(std::uint64_t sequence, Milliseconds timeout);
-  // Waits for operations on the memory of a GPU too.
+  // Waits for the operation, and blocks for operations on GPU memory too.
   void synchronize(std::uint64_t sequence);
 
-  // Makes all operations not yet ended fail with ErrorCode::Aborted and this reason.
+  // Makes all operations in flight fail with ErrorCode::Aborted and this reason.
   void abort(const std::string& reason);
-  // Another rank of this group is gone, as somebody knows for certain: the oldest operation in flight is to blame.
+  // Fails the group because another rank is certainly gone. The oldest operation in flight is to blame.
   void lose_peer(const std::string& cause);
   // Returns once nothing is in flight.
   void drain();
   bool alive();
-  // A part of the communicator, for those of one color; every rank of the group calls it. Null: color is negative, or
-  // NCCL is too old. Throws rendezvous::Error.
+  // Splits the communicator; every rank of the group must call it. Returns the part for this rank's color, or null if
+  // color is negative or NCCL is too old. Throws rendezvous::Error.
   std::unique_ptr<DeviceCollectives> split_device(int color, GroupPlace place, DeadlineWatch::Time deadline);
-  // NCCL's own handle, for those who call NCCL themselves. Throws rendezvous::Error: there is none, or no longer.
+  // Returns NCCL's own handle, for callers that use NCCL directly. Throws rendezvous::Error if there is none or it was
+  // aborted.
   collectives::NcclCommunicator* nccl_communicator();
 
  private:
   using Clock = std::chrono::steady_clock;
   enum class State { Alive, Failing, Dead };
   struct Issued {
-    std::uint64_t sequence = 0;  // messages: kMessage and a number of their own
+    std::uint64_t sequence = 0;  // for messages: kMessage and a number of their own
     Operation operation;
-    std::vector<std::size_t> counts;  // all_to_all's, which operation refers to
+    std::vector<std::size_t> counts;  // those of an all_to_all, which `operation` refers to
     Clock::time_point deadline;
     Milliseconds timeout{0};
-    std::uint64_t record = 0;  // the flight recorder's
+    std::uint64_t record = 0;  // the flight recorder's number
     bool asynchronous = false;
   };
   struct Message : Issued {
     HostMessage transfer;
-    bool awaited = false;  // a thread waits for the backend
-    bool ended = false;    // and is not yet collected
+    bool awaited = false;  // a thread waits for it in the backend
+    bool ended = false;    // but not collected yet
     int peer = -1;
-    std::thread waiter;  // of one that somebody only looks at
+    std::thread waiter;  // waits for a message that wait_for() polls
   };
-  enum class Start { Underway, OnStream, Failed };
-  struct OnDevice : Issued {  // sequence: kOnDevice and the number
-    Start start = Start::Underway;
-    DeviceCollectives::Event done;  // means something once it is OnStream
+  enum class StartState { Underway, OnStream, Failed };
+  struct OnDevice : Issued {  // its sequence is kOnDevice and the number
+    StartState start = StartState::Underway;
+    DeviceCollectives::Event done;  // valid once `start` is OnStream
   };
   struct Failure {
     rendezvous::ErrorCode code;
     std::string why;
-    bool is_cause = false;  // nobody knows better
+    bool is_cause = false;  // certain: no other report can explain it better
   };
-  struct Blamed {  // what of it is needed without the lock
+  struct Blamed {  // a copy of what is needed without the lock
     std::uint64_t sequence = 0;
     Operation operation;
     std::string words;
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // Messages have numbers of their own; what is on a GPU has one of the same row as collectives.
+  // Marks in sequence numbers. Messages have numbers of their own; operations on a GPU share those of collectives.
   static constexpr std::uint64_t kMessage = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 62;
   static bool is_message(std::uint64_t sequence) { return (sequence & kMessage) != 0; }
   static bool is_on_device(std::uint64_t sequence) { return (sequence & kOnDevice) != 0; }
-  // How often operations on a GPU are looked at while nobody waits for them.
+  // Polling interval for operations on a GPU while no thread waits for them.
   static constexpr std::chrono::milliseconds kBetweenChecks{10};
 
   bool is_connected() const { return config_.connection != nullptr || config_.on_device != nullptr; }
@@ -166,11 +170,11 @@ class ProcessGroup final : private DeadlineWatch::Watched {
 
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
-  bool look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
+  bool poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock);
   int collect(std::uint64_t sequence, Lock& lock);
 
-  // A barrier is for the host, unless the group has a backend for GPUs only.
+  // A barrier runs on the host, unless the group has a backend for GPU memory only.
   bool runs_on_device(const Operation& operation) const {
     if (operation.kind == OperationKind::Barrier) return config_.on_device != nullptr && !host_;
     return operation.device != kNoDevice;
@@ -179,14 +183,14 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void follow_on_device(std::uint64_t sequence, Lock& lock);
   bool await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void collect_from_device();
-  void look_at_device(Lock& lock);
+  void poll_device(Lock& lock);
 
   DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
   std::optional<Failure> to_failure(ddp_backend_status status, const ddp_backend_error& error, const Issued& issued);
   Failure passed_deadline(const Issued& issued) const;
   void fail(Lock& lock, std::uint64_t sequence, Failure failure);
   std::string end_connections(const Failure& failure, const Blamed& blamed);
-  std::string what_others_do(const Blamed& blamed);
+  std::string describe_others(const Blamed& blamed);
   bool ended(std::uint64_t sequence);
   void check_issued(std::uint64_t sequence);
   void throw_if_failed(std::uint64_t sequence);
@@ -196,25 +200,25 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   Config config_;
   DeadlineWatch& watch_;
   HostMessage::Channel channel_;
-  std::optional<HostCollectives> host_;  // none in a group of one; these two are the running operation's
+  std::optional<HostCollectives> host_;  // none in a group of one; this and the next are used by the running operation
   std::optional<CallChecker> checker_;
   std::optional<MonitoredBarrier> barrier_;
-  std::atomic<std::uint64_t> in_barrier_{0};  // a thread is in the barrier of this sequence number; 0: none
-  FlightRecorder recorder_;                   // under the lock
+  std::atomic<std::uint64_t> in_barrier_{0};  // sequence number of the monitored barrier that a thread is in; 0: none
+  FlightRecorder recorder_;                   // used under the lock
 
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::Alive;
-  InFlight<Issued> queue_;  // not ended yet; after a failure also those that never will
+  InFlight<Issued> queue_;  // collectives not ended yet; after a failure also those that never will
   std::uint64_t next_ = 1;
-  std::uint64_t ended_ = 0;     // all up to this one succeeded
+  std::uint64_t ended_ = 0;     // all collectives up to this one succeeded
   std::uint64_t running_ = 0;   // 0: none
-  InFlight<Message> messages_;  // not collected yet
+  InFlight<Message> messages_;  // messages not collected yet
   std::uint64_t next_message_ = 1;
-  InFlight<OnDevice> on_device_;  // in the order of the side stream; as queue_ otherwise
-  std::uint64_t blamed_ = 0;      // the operation that failed first; 0: abort()
+  InFlight<OnDevice> on_device_;  // operations on the GPU in the order of the side stream, kept like queue_
+  std::uint64_t blamed_ = 0;      // sequence number of the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
-  std::string unheard_;  // the loss of a peer, of which no operation has told the caller yet
+  std::string unheard_;  // the loss of a peer that no operation has reported to the caller yet
 
   std::condition_variable asynchronous_front_;
   bool ending_ = false;

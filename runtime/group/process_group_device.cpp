@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group's operations on the memory of a GPU.
+// Operations of a group on GPU memory.
 #include <algorithm>
 #include <utility>
 
@@ -14,22 +14,20 @@ using collectives::BackendError;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// How often operations are looked at while somebody waits for them, after some looks at once.
-constexpr std::chrono::microseconds kBetweenLooks{50};
-constexpr int kLooksAtOnce = 200;
+// Polling of operations while a thread waits for them: some polls without a pause, then at this interval.
+constexpr std::chrono::microseconds kPollInterval{50};
+constexpr int kPollsWithoutPause = 200;
 
 }  // namespace
 
-// ---- Operations on the memory of a GPU ----
-
-// Returns once it is on the side stream, or the group has failed.
+// Returns once the operation is on the side stream or the group has failed.
 std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Milliseconds timeout, Lock& lock) {
   enter(operation, timeout, lock);
   config_.on_device->check(operation);
   collect_from_device();
   OnDevice& issued = on_device_.add();
   fill(issued, kOnDevice | next_++, operation, timeout);
-  issued.start = Start::Underway;
+  issued.start = StartState::Underway;
   const std::uint64_t sequence = issued.sequence;
   watch_.expect(std::min(issued.deadline, Clock::now() + kBetweenChecks));
   lock.unlock();
@@ -37,7 +35,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   const ddp_backend_status status = config_.on_device->start(
       issued.operation, current_stream(config_.on_device->device()), issued.deadline, issued.done, &error);
   lock.lock();
-  issued.start = status == DDP_BACKEND_OK ? Start::OnStream : Start::Failed;
+  issued.start = status == DDP_BACKEND_OK ? StartState::OnStream : StartState::Failed;
   recorder_.started(issued.record, Clock::now());
   if (state_ == State::Alive) {
     if (std::optional<Failure> failure = to_failure(status, error, issued)) fail(lock, sequence, std::move(*failure));
@@ -46,10 +44,10 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
   return sequence;
 }
 
-// This thread's current stream waits; of a barrier, the host.
+// Makes this thread's current stream wait for the operation. For a barrier the host waits.
 void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
   changed_.wait(lock, [&] {
-    return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == Start::OnStream);
+    return ended(sequence) || (state_ == State::Alive && on_device_.find(sequence)->start == StartState::OnStream);
   });
   OnDevice* issued = on_device_.find(sequence);
   if (issued != nullptr && state_ == State::Alive) {
@@ -65,17 +63,17 @@ void ProcessGroup::follow_on_device(std::uint64_t sequence, Lock& lock) {
   if (state_ == State::Dead) throw_if_failed(sequence);
 }
 
-// A GPU tells nobody that it is done: it is asked.
+// Polls until the operation has ended or `until` has passed. A GPU does not notify the host.
 bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
-  for (int looks = 0;; ++looks) {
+  for (int polls = 0;; ++polls) {
     if (state_ == State::Alive) collect_from_device();
     if (ended(sequence)) break;
     if (Clock::now() >= until) return false;
     lock.unlock();
-    if (looks < kLooksAtOnce) {
+    if (polls < kPollsWithoutPause) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kBetweenLooks);
+      std::this_thread::sleep_for(kPollInterval);
     }
     lock.lock();
   }
@@ -83,10 +81,10 @@ bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point unt
   return true;
 }
 
-// Forgets what has ended. Only while Alive: afterwards an operation ends because it was aborted.
+// Retires operations that have ended. To be called only while Alive: later, operations end because they are aborted.
 void ProcessGroup::collect_from_device() {
   bool any = false;
-  while (!on_device_.empty() && on_device_.front().start == Start::OnStream &&
+  while (!on_device_.empty() && on_device_.front().start == StartState::OnStream &&
          config_.on_device->has_ended(on_device_.front().done)) {
     recorder_.ended(on_device_.front().record, Clock::now());
     on_device_.retire_front();
@@ -95,11 +93,11 @@ void ProcessGroup::collect_from_device() {
   if (any) changed_.notify_all();
 }
 
-// Has NCCL failed meanwhile?
-void ProcessGroup::look_at_device(Lock& lock) {
+// Fails the group if NCCL has failed meanwhile.
+void ProcessGroup::poll_device(Lock& lock) {
   BackendError error;
   const Issued& oldest = on_device_.front();
-  const ddp_backend_status status = config_.on_device->look(&error);
+  const ddp_backend_status status = config_.on_device->poll_error(&error);
   if (std::optional<Failure> failure = to_failure(status, error, oldest)) {
     fail(lock, oldest.sequence, std::move(*failure));
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a group fails: what is to blame, and what the others are told.
+// How a group fails: which operation is to blame, and what the other ranks learn.
 #include <algorithm>
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "rendezvous/base/text.hpp"
+#include "runtime/collective/describe_operation.hpp"
 #include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {
@@ -11,9 +13,10 @@ namespace {
 
 using rendezvous::ErrorCode;
 
-// ddprun learns of a death when the kernel has taken the process apart, which is later than its peers do.
+// How long to wait for the launcher's report. ddprun learns of a death only when the kernel has freed the process,
+// which is later than the peers notice.
 constexpr std::chrono::milliseconds kCauseAfterLostPeer{500};
-// After a timeout either the cause has long been known or nobody died.
+// After a timeout, either the cause has long been known or no rank died.
 constexpr std::chrono::milliseconds kCauseAfterTimeout{50};
 
 }  // namespace
@@ -39,8 +42,8 @@ std::optional<ProcessGroup::Failure> ProcessGroup::to_failure(ddp_backend_status
 }
 
 ProcessGroup::Failure ProcessGroup::passed_deadline(const Issued& issued) const {
-  return {ErrorCode::Timeout,
-          "not done in " + human_seconds(issued.timeout) + ": another rank is stopped, slow, or calls something else"};
+  return {ErrorCode::Timeout, "not done in " + rendezvous::to_string(issued.timeout) +
+                                  ": another rank is stopped, slow, or calls something else"};
 }
 
 DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
@@ -49,10 +52,11 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
   DeadlineWatch::Time next = DeadlineWatch::Time::max();
   const Issued* passed = nullptr;
   const auto look = [&](const Issued& issued) {
-    if (issued.sequence == in_barrier_) return;  // it keeps its deadline itself, and knows who is missing
+    if (issued.sequence == in_barrier_) return;  // the barrier keeps its own deadline and names missing ranks
     next = std::min(next, issued.deadline);
     if (issued.deadline <= now && passed == nullptr) passed = &issued;
   };
+  // Find the first operation of each kind whose deadline has passed, and the next deadline to come.
   for (const Issued& issued : queue_) look(issued);
   for (const Message& message : messages_) {
     if (!message.ended) look(message);
@@ -63,8 +67,9 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     fail(lock, passed->sequence, passed_deadline(*passed));
     return DeadlineWatch::Time::max();
   }
+  // Operations on a GPU are polled for errors as long as there are any.
   if (on_device_.empty()) return next;
-  look_at_device(lock);
+  poll_device(lock);
   return state_ == State::Alive ? std::min(next, now + kBetweenChecks) : DeadlineWatch::Time::max();
 }
 
@@ -78,6 +83,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   Lock lock(mutex_);
   changed_.wait(lock, [&] { return state_ != State::Failing; });
   if (state_ != State::Alive) return;
+  // The oldest operation in flight is to blame: a collective before a message, and the older of host and GPU.
   const auto message = std::find_if(messages_.begin(), messages_.end(), [](const Message& m) { return !m.ended; });
   std::uint64_t oldest = message != messages_.end() ? message->sequence : 0;
   if (!queue_.empty()) oldest = queue_.front().sequence;
@@ -88,7 +94,7 @@ void ProcessGroup::lose_peer(const std::string& cause) {
   fail(lock, oldest, {ErrorCode::PeerLost, cause, true});
 }
 
-// Called in Alive; leaves in Dead. Gives the lock away in between.
+// Takes the group from Alive to Dead. Releases the lock in between.
 void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   collect_from_device();
   state_ = State::Failing;
@@ -100,14 +106,14 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   }
   changed_.notify_all();
   lock.unlock();
-  // Those who are told first hear of it from here: so whatever is known of the others goes with it.
+  // Other ranks may learn of the failure from this text, so it says what is known of the ranks that were waited for.
   if (failure.code == ErrorCode::Timeout && !failure.is_cause) {
-    failure.why += config_.call_log ? what_others_do(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
+    failure.why += config_.call_log ? describe_others(blamed) : " (DDP_DEBUG=detail says what the others did instead)";
   }
   const std::string cause = end_connections(failure, blamed);
   failure.why = blamed.words + (cause.empty() ? failure.why : cause);
   if (config_.on_device != nullptr && config_.on_device->left_behind()) {
-    failure.why += " (NCCL does not come back from an abort: end this process)";
+    failure.why += " (NCCL does not return from an abort: end this process)";
   }
   give_up_barrier(failure.why);
   write_flight_recorder(failure.why);
@@ -117,33 +123,34 @@ void ProcessGroup::fail(Lock& lock, std::uint64_t sequence, Failure failure) {
   changed_.notify_all();
 }
 
-// Returns the cause, if somebody knows it better than this rank does.
+// Closes the connections. Returns the cause of the failure if the launcher or another rank knows it better.
 std::string ProcessGroup::end_connections(const Failure& failure, const Blamed& blamed) {
-  // After a mismatch of a collective every rank fails by itself; closing connections might cut off one that is still
-  // comparing. Of a message only the receiver knows.
+  // After a mismatch of a collective every rank fails by itself, and closing connections might cut off a rank that is
+  // still comparing. A mismatched message is known to its receiver only.
   const bool all_know = failure.code == ErrorCode::Mismatch && !blamed.operation.is_message();
   if (!is_connected() || all_know) return "";
   const bool is_loss = failure.code == ErrorCode::PeerLost;
-  // First the word, then the deed: so the rank that is told to be lost is the one that was lost first, not the first
-  // that gave up for it.
+  // Publish the reason before closing connections. So the rank that others report as lost is the one that was lost
+  // first, not the first that gave up because of it.
   std::string told;
-  if (!failure.is_cause && config_.tell_cause)
-    told = config_.tell_cause(is_loss ? failure.why : blamed.words + failure.why);
+  if (!failure.is_cause && config_.publish_cause)
+    told = config_.publish_cause(is_loss ? failure.why : blamed.words + failure.why);
   if (config_.connection != nullptr) config_.backend->group_abort(config_.connection);
   if (config_.on_device != nullptr) config_.on_device->abort();
+  // Ask the launcher which worker died. Its report counts more than another rank's reason.
   if (!config_.ask_for_cause || failure.is_cause || (!is_loss && failure.code != ErrorCode::Timeout)) return "";
   const std::string known = config_.ask_for_cause(is_loss ? kCauseAfterLostPeer : kCauseAfterTimeout);
   if (!known.empty()) return known;
-  return is_loss ? told + what_others_do(blamed) : told;
+  return is_loss ? told + describe_others(blamed) : told;
 }
 
-// For the end of an error's text: what the log of calls knows of the ranks that were waited for.
-std::string ProcessGroup::what_others_do(const Blamed& blamed) {
+// Returns what the call log says of the ranks that were waited for, to end an error's text.
+std::string ProcessGroup::describe_others(const Blamed& blamed) {
   const Operation& o = blamed.operation;
   if (!config_.call_log || blamed.sequence == 0 || is_on_device(blamed.sequence)) return "";
   std::string others;
   if (!o.is_message()) {
-    others = config_.call_log->who_did_not_call(blamed.sequence, numbered_name(o, blamed.sequence));
+    others = config_.call_log->describe_missing_callers(blamed.sequence, numbered_name(o, blamed.sequence));
   } else if (o.root != kAnyRank) {
     others = config_.call_log->last_call_of(o.root);
   }

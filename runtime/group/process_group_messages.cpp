@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between two ranks: each starts at once, and is waited for by whoever comes first.
+// Messages between two ranks. Each starts at once; the first thread that wants its result waits for it.
 #include <utility>
 
 #include "collectives/backend_error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "runtime/collective/describe_operation.hpp"
 #include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {
@@ -42,8 +43,9 @@ int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
   return collect(sequence, lock);
 }
 
-// Gloo cannot be asked whether a message has ended, only be waited for: by a thread of the message's own.
-bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
+// Polls a message until it has ended or `until` has passed. Gloo has no way to test a message, only to wait for it, so
+// a thread of the message's own waits.
+bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
   Message* message = messages_.find(sequence);
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
     message->awaited = true;
@@ -57,7 +59,7 @@ bool ProcessGroup::look_at_message(std::uint64_t sequence, Clock::time_point unt
   return true;
 }
 
-// The caller has set message.awaited.
+// Waits for the message in the backend. The caller has set message.awaited.
 void ProcessGroup::await_message(Message& message, Lock& lock) {
   lock.unlock();
   if (config_.call_log) config_.call_log->message_began(describe_message(message.operation));
@@ -83,10 +85,10 @@ void ProcessGroup::await_message(Message& message, Lock& lock) {
   changed_.notify_all();
 }
 
-// Forgets a message that ended; returns the other rank.
+// Retires a message that has ended and returns the other rank.
 int ProcessGroup::collect(std::uint64_t sequence, Lock& lock) {
   InFlight<Message>::Taken taken = messages_.take(sequence);
-  if (taken.empty()) return -1;  // another thread did
+  if (taken.empty()) return -1;  // another thread has collected it
   Message& message = taken.front();
   if (message.waiter.joinable()) {
     lock.unlock();

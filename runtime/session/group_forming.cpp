@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/store/prefix_store.hpp"
 #include "runtime/device/cuda_backend.hpp"
 #include "runtime/session/job_store.hpp"
@@ -44,7 +45,7 @@ int backend_get(void* context, const char* key, std::int64_t timeout_ms, void* s
     deliver(sink, value.data(), value.size());
     return 0;
   } catch (const Error& e) {
-    // "timed out" is how the backend tells a deadline from a broken store.
+    // The backend recognises a passed deadline, as opposed to a broken store, by "timed out".
     return report(error, e.code() == ErrorCode::Timeout ? std::string("timed out: ") + e.what() : e.what());
   } catch (const std::exception& e) {
     return report(error, e.what());
@@ -71,17 +72,17 @@ void GroupForming::meet() {
     throw Error(too_late ? ErrorCode::Timeout : ErrorCode::Mismatch,
                 attempt() + verdict.substr(too_late ? kGaveUp.size() : kDisagree.size()));
   } catch (const Error&) {
-    throw_if_ended();  // then the store only carries the message
+    throw_if_ended();  // the reason for the end, not the interrupted call of the store
     throw;
   }
 }
 
 void GroupForming::agree_on_members() {
-  const std::string mine = exact(plan_.members);
+  const std::string mine = to_string(plan_.members);
   const std::string firsts = store_.compare_set(key("members"), "", mine);
   if (firsts == mine) return;
-  const std::string why = "ranks disagree: the first to come makes it of the members " + firsts + ", rank " +
-                          std::to_string(own_rank()) + " of " + mine + " (is the name another group's?)";
+  const std::string why = "ranks disagree: the first member to come lists " + firsts + ", rank " +
+                          std::to_string(own_rank()) + " of " + mine + " (is the name in use for another group?)";
   settle(std::string(kDisagree) + why);
   throw Error(ErrorCode::Mismatch, attempt() + why);
 }
@@ -95,12 +96,12 @@ std::string GroupForming::wait_for_go() {
   return settle(std::string(kGaveUp) + not_done());
 }
 
-// The first verdict stands.
+// Sets the verdict, or returns the one that was set first.
 std::string GroupForming::settle(const std::string& verdict) { return store_.compare_set(key("go"), "", verdict); }
 
 std::string GroupForming::not_done() {
-  return "not done in " + std::to_string(plan_.init_timeout.count()) + " ms, " +
-         who_is_missing(store_, plan_.key_prefix, plan_.members, plan_.hint);
+  return "not done in " + rendezvous::to_string(plan_.init_timeout) + ", " +
+         describe_missing(store_, plan_.key_prefix, plan_.members, plan_.hint);
 }
 
 GroupConnections GroupForming::connect(const std::string& address) {
@@ -123,7 +124,7 @@ ddp_backend_group* GroupForming::connect_host() {
   ddp_backend_group* connection = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    connection = std::exchange(connection_, nullptr);  // from here on end() lets it be
+    connection = std::exchange(connection_, nullptr);  // end() must not abort it from here on
   }
   if (status == DDP_BACKEND_OK) return connection;
   if (connection != nullptr) plan_.backend->group_destroy(connection);
@@ -147,10 +148,10 @@ std::unique_ptr<DeviceCollectives> GroupForming::connect_device() {
   }
 }
 
-// Of a broken connection, as the launcher knows it; else as the backend does.
-std::string GroupForming::known_cause(const std::string& backends_words) {
+// Returns the cause of a broken connection: the launcher's if it knows it, else the backend's text.
+std::string GroupForming::known_cause(const std::string& backend_text) {
   const std::string cause = plan_.ask_for_cause ? plan_.ask_for_cause(kAskAfterFailure) : "";
-  return cause.empty() ? backends_words : cause;
+  return cause.empty() ? backend_text : cause;
 }
 
 ddp_backend_status GroupForming::open(ddp_backend_error& error) {
@@ -170,7 +171,7 @@ ddp_backend_status GroupForming::open(ddp_backend_error& error) {
     connection_ = connection;
     if (!ended_because_.empty()) return DDP_BACKEND_ABORTED;
   }
-  // A rank that leaves at once must not cut off one that is still connecting.
+  // A barrier, so that a rank that leaves at once does not cut off one that is still connecting.
   return plan_.backend->barrier(connection, 0, time_left().count(), &error);
 }
 

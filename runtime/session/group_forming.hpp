@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a group comes to be: its members meet in the store, see that they mean the same group, and connect.
+// Forms a group: its members meet in the store, check that they mean the same group, and connect. Keys in the store:
 //
-//     members   the list of the first to come, which all others must have too
-//     joined/R  rank R of the job is here
-//     count     of them; who makes it complete says so in
-//     go        "all", or why this group will never be, for whoever comes later or waits still
+//     members   the first member's list, which all others must match
+//     joined/R  exists once rank R of the job is here
+//     count     number of members that are here; the one that makes it complete sets
+//     go        "all", or why the group cannot be formed, for members that come later or still wait
 //
-// One thread forms; another may end it when it learns that a member is dead.
+// One thread forms the group. Another may end the forming when it learns that a member is dead.
 #pragma once
 
 #include <atomic>
@@ -29,18 +29,18 @@ namespace ddp::runtime {
 
 struct GroupPlan {
   std::string name;
-  std::string key_prefix;  // of its keys in the store: equal on all members, nobody else's
+  std::string key_prefix;  // begins its keys in the store: equal on all members, used by no other group
   Members members;
-  int rank = 0;                                                         // this process's within the group
-  const ddp_backend_table* backend = nullptr;                           // null: none for the CPU's memory
-  std::shared_ptr<collectives::CudaDevice> device = nullptr;            // null: none for a GPU's
-  std::string address;                                                  // of this process, for the other members
+  int rank = 0;                                                         // this process's rank in the group
+  const ddp_backend_table* backend = nullptr;                           // null: no backend for CPU memory
+  std::shared_ptr<collectives::CudaDevice> device = nullptr;            // null: no backend for GPU memory
+  std::string address;                                                  // at which the other members reach this process
   std::chrono::milliseconds init_timeout{0};                            // from now until all are connected
-  const char* hint = "";                                                // what to look at if a member never comes
-  std::function<std::string(std::chrono::milliseconds)> ask_for_cause;  // as of ProcessGroup::Config
+  const char* hint = "";                                                // what to check if a member never comes
+  std::function<std::string(std::chrono::milliseconds)> ask_for_cause;  // see ProcessGroup::Config
 };
 
-// What a group talks to its members by. Who has it frees `host`.
+// The connections of a group to its members. The owner frees `host`.
 struct GroupConnections {
   ddp_backend_group* host = nullptr;
   std::unique_ptr<DeviceCollectives> device = nullptr;
@@ -48,20 +48,20 @@ struct GroupConnections {
 
 class GroupForming {
  public:
-  // store: on a connection that nobody else waits on.
+  // `store` has a connection that no other thread waits on.
   GroupForming(GroupPlan plan, rendezvous::Store& store);
   GroupForming(const GroupForming&) = delete;
   GroupForming& operator=(const GroupForming&) = delete;
 
   const GroupPlan& plan() const { return plan_; }
 
-  // Returns once every member is here. Throws rendezvous::Error that names who is missing, or says who means what.
+  // Returns once every member is here. Throws rendezvous::Error that names missing members, or says how ranks disagree.
   void meet();
-  // Connects to all members, which are here or about to come. Likewise.
-  // address: at which the others reach this process.
+  // Connects to all members, which are here or about to come. `address` is where they reach this process. Throws
+  // rendezvous::Error, as meet() does.
   GroupConnections connect(const std::string& address);
 
-  // From another thread: what runs fails soon, with ErrorCode::PeerLost and this reason.
+  // Makes the running function fail soon with ErrorCode::PeerLost and this reason. Called by another thread.
   void end(const std::string& why);
   void throw_if_ended();
 
@@ -75,7 +75,7 @@ class GroupForming {
   std::string not_done();
   ddp_backend_group* connect_host();
   std::unique_ptr<DeviceCollectives> connect_device();
-  std::string known_cause(const std::string& backends_words);
+  std::string known_cause(const std::string& backend_text);
   ddp_backend_status open(ddp_backend_error& error);
   int own_rank() const;
   std::string attempt() const;
@@ -86,8 +86,8 @@ class GroupForming {
   std::string address_;
   std::mutex mutex_;
   std::string ended_because_;
-  std::atomic<bool> is_ended_ = false;       // likewise
-  ddp_backend_group* connection_ = nullptr;  // being made
+  std::atomic<bool> is_ended_ = false;       // whether ended_because_ is set, for NcclGroup to poll
+  ddp_backend_group* connection_ = nullptr;  // while it is being made
 };
 
 }  // namespace ddp::runtime

@@ -14,7 +14,7 @@ using rendezvous::ErrorCode;
 
 constexpr std::size_t kShownRanges = 8;
 
-// Neighbours in ascending order become one: "0-3", "7".
+// Joins consecutive ascending ranks into ranges: "0-3", "7".
 std::vector<std::string> ranges(const Members& members) {
   std::vector<std::string> found;
   for (std::size_t first = 0; first < members.size();) {
@@ -73,7 +73,7 @@ std::string describe(const Members& members) {
   return text;
 }
 
-std::string exact(const Members& members) {
+std::string to_string(const Members& members) {
   std::string text;
   for (const std::string& range : ranges(members)) text += (text.empty() ? "" : ",") + range;
   return text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which ranks of the job are in a group, and in which order: plain functions. A member's place in the list is its rank
+// The members of a group: a list of ranks of the job, and functions on it. A member's position in the list is its rank
 // in the group.
 #pragma once
 
@@ -11,23 +11,25 @@ namespace ddp::runtime {
 
 using Members = std::vector<int>;  // ranks of the job
 
-// What new_group was given, in ascending order, as torch.distributed sorts it. Throws rendezvous::Error naming the rank
-// that is given twice or is none of the job's.
+// Returns the ranks given to new_group in ascending order, as torch.distributed sorts them. Throws rendezvous::Error
+// naming a rank that is given twice or is not in the job.
 Members sorted_members(const std::int32_t* ranks, std::size_t count, int world_size);
 Members all_members(int world_size);
 
-// Split: what every rank of the parent said, in the order of its ranks there.
+// What a rank of the parent passed to split.
 struct SplitChoice {
   std::int64_t color = 0;
   std::int64_t key = 0;
 };
-// Who chose `color`, by key, then by rank in the parent.
+// Returns the members that chose `color`, ordered by key, then by rank in the parent. `choices` is indexed by rank in
+// the parent.
 Members members_of_color(const std::vector<SplitChoice>& choices, std::int64_t color, const Members& parent);
 
-int rank_in(const Members& members, int rank);  // -1: not a member
-// "rank 5", "ranks 0-3, 7"; of a long list the beginning and how many there are.
+// Returns the rank in the group of a rank of the job, or -1 if it is not a member.
+int rank_in(const Members& members, int rank);
+// Returns "rank 5" or "ranks 0-3, 7"; for a long list its beginning and the number of members.
 std::string describe(const Members& members);
-// The whole list however long it is, in few characters: "0-3,7".
-std::string exact(const Members& members);
+// Returns the whole list, however long, in a compact form: "0-3,7".
+std::string to_string(const Members& members);
 
 }  // namespace ddp::runtime

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/session/init_method.hpp"
 
-#include <charconv>
 #include <sstream>
 #include <string_view>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -14,7 +14,7 @@ namespace {
   throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, "init_method \"" + method.url + "\": " + why);
 }
 
-// "host:port", "[v6]:port"
+// Parses "host:port" or "[v6]:port".
 void read_endpoint(InitMethod& method, std::string_view text) {
   constexpr char kExpected[] = "expected tcp://HOST:PORT, with brackets around an IPv6 address";
   if (text.ends_with('/')) text.remove_suffix(1);
@@ -28,8 +28,8 @@ void read_endpoint(InitMethod& method, std::string_view text) {
   if (host.empty() || is_v6 != has_brackets || host.find_first_of("/[]@ ") != std::string_view::npos) {
     refuse(method, kExpected);
   }
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), method.port);
-  if (error != std::errc() || end != port.data() + port.size() || method.port == 0) {
+  method.port = rendezvous::parse_number<std::uint16_t>(port).value_or(0);
+  if (method.port == 0) {
     refuse(method, "the port is \"" + std::string(port) + "\": expected a whole number from 1 to 65535");
   }
   method.host = host;
@@ -40,7 +40,7 @@ void read_query(InitMethod& method, const std::string& query) {
   for (std::string entry; std::getline(list, entry, '&');) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
-    // PyTorch's choice of how its store listens; nothing here to choose.
+    // Chooses how PyTorch's store listens. There is no such choice here.
     if (name == "use_libuv") continue;
     if (equals == std::string::npos || (name != "rank" && name != "world_size")) {
       refuse(method, "\"" + entry + "\" is neither rank=N nor world_size=N");
@@ -68,9 +68,9 @@ InitMethod parse_init_method(const std::string& url) {
     read_endpoint(method, rest);
   } else if (scheme == "file") {
     method.kind = InitMethod::Kind::File;
-    // Of file://tmp/x, PyTorch takes tmp for a host and opens /x.
+    // PyTorch takes "tmp" in file://tmp/x for a host and opens /x.
     if (!rest.starts_with('/')) refuse(method, "give an absolute path, with three slashes: file:///PATH");
-    if (rest.ends_with('/')) refuse(method, "that is a folder; give a file in it, which need not be there yet");
+    if (rest.ends_with('/')) refuse(method, "that is a folder; give a file in it, which need not exist yet");
     method.path = rest;
   } else {
     refuse(method, "expected env://, tcp://HOST:PORT or file:///PATH");

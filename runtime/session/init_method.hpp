@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The URL that says where the ranks of a job meet, in torch.distributed's form.
+// The init_method URL of torch.distributed, which says where the ranks of a job meet.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace ddp::runtime {
 
 struct InitMethod {
   enum class Kind {
-    Env,  // "env://", or nothing: what the environment says
-    Tcp,  // "tcp://host:port", "tcp://[fd00::1]:port": the store is there
-    File  // "file:///path": it is a file that all ranks can open
+    Env,  // "env://", or an empty URL: read the environment
+    Tcp,  // "tcp://host:port", "tcp://[fd00::1]:port": the address of the store
+    File  // "file:///path": the store is this file, which all ranks can open
   };
   Kind kind = Kind::Env;
-  std::string url;  // as it was given
+  std::string url;  // as given
   std::string host;
   std::uint16_t port = 0;
   std::string path;
-  // "?rank=3&world_size=8" behind any of them; as text, to be read with what else says so.
+  // From "?rank=3&world_size=8" after any of them. Kept as text, since read_worker_info() parses all settings alike.
   std::optional<std::string> rank;
   std::optional<std::string> world_size;
 };

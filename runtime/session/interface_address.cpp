@@ -18,7 +18,7 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// Empty: none of them has one.
+// Returns "" if none of the interfaces has an address of the family.
 std::string first_address(const ifaddrs* list, const std::string& interfaces, int family) {
   const socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   std::istringstream names(interfaces);

@@ -6,9 +6,9 @@
 
 namespace ddp::runtime {
 
-// interface: a name, or several separated by commas of which the first that exists counts. Its first address of the
-// same family as `like` (a numeric address); if that is empty, IPv4 before IPv6. Throws rendezvous::Error naming the
-// interface.
+// Returns the first address of the interface that has the same family as the numeric address `like`; if `like` is
+// empty, an IPv4 address is preferred. `interface` is a name, or several separated by commas, of which the first that
+// has such an address counts. Throws rendezvous::Error naming the interface.
 std::string interface_address(const std::string& interface, const std::string& like);
 
 }  // namespace ddp::runtime

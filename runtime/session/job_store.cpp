@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/store/file_store.hpp"
@@ -32,13 +33,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kWorld[] = "world";
 constexpr char kUser[] = "user";
-// How long rank 0 keeps the store it hosts for ranks that have not left yet.
+// How long rank 0 keeps the store that it hosts for ranks that have not left yet.
 constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
 constexpr milliseconds kLeaveAfterFailure{500};
-// Of a store that is asked when something has failed already.
+// Timeout of calls to the store after a failure.
 constexpr milliseconds kPromptAnswer{300};
 
-// The second session of a process must not meet the first one's keys. All ranks count alike.
+// Numbers the sessions of this process, whose keys must differ. All ranks make the same sessions, so they count alike.
 int count_sessions() {
   static std::atomic<int> sessions{0};
   return sessions++;
@@ -56,7 +57,7 @@ std::vector<std::string> store_addresses(const std::string& host) {
   return {"0.0.0.0", "::"};
 }
 
-// Two sessions of one process that meet at the same place share the store there.
+// Returns the server at an address. Two sessions of one process that meet at the same address share it.
 std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t port) {
   static std::mutex mutex;
   static std::map<std::pair<std::vector<std::string>, std::uint16_t>, std::weak_ptr<StoreServer>> servers;
@@ -71,12 +72,7 @@ std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t po
   return server;
 }
 
-// Of this process, for the user's eyes.
-std::string own_name() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return "pid " + std::to_string(getpid()) + " on " + host;
-}
+std::string describe_this_process() { return "pid " + std::to_string(getpid()) + " on " + rendezvous::host_name(); }
 
 std::string describe(const RendezvousPoint& place) {
   if (place.kind == RendezvousPoint::Kind::Address) return rendezvous::endpoint(place.host, place.port);
@@ -98,7 +94,7 @@ JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
   try {
     join();
   } catch (const Error& e) {
-    // The store may have been that of the session before this one, which rank 0 was about to end.
+    // The store may have been the previous session's, which rank 0 was about to end: try once more.
     if (e.code() != ErrorCode::System || sessions_before_ == 0) throw;
     join();
   }
@@ -129,9 +125,9 @@ void JobStore::host() {
   try {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
-    if (!place_.port_is_a_guess) throw;
-    throw Error(ErrorCode::System, std::string(e.what()) + " (this one follows from the numbers of Slurm's job and " +
-                                       "step: set " + contract::kMasterPort + ", for all ranks alike)");
+    if (!place_.port_is_derived) throw;
+    throw Error(ErrorCode::System, std::string(e.what()) + " (derived from the numbers of Slurm's job and " +
+                                       "step: set " + contract::kMasterPort + ", the same for all ranks)");
   }
 }
 
@@ -152,15 +148,15 @@ void JobStore::join() {
 }
 
 void JobStore::take_rank() {
-  const std::string me = own_name();
+  const std::string me = describe_this_process();
   const std::string holder = connection_->compare_set(key("joined/" + std::to_string(info_.rank)), "", me);
   if (holder == me) return;
   const bool file = place_.kind == RendezvousPoint::Kind::File;
   throw Error(ErrorCode::Mismatch,
               std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
-                  describe(place_) + ": two processes were told the same rank, or " +
+                  describe(place_) + ": two processes were given the same rank, or " +
                   (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
-                        : "the store is that of another run (give each a port of its own)"));
+                        : "the store belongs to another run (give each a port of its own)"));
 }
 
 void JobStore::agree_on_world_size() {
@@ -175,8 +171,8 @@ void JobStore::agree_on_world_size() {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
     throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
-                                        describe(place_) + " within " + std::to_string(timeouts_.init.count() / 1000) +
-                                        " s (was it started, and told the same place?)");
+                                        describe(place_) + " within " + rendezvous::to_string(timeouts_.init) +
+                                        " (was it started, and given the same place?)");
   }
   if (theirs == mine) return;
   throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": the world size is " + mine + " for rank " +
@@ -185,11 +181,11 @@ void JobStore::agree_on_world_size() {
                                        "different settings");
 }
 
-void JobStore::tell(const std::string& name, const std::string& value) {
+void JobStore::publish(const std::string& name, const std::string& value) {
   connection_->set(key(name + "/" + std::to_string(info_.rank)), value);
 }
 
-std::vector<std::string> JobStore::hear_all(const std::string& name) {
+std::vector<std::string> JobStore::gather(const std::string& name) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < info_.world_size; ++rank) keys.push_back(key(name + "/" + std::to_string(rank)));
   try {
@@ -199,8 +195,8 @@ std::vector<std::string> JobStore::hear_all(const std::string& name) {
     throw Error(ErrorCode::Timeout,
                 std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
                     std::to_string(info_.world_size) + " to the others: not done in " +
-                    std::to_string(timeouts_.init.count()) + " ms, " +
-                    who_is_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));
+                    rendezvous::to_string(timeouts_.init) + ", " +
+                    describe_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));
   }
 }
 
@@ -219,7 +215,7 @@ void JobStore::open_for_user() {
   for_user_ = std::make_unique<rendezvous::PrefixStore>(key(kUser), *for_user_base_);
 }
 
-std::string who_is_missing(Store& store, const std::string& prefix, const Members& ranks, const char* hint) {
+std::string describe_missing(Store& store, const std::string& prefix, const Members& ranks, const char* hint) {
   try {
     Members missing;
     for (const int rank : ranks) {
@@ -232,14 +228,14 @@ std::string who_is_missing(Store& store, const std::string& prefix, const Member
   }
 }
 
-std::string JobStore::tell_cause(const std::string& prefix, const std::string& why) {
+std::string JobStore::publish_cause(const std::string& prefix, const std::string& why) {
   const std::string mine = "rank " + std::to_string(info_.rank) + " gave up: " + why;
   try {
     connection_->set_timeout(kPromptAnswer);
     const std::string first = connection_->compare_set(prefix + "cause", "", mine);
     return first == mine ? "" : first;
   } catch (const Error&) {
-    return "";  // the others have only the broken connection to go by
+    return "";  // the other ranks only see the broken connection
   }
 }
 
@@ -252,7 +248,7 @@ void JobStore::leave(bool in_good_order) {
     connection_->wait({everyone_left},
                       in_good_order ? std::min(timeouts_.init, kLeaveInGoodOrder) : kLeaveAfterFailure);
   } catch (const std::exception&) {
-    // Somebody left without a word; there is nobody to wait for.
+    // The store is gone or a rank left without notice: there is nothing to wait for.
   }
 }
 

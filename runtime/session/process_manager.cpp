@@ -25,11 +25,11 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr int kMany = std::numeric_limits<int>::max();
-// The batch script, salloc's shell and the like have numbers from here on: one process each, whatever SLURM_NTASKS
-// says.
+// Step numbers from here on belong to the batch script, salloc's shell and the like: one process each, whatever
+// SLURM_NTASKS says.
 constexpr unsigned long kFirstSpecialStep = 0xfffffff0;
 
-// ---- Who it is ----
+// ---- Which process manager it is ----
 
 std::optional<ProcessManager> find_open_mpi(const Environment& environment) {
   const auto rank = setting(environment, "OMPI_COMM_WORLD_RANK");
@@ -78,13 +78,14 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
                         setting(environment, "SLURM_RESTART_COUNT")};
 }
 
-// ---- Where its ranks meet ----
+// ---- Where the ranks meet ----
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, why); }
 
-// Slurm's steps are numbered from 0 in each job: neighbours on a node get ports of their own, as long as no job has too
-// many steps. Below the ports that the kernel gives out, which begin at 32768.
-std::uint16_t guessed_port(unsigned long job, unsigned long step) {
+// Derives a port from the numbers of Slurm's job and step. Steps are numbered from 0 in each job, so steps on one node
+// get different ports as long as no job has too many of them. The ports lie below those the kernel assigns, from 32768
+// on.
+std::uint16_t derived_port(unsigned long job, unsigned long step) {
   constexpr unsigned long kFirst = 20000, kCount = 12000, kStepsApart = 16;
   return static_cast<std::uint16_t>(kFirst + (job * kStepsApart + step) % kCount);
 }
@@ -112,11 +113,11 @@ void meet_in_step(RendezvousPoint& place, const Environment& environment) {
   place.job = "slurm-" + job->text + "." + step->text;
   if (place.port != 0) return;
   place.port =
-      guessed_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
-  place.port_is_a_guess = true;
+      derived_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
+  place.port_is_derived = true;
 }
 
-// A folder that only this user can write to; what is in it is believed.
+// Returns a folder that only this user can write to, so that its contents can be trusted.
 std::string own_folder(const Environment& environment) {
   const std::string path = environment("TMPDIR").value_or("/tmp") + "/libddp-" + std::to_string(geteuid());
   struct stat status = {};
@@ -130,8 +131,9 @@ std::string own_folder(const Environment& environment) {
   return path;
 }
 
-// All processes that one mpiexec starts on a node have a socket whose other end it made; so it is known who that is,
-// through any shell in between. "PID-START", empty if there is no such socket.
+// Returns "PID-START" of the process that made the other end of the socket, or "" if there is no such socket. All
+// processes that one mpiexec starts on a node have a socket from it, through any shell in between, so this names the
+// job.
 std::string maker_of_socket(int socket) {
   ucred maker = {};
   socklen_t size = sizeof maker;
@@ -146,7 +148,7 @@ std::string maker_of_socket(int socket) {
   return std::to_string(maker.pid) + "-" + field;
 }
 
-// A file that the ranks of this job on this node have in common, and nobody else; empty if there is no saying.
+// Returns a file path that only the ranks of this job on this node share, or "" if none can be derived.
 std::string file_of_job(const ProcessManager& process_manager, const Environment& environment) {
   if (process_manager.kind == ProcessManager::Kind::OpenMpi) {
     const auto folder = environment("PMIX_SERVER_TMPDIR");
@@ -183,7 +185,7 @@ std::optional<ProcessManager> find_process_manager(const Environment& environmen
   if (auto open_mpi = find_open_mpi(environment)) return open_mpi;
   auto pmi = find_pmi(environment);
   auto slurm = find_slurm(environment);
-  // srun --mpi=pmi2 sets PMI's variables too, and then both say the same.
+  // srun --mpi=pmi2 sets PMI's variables too. Then both agree, and Slurm is the one.
   const bool same =
       pmi && slurm && pmi->rank.text == slurm->rank.text && pmi->world_size.text == slurm->world_size.text;
   return pmi && !same ? pmi : slurm;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who started this process, if it was neither ddprun nor torchrun, and what that says of the job:
+// The process manager that started this process, if it was neither ddprun nor torchrun, and what it says about the job:
 //
-//   Open MPI's mpirun   OMPI_COMM_WORLD_RANK, ...; PMIX_SERVER_TMPDIR is a folder of the job's own
-//   Slurm's srun        SLURM_PROCID in a step; the step's nodes are known, so is where rank 0 is
+//   Open MPI's mpirun   OMPI_COMM_WORLD_RANK, ...; PMIX_SERVER_TMPDIR is a folder of this job alone
+//   Slurm's srun        SLURM_PROCID in a step; the step's nodes are known, and so is rank 0's
 //   an MPI's mpiexec    PMI_RANK, ... (MPICH, Intel MPI and others that use Hydra)
 //
-// An mpirun inside a step of Slurm passes on the variables of that step, which mean the mpirun's own tasks: so the
-// MPI's word counts more.
+// An mpirun inside a Slurm step passes on the variables of that step, which describe the mpirun's own tasks. So the
+// MPI's variables take precedence.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ struct ProcessManager {
 
 std::optional<ProcessManager> find_process_manager(const Environment& environment);
 
-// Where its ranks meet: MASTER_ADDR and MASTER_PORT as far as they are set, else what the process_manager's words allow
-// to find. Throws rendezvous::Error saying what to set.
+// Returns where the ranks meet: MASTER_ADDR and MASTER_PORT if they are set, else what follows from the process
+// manager's variables. Throws rendezvous::Error saying what to set.
 RendezvousPoint rendezvous_point(const ProcessManager& process_manager, const Environment& environment);
 
 }  // namespace ddp::runtime

@@ -25,7 +25,8 @@ namespace contract = rendezvous::contract;
 constexpr char kWhereabouts[] = "where";
 constexpr std::size_t kMostAddresses = 16;
 
-// Equal for two processes exactly if they share loopback: a container has one of its own, and names may be shared.
+// Returns an id that is equal for two processes exactly if they share a loopback interface. A container has one of its
+// own, and host names may be shared.
 std::string this_host() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -34,13 +35,14 @@ std::string this_host() {
   return boot + "/" + std::string(network, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
 }
 
-// What others may reach this host by, the likeliest first: what the default route begins with, then whatever there is.
+// Returns addresses at which others may reach this host, the likeliest first: those of the default routes, then the
+// rest.
 std::vector<std::string> likely_addresses() {
   std::vector<std::string> likely;
   const auto add = [&](const std::string& address) {
     if (!address.empty() && std::find(likely.begin(), likely.end(), address) == likely.end()) likely.push_back(address);
   };
-  // Addresses kept for documentation: nobody's, so the default route leads there. Nothing is sent.
+  // These addresses are reserved for documentation, so the default route leads to them. Nothing is sent.
   for (const char* far : {"198.51.100.1", "2001:db8::1"}) add(rendezvous::address_towards(far));
   for (const std::string& own : rendezvous::own_addresses()) add(own);
   if (likely.size() > kMostAddresses) likely.resize(kMostAddresses);
@@ -54,14 +56,14 @@ std::string chosen_interface(const Environment& environment) {
   return "";
 }
 
-// What a rank tells the others: its host, then its addresses.
-std::string in_one_line(const std::string& host, const std::vector<std::string>& addresses) {
+// Encodes what a rank publishes: its host, then its addresses.
+std::string encode_location(const std::string& host, const std::vector<std::string>& addresses) {
   std::string line = host;
   for (const std::string& address : addresses) line += " " + address;
   return line;
 }
 
-// Of the first rank that is on another host; nothing if all are on this one.
+// Returns the addresses of the first rank on another host, or nothing if all ranks are on this one.
 std::optional<std::vector<std::string>> addresses_elsewhere(const std::vector<std::string>& lines,
                                                             const std::string& here) {
   for (const std::string& line : lines) {
@@ -80,12 +82,14 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   const bool is_reachable = !own_end.empty() && !rendezvous::is_loopback(own_end);
   const std::string here = this_host();
   const std::vector<std::string> likely = is_reachable ? std::vector<std::string>{own_end} : likely_addresses();
-  store.tell(kWhereabouts, in_one_line(here, likely));
+  // Every rank publishes where it is, even one that needs no answer.
+  store.publish(kWhereabouts, encode_location(here, likely));
   if (const std::string interface = chosen_interface(environment); !interface.empty()) {
     return interface_address(interface, own_end);
   }
   if (is_reachable) return own_end;
-  const auto elsewhere = addresses_elsewhere(store.hear_all(kWhereabouts), here);
+  // Find out from where this host reaches a rank on another one.
+  const auto elsewhere = addresses_elsewhere(store.gather(kWhereabouts), here);
   if (!elsewhere) return own_end.empty() ? "127.0.0.1" : own_end;
   for (const std::string& theirs : *elsewhere) {
     const std::string towards = rendezvous::address_towards(theirs);
@@ -94,7 +98,7 @@ std::string reachable_address(JobStore& store, const Environment& environment) {
   if (!likely.empty()) return likely.front();
   throw rendezvous::Error(
       rendezvous::ErrorCode::System,
-      "this host has no address but loopback, and there are ranks on other hosts: set "
+      "this host has only loopback addresses, but there are ranks on other hosts: set "
       "DDP_SOCKET_IFNAME to a network interface that they reach (`ip address` lists what there is)");
 }
 

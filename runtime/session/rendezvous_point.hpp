@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the ranks of a job meet: the store that they share.
+// The place where the ranks of a job meet: the store that they share.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ struct RendezvousPoint {
     Nowhere,    // a world of one
     Address,    // a store listens at host:port
     File,       // the file is the store
-    PortInFile  // all are on this host: rank 0's store listens on loopback, and the file says at which port
+    PortInFile  // all ranks are on this host: rank 0's store listens on loopback, and the file holds its port
   };
   Kind kind = Kind::Nowhere;
   std::string host;
   std::uint16_t port = 0;
-  bool launcher_hosts = false;   // the store at that address; else rank 0 does
-  bool port_is_a_guess = false;  // nobody chose it, so it may be taken
+  bool launcher_hosts = false;   // the launcher hosts the store at that address; else rank 0 does
+  bool port_is_derived = false;  // derived from Slurm's numbers, not chosen by anyone, so it may be taken
   std::string file;
-  std::string job;  // told apart by it: jobs that may come to the same address by mistake. Empty: none will
+  std::string job;  // tells jobs apart that may come to the same address by mistake; empty if none can
 };
 
 }  // namespace ddp::runtime

@@ -11,7 +11,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/store.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/make_operation.hpp"
 #include "runtime/device/cuda_backend.hpp"
 #include "runtime/diagnosis/flight_recorder.hpp"
 #include "runtime/session/reachable_address.hpp"
@@ -27,9 +27,10 @@ using rendezvous::ErrorCode;
 using std::chrono::milliseconds;
 
 constexpr char kWorld[] = "world";
-constexpr std::size_t kLongestList = 1000;  // of members, in a key of the store
+constexpr std::size_t kLongestList = 1000;  // longest list of members in a key of the store
 
-// A peer that dies while we write to it must be an error, not the end of this process; Gloo leaves that to us.
+// A peer that dies while this process writes to it must cause an error, not end this process. Gloo does not see to
+// that.
 void ignore_sigpipe() {
   struct sigaction now = {};
   if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
@@ -38,9 +39,9 @@ void ignore_sigpipe() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-// The members as a part of a key. Two long lists that look alike are told apart when their members meet.
+// Returns the members as part of a key. Two long lists with the same key are told apart when their members meet.
 std::string key_of(const Members& members) {
-  const std::string list = exact(members);
+  const std::string list = to_string(members);
   if (list.size() <= kLongestList) return list;
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : list) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -51,24 +52,25 @@ std::string key_of(const Members& members) {
 
 }  // namespace
 
-// A group that is being formed, as long as this lives: news of a failure reaches it.
-class Session::Underway {
+// Registers a group that is being formed while this lives, so that a report of a failure ends the forming.
+class Session::RegisteredForming {
  public:
-  Underway(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
+  RegisteredForming(Session& session, GroupForming& forming) : session_(session), forming_(forming) {
     {
       const std::lock_guard lock(session_.mutex_);
       session_.formings_.push_back(&forming_);
     }
-    // What was heard before.
-    const auto news = session_.failures_ != nullptr ? session_.failures_->news(milliseconds(0)) : std::nullopt;
-    if (news && news->concern(forming_.plan().members)) forming_.end(news->text);
+    // A failure may have been reported before.
+    const auto failure =
+        session_.failures_ != nullptr ? session_.failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
+    if (failure && failure->concerns(forming_.plan().members)) forming_.end(failure->text);
   }
-  ~Underway() {
+  ~RegisteredForming() {
     const std::lock_guard lock(session_.mutex_);
     std::erase(session_.formings_, &forming_);
   }
-  Underway(const Underway&) = delete;
-  Underway& operator=(const Underway&) = delete;
+  RegisteredForming(const RegisteredForming&) = delete;
+  RegisteredForming& operator=(const RegisteredForming&) = delete;
 
  private:
   Session& session_;
@@ -80,14 +82,15 @@ Session::Session(const SessionOptions& options, const Environment& environment)
       options_(options),
       debug_(read_debug_level(environment)),
       flight_recorder_size_(flight_recorder_size(environment)) {
-  // What is not there is told before anybody waits for us.
+  // Check backends and the device first, so that errors appear before other ranks wait for this one.
   if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
   device_for(options.backends);
   if (info_.world_size > 1) ignore_sigpipe();
+  // Join the job, then start what watches and records it.
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ = std::make_unique<FailureWatch>(
-        store_->connect_again(), [this](const FailureNews& news) { on_failure(news); },
+        store_->connect_again(), [this](const ReportedFailure& failure) { on_failure(failure); },
         environment(contract::kLivenessWord).value_or(""));
   }
   if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
@@ -104,13 +107,13 @@ Session::~Session() {
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
   const bool in_good_order = world().alive();
   failures_.reset();
-  while (!groups_.empty()) groups_.pop_back();  // closes connections: who still waits for us fails now
+  while (!groups_.empty()) groups_.pop_back();  // closes connections: ranks that still wait for this one fail now
   store_->leave(in_good_order);
 }
 
-// ---- Groups come and go ----
+// ---- Groups ----
 
-// Of its keys in the store.
+// Returns the prefix of the group's keys in the store.
 std::string Session::key_prefix(const Group& group) const {
   return store_->key(group.id == kWorld ? "" : "groups/" + group.id + "/");
 }
@@ -145,7 +148,7 @@ void Session::form_world(const Environment& environment) {
     return;
   }
   GroupForming forming(plan(*group), store_->connection());
-  const Underway underway(*this, forming);
+  const RegisteredForming underway(*this, forming);
   try {
     address_ = reachable_address(*store_, environment);
   } catch (const Error&) {
@@ -166,20 +169,20 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
   }
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
   GroupForming forming(std::move(planned), *store);
-  const Underway underway(*this, forming);
+  const RegisteredForming underway(*this, forming);
   forming.meet();
   connections = forming.connect(address_);
   if (device != nullptr) connections.device = std::move(device);
   return add(std::move(group), forming.plan(), std::move(connections)).operations.get();
 }
 
-void Session::say_formed(const Group& group) const {
+void Session::log_formed(const Group& group) const {
   const std::string over = group.members.size() > 1 ? " over " + group.backend : "";
   const std::string line = "libddp: the group " + group.name + " is formed: " + describe(group.members) + over + "\n";
   std::fputs(line.c_str(), stderr);
 }
 
-// In a group of one there is nothing to connect, but a GPU's memory is NCCL's to work on.
+// Makes the connections of a group of one: none but NCCL's, which works on GPU memory.
 GroupConnections Session::connect_alone(const GroupPlan& plan) const {
   if (plan.device == nullptr) return {};
   try {
@@ -190,7 +193,7 @@ GroupConnections Session::connect_alone(const GroupPlan& plan) const {
   }
 }
 
-// Opened for the first group that needs it.
+// Returns the device, which is opened for the first group that needs it.
 std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames& backends) {
   if (backends.cuda.empty()) return nullptr;
   const std::lock_guard lock(mutex_);
@@ -199,6 +202,7 @@ std::shared_ptr<collectives::CudaDevice> Session::device_for(const BackendNames&
 }
 
 Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupConnections connections) {
+  // Describe the group to its operations.
   ProcessGroup::Config config;
   config.name = plan.name;
   config.rank = plan.rank;
@@ -215,21 +219,22 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
     config.open_store = [this] { return store_->connect_again(); };
     config.key_prefix = plan.key_prefix;
     config.ask_for_cause = plan.ask_for_cause;
-    config.tell_cause = [this, prefix = plan.key_prefix](const std::string& why) {
-      return store_->tell_cause(prefix, why);
+    config.publish_cause = [this, prefix = plan.key_prefix](const std::string& why) {
+      return store_->publish_cause(prefix, why);
     };
   }
+  // Register the group, so that failures reach it.
   group->backend = to_string(group->backends);
   group->operations = std::make_unique<ProcessGroup>(std::move(config), deadlines_);
-  if (debug_ != DebugLevel::Off && plan.rank == 0) say_formed(*group);
+  if (debug_ != DebugLevel::Off && plan.rank == 0) log_formed(*group);
   Group& added = *group;
   {
     const std::lock_guard lock(mutex_);
     groups_.push_back(std::move(group));
   }
-  // What was heard after the last look of those who formed it.
-  const auto news = failures_ != nullptr ? failures_->news(milliseconds(0)) : std::nullopt;
-  if (news && news->concern(added.members)) added.operations->lose_peer(news->text);
+  // A failure may have been reported after the forming checked for it last.
+  const auto failure = failures_ != nullptr ? failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
+  if (failure && failure->concerns(added.members)) added.operations->lose_peer(failure->text);
   return added;
 }
 
@@ -243,7 +248,7 @@ ProcessGroup* Session::new_group(const Members& members, const GroupOptions& opt
   return form(std::move(group));
 }
 
-// Every member counts its groups of these members alike, also those that failed to form.
+// Names a group made by new_group. All members count groups of the same members alike, even groups that failed to form.
 void Session::name_new(Group& group, const std::string& given) {
   const std::lock_guard lock(mutex_);
   if (given.empty()) {
@@ -253,17 +258,18 @@ void Session::name_new(Group& group, const std::string& given) {
     group.name = describe(group.members) + (before > 0 ? " (" + std::to_string(before + 1) + ")" : "");
     return;
   }
-  if (given.find('/') != std::string::npos) invalid("new_group: a group's name, \"" + given + "\", has no slash in it");
+  if (given.find('/') != std::string::npos)
+    invalid("new_group: the group name \"" + given + "\" must not contain a slash");
   if (!names_.insert(given).second) {
     invalid("new_group: the name \"" + given +
-            "\" has been given to a group already (a name is for one; without one "
-            "libddp makes it from the members)");
+            "\" has been given to a group already (give each group a name of "
+            "its own, or none)");
   }
   group.id = "named/" + given;
   group.name = given;
 }
 
-// What every member of the parent has chosen. Over NCCL it would go by the GPU: then it goes by the store.
+// Returns what every member of the parent has chosen. A parent without a CPU backend uses the store for it.
 std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& mine, int split) {
   const std::size_t members = parent.members.size();
   std::vector<SplitChoice> choices(members, mine);
@@ -288,6 +294,7 @@ std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& min
 }
 
 ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options) {
+  // Learn what every member has chosen, which decides the members of each part.
   Group& from = find(parent);
   const int split = from.splits++;
   const std::vector<SplitChoice> choices = exchange(from, SplitChoice{color, key}, split);
@@ -296,8 +303,9 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
     const Members members = members_of_color(choices, color, from.members);
     const GroupPlace place = {rank_in(members, info_.rank), static_cast<int>(members.size())};
     const auto deadline = std::chrono::steady_clock::now() + options_.init_timeout;
-    device = parent.split_device(static_cast<int>(color), place, deadline);  // those without a color take part
+    device = parent.split_device(static_cast<int>(color), place, deadline);  // ranks without a color take part
   }
+  // Form the part that this rank is in, if it chose one.
   if (color < 0) return nullptr;
   const std::string part = std::to_string(split) + "/" + std::to_string(color);
   auto group = std::make_unique<Group>();
@@ -310,9 +318,9 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
 }
 
 void Session::destroy(ProcessGroup& group) {
-  if (&group == &world()) invalid("the world is no group to destroy: it ends with its session");
+  if (&group == &world()) invalid("the world cannot be destroyed: it ends with its session");
   find(group).operations->drain();
-  GroupPointer leaving;  // what its end waits for may need the lock
+  GroupPointer leaving;  // destroyed after the lock is released, since what it waits for may need the lock
   {
     const std::lock_guard lock(mutex_);
     const auto at = std::find_if(groups_.begin(), groups_.end(),
@@ -333,7 +341,7 @@ Session::Group& Session::find(const ProcessGroup& group) {
   for (const GroupPointer& each : groups_) {
     if (each->operations.get() == &group) return *each;
   }
-  invalid("this group is none of the session's (was it destroyed?)");
+  invalid("this group is not one of the session's (was it destroyed?)");
 }
 
 const Members& Session::members_of(const ProcessGroup& group) { return find(group).members; }
@@ -341,20 +349,20 @@ const std::string& Session::backend_of(const ProcessGroup& group) { return find(
 
 // ---- Failures ----
 
-void Session::on_failure(const FailureNews& news) {
+void Session::on_failure(const ReportedFailure& failure) {
   const std::lock_guard lock(mutex_);
   for (GroupForming* forming : formings_) {
-    if (news.concern(forming->plan().members)) forming->end(news.text);
+    if (failure.concerns(forming->plan().members)) forming->end(failure.text);
   }
   for (const GroupPointer& group : groups_) {
-    if (news.concern(group->members)) group->operations->lose_peer(news.text);
+    if (failure.concerns(group->members)) group->operations->lose_peer(failure.text);
   }
 }
 
-// As the launcher knows it: without one, what the members tell each other is all there is.
+// Returns the cause of a failure as the launcher reports it, or "" without a launcher or a report.
 std::string Session::ask_for_cause(milliseconds timeout) {
-  const auto news = failures_ != nullptr ? failures_->news(timeout) : std::nullopt;
-  return news ? news->text : "";
+  const auto failure = failures_ != nullptr ? failures_->wait_for_failure(timeout) : std::nullopt;
+  return failure ? failure->text : "";
 }
 
 }  // namespace ddp::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // This process's membership in a job: finds the other ranks through the job's store, forms groups and owns them, with
-// the threads they need. Joining and leaving are the user thread's.
+// the threads they need. The user's thread joins and leaves.
 //
-// Threads of a session: one that watches the deadlines of all groups, one that hears of failures. A group has one of
-// its own for asynchronous operations, so that what one waits for holds up no other.
+// Threads of a session: one watches the deadlines of all groups, one waits for reports of failures. Each group has a
+// thread for asynchronous operations, so that a group that waits delays no other.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ namespace ddp::runtime {
 
 struct SessionOptions {
   InitArguments arguments;
-  std::string device = {};  // the GPU of this process, as choose_device takes it
+  std::string device = {};  // the GPU of this process, as choose_device() parses it
   collectives::BackendNames backends = collectives::parse_backend_names("");
   std::chrono::milliseconds init_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -39,8 +39,8 @@ struct SessionOptions {
 
 struct GroupOptions {
   std::string name = {};                 // empty: made from the members
-  std::string backend = {};              // empty: the session's (of a split: the parent's)
-  std::chrono::milliseconds timeout{0};  // of its operations; 0: the session's (of a split: the parent's)
+  std::string backend = {};              // empty: the session's, or for a split the parent's
+  std::chrono::milliseconds timeout{0};  // for its operations; 0: the session's, or for a split the parent's
 };
 
 class Session {
@@ -55,17 +55,17 @@ class Session {
   ProcessGroup& world() { return *world_->operations; }
   rendezvous::Store& store() { return store_->for_user(); }
 
-  // A group of these ranks of the job, in ascending order. To be called by all of them, and by others if they like:
-  // they get nullptr. Throw rendezvous::Error.
+  // Makes a group of these ranks of the job, in ascending order. All of them must call it; other ranks may, and get
+  // nullptr. Throws rendezvous::Error.
   ProcessGroup* new_group(const Members& members, const GroupOptions& options);
-  // Collective over the parent: those who give the same color make a group, in the order of key, then of their ranks in
-  // the parent. color -1: none, and nullptr.
+  // Splits the parent, all of whose members must call it. Ranks that give the same color make a group, ordered by key,
+  // then by rank in the parent. Returns nullptr for color -1. Throws rendezvous::Error.
   ProcessGroup* split(ProcessGroup& parent, std::int64_t color, std::int64_t key, const GroupOptions& options);
-  // Waits for its operations in flight, and closes its connections. Not for the world.
+  // Waits for the group's operations in flight and closes its connections. The world cannot be destroyed.
   void destroy(ProcessGroup& group);
 
   bool owns(const ProcessGroup& group);
-  // Ranks of the job, in the order of the group's.
+  // Returns the ranks of the job in the order of the group's ranks.
   const Members& members_of(const ProcessGroup& group);
   const std::string& backend_of(const ProcessGroup& group);
 
@@ -75,27 +75,27 @@ class Session {
     std::string name;
     Members members;
     collectives::BackendNames backends;
-    std::string backend;  // the same in words
+    std::string backend;  // `backends` as text
     std::chrono::milliseconds timeout{0};
-    int splits = 0;  // so far
+    int splits = 0;  // number of splits so far
     std::unique_ptr<ProcessGroup> operations;
   };
   using GroupPointer = std::unique_ptr<Group>;
 
-  class Underway;
+  class RegisteredForming;
   void form_world(const Environment& environment);
-  // device: of a part of a group, whose communicator is made already.
+  // `device` is set for a split, whose communicator exists already.
   ProcessGroup* form(GroupPointer group, std::unique_ptr<DeviceCollectives> device = nullptr);
   Group& add(GroupPointer group, const GroupPlan& plan, GroupConnections connections);
   GroupConnections connect_alone(const GroupPlan& plan) const;
   std::shared_ptr<collectives::CudaDevice> device_for(const collectives::BackendNames& backends);
   std::vector<SplitChoice> exchange(Group& parent, const SplitChoice& mine, int split);
-  void say_formed(const Group& group) const;
+  void log_formed(const Group& group) const;
   std::string key_prefix(const Group& group) const;
   GroupPlan plan(const Group& group);
   void name_new(Group& group, const std::string& given);
   std::string ask_for_cause(std::chrono::milliseconds timeout);
-  void on_failure(const FailureNews& news);
+  void on_failure(const ReportedFailure& failure);
   Group& find(const ProcessGroup& group);
 
   WorkerInfo info_;
@@ -103,17 +103,17 @@ class Session {
   const DebugLevel debug_;
   const std::size_t flight_recorder_size_;
   std::unique_ptr<JobStore> store_;
-  std::string address_;                              // at which the others reach this rank; empty in a world of one
-  std::shared_ptr<collectives::CudaDevice> device_;  // null: no group has had a backend for a GPU's memory
+  std::string address_;                              // at which the other ranks reach this one; empty in a world of one
+  std::shared_ptr<collectives::CudaDevice> device_;  // null until a group has a backend for GPU memory
   DeadlineWatch deadlines_;
-  std::unique_ptr<CallLog> call_log_;    // with DDP_DEBUG=detail
-  std::mutex mutex_;                     // of all below
-  std::vector<GroupPointer> groups_;     // in the order they were made, the world first
-  std::vector<GroupForming*> formings_;  // those under way
-  std::set<std::string> names_;          // given to groups, those of the past too
-  std::map<std::string, int> made_of_;   // groups without a given name, by their members
+  std::unique_ptr<CallLog> call_log_;    // set with DDP_DEBUG=detail
+  std::mutex mutex_;                     // guards the members below
+  std::vector<GroupPointer> groups_;     // in the order they were formed, the world first
+  std::vector<GroupForming*> formings_;  // groups being formed
+  std::set<std::string> names_;          // names given to groups, past ones included
+  std::map<std::string, int> made_of_;   // number of groups without a given name, by their members
   Group* world_ = nullptr;
-  std::unique_ptr<FailureWatch> failures_;  // where the launcher has the store
+  std::unique_ptr<FailureWatch> failures_;  // set if the launcher hosts the store
 };
 
 }  // namespace ddp::runtime

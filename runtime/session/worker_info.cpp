@@ -29,62 +29,63 @@ std::optional<Setting> in_url(const char* name, const std::optional<std::string>
               : std::nullopt;
 }
 
-// What is said of this process, by whoever's word counts most.
-struct Said {
+// The settings of this process, each from the source that takes precedence.
+struct JobSettings {
   std::optional<Setting> rank;
   std::optional<Setting> world_size;
   std::optional<Setting> local_rank;
   std::optional<Setting> local_world_size;
   std::optional<Setting> restart_count;
 
-  bool world_of_one() const { return world_size && world_size->text == "1"; }
+  bool is_world_of_one() const { return world_size && world_size->text == "1"; }
 };
 
-void add(std::optional<Setting>& said, std::optional<Setting> more) {
-  if (!said) said = std::move(more);
+void set_if_empty(std::optional<Setting>& value, std::optional<Setting> fallback) {
+  if (!value) value = std::move(fallback);
 }
 
-Said everything_said(const InitArguments& arguments, const InitMethod& method, const Environment& environment,
-                     const std::optional<ProcessManager>& process_manager) {
-  Said said = {argument("rank", arguments.rank), argument("world_size", arguments.world_size),
-               argument("local_rank", arguments.local_rank), argument("local_world_size", arguments.local_world_size),
-               setting(environment, contract::kRestartCount)};
-  add(said.rank, in_url("rank", method.rank, method));
-  add(said.world_size, in_url("world_size", method.world_size, method));
-  add(said.rank, setting(environment, contract::kRank));
-  add(said.world_size, setting(environment, contract::kWorldSize));
-  add(said.local_rank, setting(environment, contract::kLocalRank));
-  add(said.local_world_size, setting(environment, contract::kLocalWorldSize));
+JobSettings collect_settings(const InitArguments& arguments, const InitMethod& method, const Environment& environment,
+                             const std::optional<ProcessManager>& process_manager) {
+  JobSettings settings = {argument("rank", arguments.rank), argument("world_size", arguments.world_size),
+                          argument("local_rank", arguments.local_rank),
+                          argument("local_world_size", arguments.local_world_size),
+                          setting(environment, contract::kRestartCount)};
+  set_if_empty(settings.rank, in_url("rank", method.rank, method));
+  set_if_empty(settings.world_size, in_url("world_size", method.world_size, method));
+  set_if_empty(settings.rank, setting(environment, contract::kRank));
+  set_if_empty(settings.world_size, setting(environment, contract::kWorldSize));
+  set_if_empty(settings.local_rank, setting(environment, contract::kLocalRank));
+  set_if_empty(settings.local_world_size, setting(environment, contract::kLocalWorldSize));
   if (process_manager) {
-    add(said.rank, process_manager->rank);
-    add(said.world_size, process_manager->world_size);
-    add(said.local_rank, process_manager->local_rank);
-    add(said.local_world_size, process_manager->local_world_size);
-    add(said.restart_count, process_manager->restart_count);
+    set_if_empty(settings.rank, process_manager->rank);
+    set_if_empty(settings.world_size, process_manager->world_size);
+    set_if_empty(settings.local_rank, process_manager->local_rank);
+    set_if_empty(settings.local_world_size, process_manager->local_world_size);
+    set_if_empty(settings.restart_count, process_manager->restart_count);
   }
-  return said;
+  return settings;
 }
 
-void require_all(const InitMethod& method, const Said& said) {
-  if (said.rank && said.world_size) return;
-  const char* missing = said.rank ? "world_size" : said.world_size ? "rank" : "rank and world_size";
-  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing says this one's " + missing +
+void require_all(const InitMethod& method, const JobSettings& settings) {
+  if (settings.rank && settings.world_size) return;
+  const char* missing = settings.rank ? "world_size" : settings.world_size ? "rank" : "rank and world_size";
+  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing gives this process's " + missing +
          ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
 }
 
-// Of what no launcher says, all or nothing. False: nothing describes a job.
-bool require_all_or_none(const Said& said, const Environment& environment) {
+// Requires that all settings of a job are set if any is. Returns false if none is: nothing describes a job.
+bool require_all_or_none(const JobSettings& settings, const Environment& environment) {
   std::string present;
   std::string missing;
-  const auto look = [&](const char* name, const std::optional<Setting>& found) {
+  const auto list_setting = [&](const char* name, const std::optional<Setting>& found) {
     std::string& list = found ? present : missing;
     list += (list.empty() ? "" : ", ") + (found ? found->name : name);
   };
-  look(contract::kRank, said.rank);
-  look(contract::kWorldSize, said.world_size);
-  if (!said.world_of_one()) {
-    look(contract::kMasterAddr, setting(environment, contract::kMasterAddr));
-    look(contract::kMasterPort, setting(environment, contract::kMasterPort));
+  list_setting(contract::kRank, settings.rank);
+  list_setting(contract::kWorldSize, settings.world_size);
+  if (!settings.is_world_of_one()) {
+    list_setting(contract::kMasterAddr, setting(environment, contract::kMasterAddr));
+    list_setting(contract::kMasterPort, setting(environment, contract::kMasterPort));
   }
   if (present.empty()) return false;
   if (missing.empty()) return true;
@@ -110,7 +111,7 @@ RendezvousPoint place_in_url(const InitMethod& method) {
   return place;
 }
 
-// The launcher's word is about its own address only.
+// TORCHELASTIC_USE_AGENT_STORE applies only to the launcher's own address.
 bool launcher_hosts(const RendezvousPoint& place, const Environment& environment) {
   return environment(contract::kUseAgentStore) == "True" && environment(contract::kMasterAddr) == place.host &&
          environment(contract::kMasterPort) == std::to_string(place.port);
@@ -123,21 +124,23 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   std::optional<ProcessManager> process_manager;
   if (!environment(contract::kRank) && !environment(contract::kWorldSize))
     process_manager = find_process_manager(environment);
-  const Said said = everything_said(arguments, method, environment, process_manager);
+  const JobSettings settings = collect_settings(arguments, method, environment, process_manager);
 
+  // Without a description of a job, this process is a world of one.
   const bool in_environment = method.kind == InitMethod::Kind::Env;
   if (!in_environment) {
-    require_all(method, said);
-  } else if (!process_manager && !require_all_or_none(said, environment)) {
+    require_all(method, settings);
+  } else if (!process_manager && !require_all_or_none(settings, environment)) {
     return {};
   }
+  // Check the numbers against each other, then decide where to meet.
   WorkerInfo info;
-  info.world_size = number(*said.world_size, 1, kMany);
-  info.rank = number(*said.rank, 0, info.world_size - 1);
-  if (said.local_world_size) info.local_world_size = number(*said.local_world_size, 1, kMany);
-  if (said.local_rank) info.local_rank = number(*said.local_rank, 0, kMany);
-  if (said.restart_count) info.restart_count = number(*said.restart_count, 0, kMany);
-  if (said.world_of_one()) return info;  // it meets nobody
+  info.world_size = number(*settings.world_size, 1, kMany);
+  info.rank = number(*settings.rank, 0, info.world_size - 1);
+  if (settings.local_world_size) info.local_world_size = number(*settings.local_world_size, 1, kMany);
+  if (settings.local_rank) info.local_rank = number(*settings.local_rank, 0, kMany);
+  if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
+  if (settings.is_world_of_one()) return info;  // there is nobody to meet
   info.place = !in_environment   ? place_in_url(method)
                : process_manager ? rendezvous_point(*process_manager, environment)
                                  : place_in_environment(environment);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who this process is in its job, and where the job's ranks meet: read and checked once, before anything is connected.
+// This process's rank and world, and where the job's ranks meet: read and checked once, before anything is connected.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct WorkerInfo {
   RendezvousPoint place;
 };
 
-// What the program says itself; it counts more than what init_method says, and that more than the environment.
+// What the program passes itself. It takes precedence over init_method, which takes precedence over the environment.
 struct InitArguments {
   std::string init_method;  // empty: env://
   std::optional<int> rank;
@@ -30,7 +30,7 @@ struct InitArguments {
 
 // Throws rendezvous::Error naming the argument or variable that is missing or wrong.
 WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& environment);
-// For those who only ask who speaks: what is wrong with a job's description is told to who joins it.
+// Returns the rank, or 0 if the job's description is missing or wrong: joining the job reports what is wrong with it.
 int rank_or_zero(const Environment& environment) noexcept;
 
 }  // namespace ddp::runtime

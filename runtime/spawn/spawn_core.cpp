@@ -4,14 +4,14 @@
 #include <csignal>
 #include <cstring>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::runtime {
 namespace {
 
-std::string describe(int signal) {
-  const char* name = sigabbrev_np(signal);
-  const char* meaning = sigdescr_np(signal);
-  if (name == nullptr || meaning == nullptr) return "signal " + std::to_string(signal);
-  return "SIG" + std::string(name) + " (" + meaning + ")";
+std::string describe_signal(int signal) {
+  const char* const meaning = sigdescr_np(signal);
+  return rendezvous::signal_name(signal) + (meaning != nullptr ? std::string(" (") + meaning + ")" : "");
 }
 
 bool explains_nothing(const SpawnFailure& failure) {
@@ -21,19 +21,19 @@ bool explains_nothing(const SpawnFailure& failure) {
 }  // namespace
 
 std::optional<SpawnFailure> SpawnCore::failure_of(const Ending& ending) const {
-  const std::string who = "rank " + std::to_string(ending.rank) + " of " + std::to_string(is_left_.size());
+  const std::string rank = "rank " + std::to_string(ending.rank) + " of " + std::to_string(is_left_.size());
   SpawnFailure failure = {ending.rank, ending.exit_code, ending.signal, DDP_SYSTEM, ""};
   if (ending.signal != 0) {
-    failure.text = who + " was killed by " + describe(ending.signal);
+    failure.text = rank + " was killed by " + describe_signal(ending.signal);
   } else if (ending.report && ending.report->status != DDP_OK) {
     failure.status = ending.report->status;
-    failure.text = who + " failed: " + ending.report->text;
+    failure.text = rank + " failed: " + ending.report->text;
   } else if (ending.exit_code > 0) {
-    failure.text = who + " exited with code " + std::to_string(ending.exit_code);
+    failure.text = rank + " exited with code " + std::to_string(ending.exit_code);
   } else if (ending.report || ending.exit_code == 0) {
     return std::nullopt;
   } else {
-    failure.text = who + " ended, and nobody knows how: something else in this process waited for it";
+    failure.text = rank + " ended in an unknown way: other code of this process has reaped it";
   }
   return failure;
 }
@@ -50,7 +50,7 @@ SpawnCore::Actions SpawnCore::ended(const Ending& ending, Time now) {
       state_ = State::Wondering;
       deadline_ = now + kCauseWindow;
     }
-  }  // else it was stopped: what it came to is no news
+  }  // else it was stopped: how it ended does not matter
   return {};
 }
 

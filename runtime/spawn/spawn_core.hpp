@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ddp::spawn makes of the ends of its processes: which failure is told, who is stopped, and when. Decides and
-// touches nothing; the time comes in.
+// Decides what ddp::spawn does when its processes end: which failure it reports, and when it stops the other processes.
+// Has no side effects; the time is an argument.
 //
-//     Running --one fails by itself--> Stopping: SIGTERM, after the grace SIGKILL --none is left--> over
-//        \--one says that it lost another: for kCauseWindow that one's end may come--/
+//     Running --a process fails--> Stopping: SIGTERM, after the grace SIGKILL --none is left--> over
+//        \--a process reports a lost peer: wait up to kCauseWindow for that peer's end--/
 //
-// Who lost a connection may be quicker to end than who broke it: so that is a cause only if no other comes.
+// A process that lost a connection may end before the one that broke it. So a lost peer is the cause only if no other
+// failure follows.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,7 @@
 
 namespace ddp::runtime {
 
-// What a process said of its work before it ended.
+// What a process reported about its work before it ended.
 struct SpawnReport {
   ddp_status status = DDP_OK;
   std::string text;
@@ -25,8 +26,8 @@ struct SpawnReport {
 
 struct SpawnFailure {
   int rank = 0;
-  int exit_code = -1;  // -1: there is none
-  int signal = 0;      // that killed it
+  int exit_code = -1;  // -1: the process did not exit
+  int signal = 0;      // the signal that killed it, or 0
   ddp_status status = DDP_SYSTEM;
   std::string text;  // "rank 1 of 4 was killed by SIGSEGV (Segmentation fault)"
 };
@@ -38,23 +39,23 @@ class SpawnCore {
 
   struct Ending {
     int rank = 0;
-    int exit_code = -1;  // both -1 and 0: nobody knows
+    int exit_code = -1;  // -1 with signal 0: unknown
     int signal = 0;
     std::optional<SpawnReport> report;
   };
   struct Actions {
-    int signal = 0;                    // to all that are left; 0: none
-    std::optional<SpawnFailure> tell;  // the ranks that are left
+    int signal = 0;                        // to send to all processes that are left; 0: none
+    std::optional<SpawnFailure> announce;  // to the ranks that are left
   };
 
   SpawnCore(int size, std::chrono::milliseconds grace)
       : grace_(grace), is_left_(static_cast<std::size_t>(size), true), left_(size) {}
 
   Actions ended(const Ending& ending, Time now);
-  // Nobody wants their work any more.
+  // Stops the processes, since their work is not wanted any more.
   Actions stop(Time now);
   Actions wake(Time now);
-  Time wake_at() const;  // early and late ones are harmless
+  Time wake_at() const;  // waking early or late is harmless
 
   bool over() const { return left_ == 0; }
   bool is_left(int rank) const { return is_left_[static_cast<std::size_t>(rank)]; }
@@ -69,7 +70,7 @@ class SpawnCore {
   std::vector<bool> is_left_;
   int left_;
   State state_ = State::Running;
-  Time deadline_ = Time::max();  // of the state
+  Time deadline_ = Time::max();  // when the state ends
   std::optional<SpawnFailure> failure_;
 };
 

@@ -19,12 +19,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "collectives/gpu/cuda_api.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
+#include "runtime/base/signal_safe_text.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -36,17 +39,17 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kHost[] = "127.0.0.1";
-// A thread that was joined is in /proc for a moment more.
+// How long a thread may stay in /proc after it was joined.
 constexpr milliseconds kThreadLeaves{100};
-// Between two looks at processes that cannot be polled.
-constexpr milliseconds kLook{20};
+// Polling interval for processes without a pidfd.
+constexpr milliseconds kPollInterval{20};
 #ifdef __SANITIZE_THREAD__
-constexpr std::size_t kThreads = 2;  // ThreadSanitizer's own, which copes
+constexpr std::size_t kThreads = 2;  // one is ThreadSanitizer's, which survives fork()
 #else
 constexpr std::size_t kThreads = 1;
 #endif
 
-// How a child's report goes through the pipe; all of one at once, so those of several children do not mix.
+// How a child's report goes through the pipe. It is written at once, so that reports of several children do not mix.
 struct ReportHeader {
   std::int32_t rank;
   std::int32_t status;
@@ -58,7 +61,7 @@ constexpr std::size_t kLongestText = PIPE_BUF - sizeof(ReportHeader);
   throw Error(ErrorCode::System, "spawn: " + what + ": " + std::strerror(errno));
 }
 
-// Empty where there is no /proc.
+// Returns the names of this process's threads, or an empty list without /proc.
 std::vector<std::string> names_of_threads() {
   std::vector<std::string> names;
   DIR* const folder = opendir("/proc/self/task");
@@ -73,7 +76,8 @@ std::vector<std::string> names_of_threads() {
   return names;
 }
 
-// fork() copies the thread that calls it, and the locks that others hold, for ever locked.
+// Throws if the process has other threads: fork() copies only the calling thread, and locks that others hold stay
+// locked.
 void check_can_be_copied() {
   const auto until = Clock::now() + kThreadLeaves;
   std::vector<std::string> names = names_of_threads();
@@ -82,16 +86,14 @@ void check_can_be_copied() {
     names = names_of_threads();
   }
   if (names.size() > kThreads) {
-    std::string list;
-    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    throw Error(ErrorCode::InvalidArgument,
-                "spawn: this process has " + std::to_string(names.size()) + " threads (" + list +
-                    "), and a copy of it would have one, without what the others were doing: spawn before anything "
-                    "starts a thread, or let ddprun start the processes");
+    throw Error(ErrorCode::InvalidArgument, "spawn: this process has " + std::to_string(names.size()) + " threads (" +
+                                                rendezvous::list_of(names) +
+                                                "), but a fork of it would have only one: spawn before anything "
+                                                "starts a thread, or let ddprun start the processes");
   }
   if (collectives::cuda_is_initialised()) {
     throw Error(ErrorCode::InvalidArgument,
-                "spawn: this process has used CUDA, which does not work in a copy of it: spawn before the first call "
+                "spawn: this process has used CUDA, which does not work in a fork of it: spawn before the first call "
                 "of CUDA, or let ddprun start the processes");
   }
 }
@@ -111,7 +113,7 @@ void set_environment(int rank, int size, std::uint16_t port) {
   set(contract::kRestartCount, "0");
 }
 
-// As of a daemon: several processes cannot share a terminal's input.
+// Replaces stdin by /dev/null, since several processes cannot share a terminal's input.
 void read_from_nowhere() {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0) return;
@@ -119,17 +121,9 @@ void read_from_nowhere() {
   if (nothing != STDIN_FILENO) close(nothing);
 }
 
-// To the end, whatever interrupts it; false if the other side is gone.
-bool write_all(int to, const void* data, std::size_t size) {
-  const char* from = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = write(to, from, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    from += written;
-    size -= static_cast<std::size_t>(written);
-  }
-  return true;
+template <typename Value>
+std::string_view bytes_of(const Value* values, std::size_t count = 1) {
+  return {reinterpret_cast<const char*>(values), count * sizeof(Value)};
 }
 
 ssize_t read_some(int from, void* data, std::size_t size) {
@@ -146,31 +140,25 @@ void report(int to, int rank, const SpawnReport& what) {
   const ReportHeader header = {rank, what.status, static_cast<std::uint32_t>(size)};
   std::memcpy(message.data(), &header, sizeof header);
   std::memcpy(message.data() + sizeof header, what.text.data(), size);
-  write_all(to, message.data(), sizeof header + size);
+  write_all(to, {message.data(), sizeof header + size});
 }
 
 }  // namespace
 
-SpawnedProcesses::Pipe SpawnedProcesses::make_pipe() {
-  std::array<int, 2> ends = {};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) system_error("a pipe");
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 SpawnedProcesses::SpawnedProcesses(int size, const Options& options, const Work& work)
     : options_(options), reported_(static_cast<std::size_t>(size)), core_(size, options.grace) {
   check_can_be_copied();
-  reports_ = make_pipe();
+  reports_ = rendezvous::make_pipe("for the reports of spawned processes");
   stop_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop_.get() < 0) system_error("an eventfd");
-  Pipe gate = make_pipe();
+  Pipe gate = rendezvous::make_pipe("for starting spawned processes");
   try {
     fork_all(size, work, gate);
     store_ = std::make_unique<rendezvous::StoreServer>(std::vector<std::string>{kHost}, 0);
     open_pidfds();
     watch_ = rendezvous::start_thread("ddp-spawn", [this] { watch(); });
     const std::vector<std::uint16_t> ports(static_cast<std::size_t>(size), store_->port());
-    write_all(gate.write.get(), ports.data(), ports.size() * sizeof ports.front());
+    write_all(gate.write_end.get(), bytes_of(ports.data(), ports.size()));
   } catch (...) {
     kill_all();
     throw;
@@ -186,11 +174,11 @@ void SpawnedProcesses::fork_all(int size, const Work& work, Pipe& gate) {
     if (pid < 0) system_error("the process of rank " + std::to_string(rank) + " of " + std::to_string(size));
     pids_.push_back(pid);
   }
-  reports_.write.close();
-  fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK);
+  reports_.write_end.close();
+  fcntl(reports_.read_end.get(), F_SETFL, O_NONBLOCK);
 }
 
-// For all or for none: where descriptors are scarce, the store needs them more.
+// Opens a pidfd for every process, or for none: where descriptors are scarce, the store needs them more.
 void SpawnedProcesses::open_pidfds() {
   for (const pid_t pid : pids_) {
     pidfds_.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -200,25 +188,25 @@ void SpawnedProcesses::open_pidfds() {
   }
 }
 
-// In the child.
+// Runs in the child.
 void SpawnedProcesses::be_rank(int rank, int size, pid_t parent, const Work& work, Pipe& gate) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it was gone before that
-  gate.write.close();
-  reports_.read.close();
+  if (getppid() != parent) _exit(1);  // the parent was gone before prctl()
+  gate.write_end.close();
+  reports_.read_end.close();
   std::uint16_t port = 0;
-  if (read_some(gate.read.get(), &port, sizeof port) != sizeof port) _exit(1);  // somebody could not be made
-  gate.read.close();
+  if (read_some(gate.read_end.get(), &port, sizeof port) != sizeof port) _exit(1);  // a process could not be forked
+  gate.read_end.close();
   set_environment(rank, size, port);
   read_from_nowhere();
   const SpawnReport said = work(rank);
   std::fflush(nullptr);
-  report(reports_.write.get(), rank, said);
-  // Not exit(): what the parent has to do at its end is not ours to do.
+  report(reports_.write_end.get(), rank, said);
+  // _exit(), not exit(), which would run the parent's exit handlers.
   _exit(said.status == DDP_OK ? 0 : 1);
 }
 
-// Those that wait at the gate.
+// Kills the processes, which still wait at the gate.
 void SpawnedProcesses::kill_all() {
   for (const pid_t pid : pids_) kill(pid, SIGKILL);
   for (const pid_t pid : pids_) {
@@ -230,11 +218,12 @@ void SpawnedProcesses::kill_all() {
 SpawnedProcesses::~SpawnedProcesses() {
   if (options_.daemon) {
     const std::uint64_t one = 1;
-    write_all(stop_.get(), &one, sizeof one);
+    write_all(stop_.get(), bytes_of(&one));
   }
   join(Time::max());
-  if (core_.failure() && !failure_told_) {
-    const std::string line = "libddp: spawn: " + core_.failure()->text + " (nobody asked: join() would have thrown)\n";
+  if (core_.failure() && !failure_taken_) {
+    const std::string line =
+        "libddp: spawn: " + core_.failure()->text + " (join() was not called; it would have thrown this)\n";
     std::fputs(line.c_str(), stderr);
   }
 }
@@ -254,7 +243,7 @@ bool SpawnedProcesses::join(Time until) {
 }
 
 const std::optional<SpawnFailure>& SpawnedProcesses::failure() {
-  failure_told_ = true;
+  failure_taken_ = true;
   return core_.failure();
 }
 
@@ -263,14 +252,16 @@ const std::optional<SpawnFailure>& SpawnedProcesses::failure() {
 void SpawnedProcesses::watch() {
   std::unique_lock lock(mutex_);
   while (!core_.over()) {
+    // Without the lock: wait until a process ends, reports or is to be stopped, and collect what happened.
     const Time until = core_.wake_at();
     lock.unlock();
-    wait_for_news(until);
+    wait_for_events(until);
     read_reports();
     std::vector<SpawnCore::Ending> ended;
     reap(ended);
     std::uint64_t stops = 0;
     const bool stop = read_some(stop_.get(), &stops, sizeof stops) > 0;
+    // With the lock: let the core decide.
     lock.lock();
     const Time now = Clock::now();
     for (const SpawnCore::Ending& ending : ended) carry_out(core_.ended(ending, now));
@@ -280,27 +271,28 @@ void SpawnedProcesses::watch() {
   over_.notify_all();
 }
 
-void SpawnedProcesses::wait_for_news(Time until) const {
-  std::vector<pollfd> news = {{stop_.get(), POLLIN, 0}, {reports_.read.get(), POLLIN, 0}};
-  for (const Descriptor& process : pidfds_) news.push_back({process.get(), POLLIN, 0});  // of who has ended: -1
-  int timeout_ms = pidfds_.empty() ? static_cast<int>(kLook.count()) : -1;
+void SpawnedProcesses::wait_for_events(Time until) const {
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}, {reports_.read_end.get(), POLLIN, 0}};
+  for (const Descriptor& process : pidfds_)
+    polled.push_back({process.get(), POLLIN, 0});  // -1 for a process that has ended
+  int timeout_ms = pidfds_.empty() ? static_cast<int>(kPollInterval.count()) : -1;
   if (until != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     const int wait_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
     timeout_ms = timeout_ms < 0 ? wait_ms : std::min(timeout_ms, wait_ms);
   }
-  poll(news.data(), news.size(), timeout_ms);
+  poll(polled.data(), polled.size(), timeout_ms);
 }
 
 void SpawnedProcesses::read_reports() {
   ReportHeader header = {};
   ssize_t count = 0;
-  while ((count = read_some(reports_.read.get(), &header, sizeof header)) == sizeof header) {
+  while ((count = read_some(reports_.read_end.get(), &header, sizeof header)) == sizeof header) {
     SpawnReport said = {static_cast<ddp_status>(header.status), std::string(header.size, '\0')};
-    read_some(reports_.read.get(), said.text.data(), header.size);  // it was written at once
+    read_some(reports_.read_end.get(), said.text.data(), header.size);  // it was written in one piece
     reported_.at(static_cast<std::size_t>(header.rank)) = std::move(said);
   }
-  if (count == 0) reports_.read.close();  // nobody can write any more
+  if (count == 0) reports_.read_end.close();  // no process can write any more
 }
 
 void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
@@ -313,7 +305,7 @@ void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
     ending.rank = static_cast<int>(rank);
     if (pid > 0 && WIFEXITED(status)) ending.exit_code = WEXITSTATUS(status);
     if (pid > 0 && WIFSIGNALED(status)) ending.signal = WTERMSIG(status);
-    if (!reported_[rank]) read_reports();  // what it wrote since the last look
+    if (!reported_[rank]) read_reports();  // what it wrote since the last read
     ending.report = reported_[rank];
     if (!pidfds_.empty()) pidfds_[rank].close();
     ended.push_back(std::move(ending));
@@ -321,9 +313,9 @@ void SpawnedProcesses::reap(std::vector<SpawnCore::Ending>& ended) {
 }
 
 void SpawnedProcesses::carry_out(const SpawnCore::Actions& actions) {
-  if (actions.tell) {  // as ddprun does: their groups fail at once, and name this rank
-    store_->set(std::string("/") + contract::kFailedRanksKey, std::to_string(actions.tell->rank));
-    store_->set(std::string("/") + contract::kFailureKey, actions.tell->text);
+  if (actions.announce) {  // as ddprun does, so that their groups fail at once and name this rank
+    store_->set(std::string("/") + contract::kFailedRanksKey, std::to_string(actions.announce->rank));
+    store_->set(std::string("/") + contract::kFailureKey, actions.announce->text);
   }
   if (actions.signal == 0) return;
   for (std::size_t rank = 0; rank < pids_.size(); ++rank) {

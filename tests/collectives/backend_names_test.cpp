@@ -9,7 +9,7 @@ using Catch::Matchers::Contains;
 using ddp::collectives::BackendNames;
 using ddp::collectives::parse_backend_names;
 
-TEST_CASE("backend names: one name serves the memory it is for", "[collectives][unit]") {
+TEST_CASE("backend names: one name alone serves its kind of memory", "[collectives][unit]") {
   CHECK(parse_backend_names("gloo") == BackendNames{"gloo", ""});
   CHECK(parse_backend_names("nccl") == BackendNames{"", "nccl"});
   CHECK(parse_backend_names("my_mpi-2") == BackendNames{"my_mpi-2", ""});
@@ -17,7 +17,7 @@ TEST_CASE("backend names: one name serves the memory it is for", "[collectives][
   CHECK(parse_backend_names("") == BackendNames{"gloo", ""});
 }
 
-TEST_CASE("backend names: each device has its own, in any order", "[collectives][unit]") {
+TEST_CASE("backend names: each kind of memory may have its own, in any order", "[collectives][unit]") {
   CHECK(parse_backend_names("cpu:gloo,cuda:nccl") == BackendNames{"gloo", "nccl"});
   CHECK(parse_backend_names("cuda:nccl,cpu:gloo") == BackendNames{"gloo", "nccl"});
   CHECK(parse_backend_names("cpu:gloo") == BackendNames{"gloo", ""});
@@ -25,7 +25,7 @@ TEST_CASE("backend names: each device has its own, in any order", "[collectives]
   CHECK(parse_backend_names("cpu:mpi,cuda:hccl") == BackendNames{"mpi", "hccl"});
 }
 
-TEST_CASE("backend names: what makes no sense is refused in words", "[collectives][unit]") {
+TEST_CASE("backend names: invalid names are refused with the reason", "[collectives][unit]") {
   const auto refusal = [](const char* text, const char* why) {
     CAPTURE(text);
     CHECK_THROWS_WITH(parse_backend_names(text),
@@ -39,7 +39,7 @@ TEST_CASE("backend names: what makes no sense is refused in words", "[collective
   refusal("cuda:gloo", "gloo serves the CPU's memory only");
   refusal("cpu:nccl", "nccl serves the memory of CUDA devices only");
   refusal("cpu:", "\"\" is not a backend's name");
-  refusal("cpu:gloo,", "something is missing behind the comma");
+  refusal("cpu:gloo,", "a name is missing after the comma");
   refusal(",cpu:gloo", "\"\" does not say for which device");
   refusal("cpu:gloo:nccl", "\"gloo:nccl\" is not a backend's name");
   refusal("../evil", "\"../evil\" is not a backend's name");

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/base/thread.hpp"
-#include "runtime/collective/operation.hpp"
 #include "runtime/training/tensor_file/durable_file.hpp"
 
 namespace ddp::runtime {
@@ -157,7 +157,7 @@ void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& loc
   if (timeout.count() == 0) timeout = kTimeout;
   if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
   throw Error(ErrorCode::Timeout, describe() + ": the save in flight has not ended in " +
-                                      std::to_string(timeout.count()) + " ms (" + human_bytes(written_) +
+                                      std::to_string(timeout.count()) + " ms (" + rendezvous::describe_bytes(written_) +
                                       " written by this rank): a slow disk here, or another rank that does not come");
 }
 

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "runtime/collective/scale.hpp"
+
 namespace ddp::runtime {
 
 Bucket::Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices)

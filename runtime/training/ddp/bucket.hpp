@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp/ddp.h"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/buffer.hpp"
 #include "runtime/training/ddp/tensor_place.hpp"
 
 namespace ddp::runtime {

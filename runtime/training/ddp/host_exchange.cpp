@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/training/ddp/host_exchange.hpp"
 
+#include "runtime/collective/make_operation.hpp"
 #include "runtime/device/current_stream.hpp"
 
 namespace ddp::runtime {

@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "collectives/element_types.hpp"
+#include "runtime/collective/buffer.hpp"
+#include "runtime/collective/make_operation.hpp"
+#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -272,7 +275,7 @@ void Reducer::zero(std::size_t i, Who whose) {
 }
 
 double Reducer::share(std::int32_t dtype) const {
-  return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
+  return averaging_factor(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
 }
 
 // Of what is in a bucket.

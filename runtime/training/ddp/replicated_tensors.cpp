@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/collective/make_operation.hpp"
+
 namespace ddp::runtime {
 namespace {
 
@@ -104,7 +106,7 @@ TensorPlace place_of(const ProcessGroup& group, const std::string& name, ddp_dev
   }
   if (gpu->index() == device.index) return TensorPlace(std::move(gpu));
   throw Error(ErrorCode::InvalidArgument, where + " in a process that works on cuda:" + std::to_string(gpu->index()) +
-                                              " (its LOCAL_RANK, or what its options say)");
+                                              " (from its LOCAL_RANK or its options)");
 }
 
 std::vector<std::int64_t> shape_of(const std::string& name, const ddp_parameter& tensor) {

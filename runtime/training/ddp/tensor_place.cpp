@@ -40,7 +40,7 @@ StreamOrder::StreamOrder(const TensorPlace& place) : place_(place) {
 }
 
 void StreamOrder::enter() {
-  if (left_ != nullptr && last_ && *last_ != place_.stream()) left_->hold_back(place_.stream());
+  if (left_ != nullptr && last_ && *last_ != place_.stream()) left_->block(place_.stream());
 }
 
 void StreamOrder::leave() {

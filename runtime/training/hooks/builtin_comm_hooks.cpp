@@ -5,6 +5,8 @@
 #include <string>
 
 #include "collectives/float_conversion.hpp"
+#include "runtime/collective/make_operation.hpp"
+#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -57,7 +59,7 @@ void decompress(std::int32_t from, const std::uint16_t* narrow, std::int32_t to,
 
 void average_parts(std::int32_t dtype, const std::uint16_t* parts, int ranks, std::uint16_t* average,
                    std::size_t count) {
-  const auto share = static_cast<float>(share_of(ranks, DDP_FLOAT32));
+  const auto share = static_cast<float>(averaging_factor(ranks, DDP_FLOAT32));
   float sums[kPiece];
   float floats[kPiece];
   for (std::size_t done = 0; done < count;) {

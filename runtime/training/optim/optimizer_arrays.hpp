@@ -9,7 +9,7 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/operation.hpp"
+#include "runtime/collective/buffer.hpp"
 
 namespace ddp::runtime {
 

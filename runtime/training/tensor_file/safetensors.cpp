@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/operation.hpp"
+#include "rendezvous/base/text.hpp"
+#include "runtime/collective/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -184,7 +185,8 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
     invalid(path, "a name or a metadata entry is not valid UTF-8");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxHeader) invalid(path, "the header would be larger than " + human_bytes(kMaxHeader));
+  if (text.size() > kMaxHeader)
+    invalid(path, "the header would be larger than " + rendezvous::describe_bytes(kMaxHeader));
   const std::uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), kPrefix) + text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp in a process that has another Gloo, as libtorch has. Here the other one is a preloaded library in which every
-// function of Gloo's aborts; tests/interop has the real libtorch.
+// function of Gloo aborts. tests/interop uses the real libtorch.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <string>

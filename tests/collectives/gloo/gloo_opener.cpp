@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens the module argv[1] as libddp does (argv[2]: deep), or without deep binding (shallow), and lets two threads be
-// the two ranks of a group that adds 1 and 2. Exit code 0: that makes 3.
+// Opens the module argv[1] as libddp does (argv[2]: deep) or without deep binding (shallow). Two threads are the ranks
+// of a group that adds 1 and 2. The exit code is 0 if the sum is 3.
 #include <dlfcn.h>
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kTimeoutMs = 30'000;
 
-// What the two ranks find each other through.
+// The store through which the two ranks find each other.
 class Store {
  public:
   ddp_backend_store c() { return {this, &set, &get}; }

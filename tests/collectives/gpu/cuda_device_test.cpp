@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies and events of a GPU over the fake driver, whose streams are threads.
+// Copies and events on a GPU of the fake driver, whose streams are threads.
 #include "collectives/gpu/cuda_device.hpp"
 
 #include <catch2/catch.hpp>
@@ -20,7 +20,7 @@ std::vector<unsigned char> counted(std::size_t size) {
   return bytes;
 }
 
-// The fake's driver starts once in a process, with as many devices as the other tests want.
+// The fake driver starts once per process, with as many devices as the other tests need.
 CudaApi open_fake() {
   setenv("FAKE_CUDA_DEVICES", "4", 1);
   return open_cuda(FAKE_CUDA);
@@ -34,7 +34,7 @@ struct Gpu {
     device.download(bytes.data(), memory.get(), size, stream);
     return bytes;
   }
-  // What comes on the stream waits for the future.
+  // Makes work issued to the stream wait for the future.
   void hold(CudaStream* stream, std::shared_future<void>& until) const {
     cuLaunchHostFunc(
         stream, [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); }, &until);
@@ -46,7 +46,7 @@ struct Gpu {
 
 }  // namespace
 
-TEST_CASE("CUDA device: what is copied to it, on it, cleared and copied back arrives", "[collectives][unit]") {
+TEST_CASE("CUDA device: bytes are copied to it, on it, cleared and copied back", "[collectives][unit]") {
   const Gpu gpu;
   const SideStream stream(gpu.device);
   const DeviceMemory one(gpu.device, 5);
@@ -60,7 +60,7 @@ TEST_CASE("CUDA device: what is copied to it, on it, cleared and copied back arr
   CHECK(gpu.read(one, 5, nullptr) == std::vector<unsigned char>{1, 0, 0, 4, 5});
 }
 
-TEST_CASE("CUDA device: nothing is copied without a call to the driver", "[collectives][unit]") {
+TEST_CASE("CUDA device: copying nothing calls no function of the driver", "[collectives][unit]") {
   const Gpu gpu;
   gpu.device.upload(nullptr, nullptr, 0, nullptr);
   gpu.device.copy(nullptr, nullptr, 0, nullptr);
@@ -68,7 +68,7 @@ TEST_CASE("CUDA device: nothing is copied without a call to the driver", "[colle
   gpu.device.download(nullptr, nullptr, 0, nullptr);
 }
 
-TEST_CASE("CUDA device: a copy waits for what is on its stream, the host does not", "[collectives][unit]") {
+TEST_CASE("CUDA device: a copy waits for its stream, and the host does not wait", "[collectives][unit]") {
   const Gpu gpu;
   const SideStream held(gpu.device);
   const SideStream free(gpu.device);
@@ -86,7 +86,7 @@ TEST_CASE("CUDA device: a copy waits for what is on its stream, the host does no
   CHECK(gpu.read(to, 4, held.get()) == counted(4));
 }
 
-TEST_CASE("CUDA device: an event holds a stream back until what it recorded has run", "[collectives][unit]") {
+TEST_CASE("CUDA device: an event blocks a stream until the recorded work has run", "[collectives][unit]") {
   const Gpu gpu;
   const SideStream held(gpu.device);
   const SideStream later(gpu.device);
@@ -95,14 +95,14 @@ TEST_CASE("CUDA device: an event holds a stream back until what it recorded has 
   std::promise<void> go;
   std::shared_future<void> until = go.get_future().share();
   DeviceEvent written(gpu.device);
-  written.hold_back(later.get());  // never recorded: waits for nothing
+  written.block(later.get());  // never recorded: waits for nothing
   gpu.hold(held.get(), until);
   const std::vector<unsigned char> ones(4, 1);
   const DeviceMemory source(gpu.device, 4);
   gpu.device.upload(source.get(), ones.data(), 4, later.get());
   gpu.device.copy(memory.get(), source.get(), 4, held.get());
   written.record(held.get());
-  written.hold_back(later.get());
+  written.block(later.get());
   const DeviceMemory result(gpu.device, 4);
   gpu.device.copy(result.get(), memory.get(), 4, later.get());
   go.set_value();

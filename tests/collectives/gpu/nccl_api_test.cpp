@@ -25,7 +25,7 @@ std::string failure_of(const auto& body) {
   return "nothing failed";
 }
 
-// The real one, wherever it is; empty if it is nowhere.
+// Returns the path of the real library, or "" if it is not installed.
 std::string real_nccl() {
   for (const char* name : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "/usr/local/cuda/lib/libnccl.so.2"}) {
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
@@ -38,7 +38,7 @@ std::string real_nccl() {
 
 }  // namespace
 
-TEST_CASE("nccl api: a library that is not there is an error that says what to do", "[collectives][unit]") {
+TEST_CASE("nccl api: a missing library is an error that says what to do", "[collectives][unit]") {
   const std::string text = failure_of([] { open_nccl("/nowhere/libnccl.so.2"); });
   CHECK_THAT(text, Contains("NCCL cannot be opened: /nowhere/libnccl.so.2: cannot open shared object file"));
   CHECK_THAT(text, Contains("DDP_NCCL_LIBRARY"));
@@ -46,7 +46,7 @@ TEST_CASE("nccl api: a library that is not there is an error that says what to d
              Contains("the CUDA driver cannot be opened: /nowhere/libcuda.so.1"));
 }
 
-TEST_CASE("nccl api: a library without a function that is needed is told by its name", "[collectives][unit]") {
+TEST_CASE("nccl api: a library that lacks a function is an error that names the function", "[collectives][unit]") {
   CHECK_THAT(failure_of([] { open_nccl(FAKE_CUDA); }), Contains("has no ncclGetVersion: it is too old"));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Our declarations of NCCL and the CUDA driver against the real headers: that this compiles is the test. Types have
-// names of their own here and there, so what is compared is how they are passed: their kind and their size.
+// Compares our declarations of NCCL and the CUDA driver with the real headers; the test is that this file compiles. The
+// types have different names, so their kind and size are compared, which decide how they are passed.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -101,7 +101,7 @@ SAME_NUMBER(kNcclUndefined, NCCL_CONFIG_UNDEF_INT);
 SAME_NUMBER(kNcclNoColor, NCCL_SPLIT_NOCOLOR);
 static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId));
 
-// Ours is the beginning of every later release's.
+// Our layout is the beginning of the layout of every later release.
 static_assert(sizeof(NcclConfig) <= sizeof(ncclConfig_t));
 SAME_PLACE(size, size);
 SAME_PLACE(magic, magic);
@@ -144,7 +144,7 @@ SAME_NUMBER(CudaResult::NotReady, CUDA_ERROR_NOT_READY);
 SAME_NUMBER(kCudaNonBlockingStream, CU_STREAM_NON_BLOCKING);
 SAME_NUMBER(kCudaEventWithoutTime, CU_EVENT_DISABLE_TIMING);
 
-// The names that cuda_api.cpp looks up are those that cuda.h makes of these.
+// cuda.h maps these names to those that cuda_api.cpp looks up.
 #define NAME_OF(call) NAME_OF_EXPANDED(call)
 #define NAME_OF_EXPANDED(call) #call
 constexpr bool same_text(const char* a, const char* b) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NcclGroup over the fakes, a thread for each rank, as each would be a process.
+// NcclGroup over the fakes, with one thread per rank where a job has one process.
 #include "collectives/gpu/nccl_group.hpp"
 
 #include <catch2/catch.hpp>
@@ -27,11 +27,11 @@ namespace {
 
 constexpr std::int32_t kFloat32 = 0;
 constexpr std::int32_t kInt16 = 6;
-constexpr std::int32_t kSum = 0;
-constexpr std::int32_t kAnd = 5;
+constexpr ReduceOp kSum = ReduceOp::Sum;
+constexpr ReduceOp kAnd = ReduceOp::And;
 constexpr milliseconds kLong = std::chrono::seconds(30);
 
-// What a process reads when it opens NCCL and makes a communicator.
+// Sets what a process reads when it opens NCCL and makes a communicator.
 void fake(const std::vector<std::pair<const char*, const char*>>& faults = {}) {
   setenv("DDP_CUDA_LIBRARY", FAKE_CUDA, 1);
   setenv("DDP_NCCL_LIBRARY", FAKE_NCCL, 1);
@@ -62,7 +62,7 @@ ddp_backend_store store_of(HashStore& store) {
   return {&store, set, get};
 }
 
-// What one rank of a test has.
+// One rank of a test.
 struct Rank {
   explicit Rank(int number) : device(cuda_api(), number), stream(device) {}
   CudaDevice device;
@@ -74,7 +74,7 @@ struct Rank {
   void synchronize() { cuStreamSynchronize(stream.get()); }
 };
 
-// Device memory with floats in it.
+// Device memory that holds floats.
 class Floats {
  public:
   Floats(Rank& rank, const std::vector<float>& values)
@@ -95,7 +95,7 @@ class Floats {
   DeviceMemory memory_;
 };
 
-// Runs body(rank, number) on a thread for each rank, with a group of all; what a rank throws is its text.
+// Runs body(rank, number) on one thread per rank, with a group of all ranks. Returns the texts of what they throw.
 std::vector<std::string> run(int size, const std::function<void(Rank&, int)>& body, milliseconds timeout = kLong) {
   HashStore store(kLong);
   std::vector<std::future<std::string>> ranks;
@@ -122,10 +122,10 @@ void expect(bool right, const std::string& what) {
   if (!right) throw Error(ErrorCode::Corrupt, what);
 }
 
-// An operation that the test says will not end: until NCCL itself says so.
+// Waits until NCCL reports that an operation will not end.
 ddp_backend_status wait_for_error(Rank& rank) {
   for (;;) {
-    if (const ddp_backend_status status = rank.group->look(&rank.error); status != DDP_BACKEND_OK) return status;
+    if (const ddp_backend_status status = rank.group->poll_error(&rank.error); status != DDP_BACKEND_OK) return status;
     std::this_thread::yield();
   }
 }
@@ -150,7 +150,7 @@ TEST_CASE("nccl group: operations are put on the stream, however long a call is 
   }
 }
 
-TEST_CASE("nccl group: what NCCL has not is refused in words", "[collectives][unit]") {
+TEST_CASE("nccl group: what NCCL lacks is refused with a reason", "[collectives][unit]") {
   fake();
   for (const std::string& failure : run(1, [](Rank&rank, int) {
          Floats values(rank, {1, 2});
@@ -167,12 +167,12 @@ TEST_CASE("nccl group: what NCCL has not is refused in words", "[collectives][un
   }
 }
 
-TEST_CASE("nccl group: a rank that fails to join is told at once, the others at their deadline",
+TEST_CASE("nccl group: a rank that fails to join gets an error at once, the others at their deadline",
           "[collectives][unit]") {
   fake({{"FAKE_NCCL_INIT", "fail"}, {"FAKE_NCCL_RANK", "1"}});
   const std::vector<std::string> failures = run(
       2, [](Rank&, int) {}, milliseconds(200));
-  CHECK_THAT(failures[1], Contains("5 NCCL: unhandled system error: the fake fails, as it was told"));
+  CHECK_THAT(failures[1], Contains("5 NCCL: unhandled system error: the fake fails, as configured"));
   CHECK_THAT(failures[0], Contains("1 NCCL did not hear from all ranks in time"));
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("nccl group: an operation that does not end is ended by abort", "[coll
            expect(std::strstr(rank.error.text, "connection closed by peer, rank 0") != nullptr, rank.error.text);
          }
          expect(rank.group->abort(), "the abort comes back");
-         rank.synchronize();  // and the stream goes on
+         rank.synchronize();  // and the stream continues
          expect(rank.group->abort(), "an abort is idempotent");
          expect(rank.group->barrier(rank.call()) == DDP_BACKEND_ABORTED, "a group is single-use");
          expect(rank.group->communicator() == nullptr, "the communicator is gone");
@@ -209,7 +209,7 @@ TEST_CASE("nccl group: an operation that does not end is ended by abort", "[coll
   }
 }
 
-TEST_CASE("nccl group: an asynchronous error is seen by a look", "[collectives][unit]") {
+TEST_CASE("nccl group: poll_error returns an asynchronous error", "[collectives][unit]") {
   fake({{"FAKE_NCCL_ASYNC_ERROR_OP", "1"}, {"FAKE_NCCL_RANK", "1"}});
   for (const std::string& failure : run(2, [](Rank&rank, int number) {
          rank.group->barrier(rank.call());
@@ -224,15 +224,14 @@ TEST_CASE("nccl group: an asynchronous error is seen by a look", "[collectives][
   }
 }
 
-TEST_CASE("nccl group: an abort that NCCL does not come back from leaves the communicator behind",
-          "[collectives][unit]") {
+TEST_CASE("nccl group: an abort from which NCCL does not return leaks the communicator", "[collectives][unit]") {
 #ifdef __SANITIZE_ADDRESS__
   ddp::testing::skip("what is left behind is a leak");
 #endif
   fake({{"FAKE_NCCL_ABORT", "hang"}});
   for (const std::string& failure : run(1, [](Rank&rank, int) {
          const auto before = Clock::now();
-         expect(!rank.group->abort(), "it is told");
+         expect(!rank.group->abort(), "abort reports it");
          expect(Clock::now() - before < std::chrono::seconds(20), "within seconds");
        })) {
     INFO(failure);
@@ -267,7 +266,7 @@ TEST_CASE("nccl group: a call that stays in progress ends at its deadline", "[co
 TEST_CASE("nccl group: split makes groups of one colour, ordered by key", "[collectives][unit]") {
   fake();
   for (const std::string& failure : run(4, [](Rank&rank, int number) {
-         // Rank 3 is in none; the others' order is turned round.
+         // Rank 3 is in no part; the order of the others is reversed.
          const int color = number == 3 ? -1 : number % 2;
          const int size = color == 0 ? 2 : 1;
          const int place = number == 0 ? 1 : 0;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kPatience = 60s;  // only a hang takes that long
 
-// Has deadlines by number, and notes those that passed, in their order.
+// Has numbered deadlines and notes those that passed, in their order.
 class Clockwork final : public DeadlineWatch::Watched {
  public:
   explicit Clockwork(DeadlineWatch& watch) : watch_(watch) { watch_.attach(*this); }
@@ -65,7 +65,7 @@ class Clockwork final : public DeadlineWatch::Watched {
 
 }  // namespace
 
-TEST_CASE("deadline watch: of those that passed each is told once, in their order", "[runtime][unit]") {
+TEST_CASE("deadline watch: each passed deadline is reported once, in order", "[runtime][unit]") {
   DeadlineWatch watch;
   Clockwork clockwork(watch);
   clockwork.add(2, 400ms);
@@ -74,7 +74,7 @@ TEST_CASE("deadline watch: of those that passed each is told once, in their orde
   CHECK(clockwork.passed() == std::vector{1, 2});
 }
 
-TEST_CASE("deadline watch: what comes while it sleeps for something later is told in time", "[runtime][unit]") {
+TEST_CASE("deadline watch: a deadline added while it sleeps for a later one is reported in time", "[runtime][unit]") {
   DeadlineWatch watch;
   Clockwork clockwork(watch);
   Clockwork other(watch);
@@ -88,7 +88,7 @@ TEST_CASE("deadline watch: what comes while it sleeps for something later is tol
   CHECK(other.passed() == std::vector{4});
 }
 
-TEST_CASE("deadline watch: what was forgotten is not told, and delays nothing after it", "[runtime][unit]") {
+TEST_CASE("deadline watch: a deadline that was withdrawn is not reported and delays none after it", "[runtime][unit]") {
   DeadlineWatch watch;
   Clockwork clockwork(watch);
   for (int i = 0; i < 100; ++i) {
@@ -100,7 +100,7 @@ TEST_CASE("deadline watch: what was forgotten is not told, and delays nothing af
   CHECK(clockwork.passed() == std::vector{2});
 }
 
-TEST_CASE("deadline watch: goes on after nothing was left to watch", "[runtime][unit]") {
+TEST_CASE("deadline watch: it continues after there was nothing to watch", "[runtime][unit]") {
   DeadlineWatch watch;
   for (int i = 0; i < 50; ++i) {
     Clockwork clockwork(watch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives on objects, by real processes: each rank checks what it gets, in object_worker.cpp.
+// Collectives on objects, with real processes. Each rank checks what it receives, in object_worker.cpp.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -29,7 +29,7 @@ TEST_CASE("objects: more than a hundred megabytes arrive whole", "[runtime][inte
   for (const char* ranks : {"1", "2"}) exchange(ranks, "large");
 }
 
-TEST_CASE("objects: they are made from whatever has bytes", "[runtime][integration]") {
+TEST_CASE("objects: they are made from any container of bytes", "[runtime][integration]") {
   for (const char* ranks : {"1", "2"}) exchange(ranks, "containers");
 }
 

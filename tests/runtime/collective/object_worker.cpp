@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank that exchanges objects of all sizes with the others; argv[1] names what it does. A promise that is broken is
-// a line on stdout, and exit code 1.
+// One rank that exchanges objects of all sizes with the others. argv[1] names the scenario. A failed check prints a
+// line and makes the exit code 1.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -22,7 +22,7 @@ using ddp::test::say;
 using nlohmann::json;
 using Sizes = std::function<std::size_t(int rank)>;
 
-// No two ranks' are alike, and every byte occurs, also 0.
+// Makes an object that differs between ranks and contains every byte, 0 included.
 std::string object_of(int rank, std::size_t size) {
   std::string object(size, '\0');
   unsigned value = static_cast<unsigned>(rank) * 31 + static_cast<unsigned>(size);
@@ -41,7 +41,7 @@ void exchange(const ddp::ProcessGroup& group, const std::string& what, const Siz
     const std::string from = what + ", root " + std::to_string(root);
     expect(group.broadcast_object(mine, root) == object(root), from + ": broadcast_object");
     expect(group.gather_object(mine, root) == (is_root ? all : std::vector<std::string>()), from + ": gather_object");
-    // The root's list is the reverse, so that nobody gets what it has.
+    // The root sends its list in reverse order, so that every rank receives something new.
     const std::vector<std::string> list(all.rbegin(), all.rend());
     expect(group.scatter_object(is_root ? list : std::vector<std::string>(), root) ==
                object(group.size() - 1 - group.rank()),
@@ -58,7 +58,7 @@ void all_sizes(const ddp::ProcessGroup& group) {
   exchange(group, "odd", [](int rank) { return static_cast<std::size_t>(rank) * 100'003 + 13; });
 }
 
-// More than Gloo's and the kernel's buffers hold.
+// Sends more than Gloo's and the kernel's buffers hold.
 void large(const ddp::ProcessGroup& group) {
   exchange(group, "large", [](int rank) { return rank == 0 ? 5U : 120'000'001U; });
 }
@@ -76,7 +76,7 @@ void containers(const ddp::ProcessGroup& group) {
          "a list of nothing from who is not root");
 }
 
-// Each takes its turn among the others, with one number in the sequence.
+// Each exchange takes one number in the sequence of collectives.
 void in_order(const ddp::ProcessGroup& group) {
   std::vector<float> values = {1};
   const auto issue_all_reduce = [&] {

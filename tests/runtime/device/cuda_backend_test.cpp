@@ -8,14 +8,14 @@
 using Catch::Matchers::Contains;
 using ddp::runtime::choose_device;
 
-TEST_CASE("cuda device: is that of the local rank, or the one that is given", "[runtime][unit]") {
+TEST_CASE("cuda device: it has the number of the local rank, unless one is given", "[runtime][unit]") {
   CHECK(choose_device("", 0, 1) == 0);
   CHECK(choose_device("", 3, 4) == 3);
   CHECK(choose_device("cuda:0", 3, 1) == 0);
   CHECK(choose_device("cuda:12", 0, 16) == 12);
 }
 
-TEST_CASE("cuda device: one that is not there is refused with what to do", "[runtime][unit]") {
+TEST_CASE("cuda device: one that does not exist is refused with advice", "[runtime][unit]") {
   CHECK_THROWS_WITH(choose_device("", 1, 1),
                     Contains("local rank 1 has no CUDA device of its own: this process may use 1") &&
                         Contains("CUDA_VISIBLE_DEVICES") && Contains("start fewer workers"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs on the memory of GPUs: over the fakes, each rank with one of its own, or all on the first real one.
+// Jobs on GPU memory: over the fakes with one GPU per rank, or all ranks on the first real GPU.
 #pragma once
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ inline int real_gpus() {
   return devices;
 }
 
-// Ranks on one GPU: NCCL refuses that, unless they are on different hosts for all it knows.
+// Lets several ranks share one GPU. NCCL refuses that unless it believes that they are on different hosts.
 inline Variables one_gpu() {
   return {{"TEST_ONE_GPU", "1"},          {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"},
           {"NCCL_MNNVL_ENABLE", "0"},     {"NCCL_NVLS_ENABLE", "0"},    {"NCCL_MAX_CTAS", "2"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel on the memory of a GPU, as a user's program has it. TEST_BACKEND: "nccl", or
-// "cpu:gloo,cuda:nccl". Each makes a session of its own.
+// Scenarios with DistributedDataParallel on GPU memory, as a user's program has it. TEST_BACKEND is "nccl" or
+// "cpu:gloo,cuda:nccl". Each scenario makes a session of its own.
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +25,7 @@ bool close(const Floats& values, float expected) {
   return true;
 }
 
-// Parameters on the GPU, each of one value, and their gradients, or none.
+// Parameters on the GPU, each filled with one value, with gradients or without.
 struct Net {
   enum class Gradients { Own, InBuckets };
 
@@ -48,7 +48,7 @@ struct Net {
   std::vector<ddp::Parameter> parameters;
 };
 
-// A small first bucket, and others of 4000 bytes.
+// Options with a small first bucket and further ones of 4000 bytes.
 ddp::DistributedDataParallelOptions small_buckets() {
   ddp::DistributedDataParallelOptions options;
   options.first_bucket_bytes = 1;
@@ -70,8 +70,8 @@ void produce(Setting& s, ddp::DistributedDataParallel& model, const Net& net, st
 float rank_of(const Setting& s) { return static_cast<float>(s.group.rank()); }
 float average_rank(const Setting& s) { return static_cast<float>(s.group.size() - 1) / 2; }
 
-// Values are rank 0's from the start, gradients the average after each step: in memory of the caller's, in buckets, in
-// buckets that are made anew; of nothing, of much.
+// Values are rank 0's from the start, and gradients the average after each step: in the caller's memory, in buckets,
+// and in rebuilt buckets; for empty parameters and for large ones.
 void averages() {
   Setting s(variable("TEST_BACKEND"));
   const std::vector<std::size_t> counts = {5, 300'000, 1000, 0, 7};
@@ -97,7 +97,7 @@ void averages() {
   }
 }
 
-// The average of equal values, which is exact. bits: 1.5.
+// Averages equal values, which is exact. `bits` is 1.5 in the type.
 template <typename T>
 void check_type(Setting& s, ddp::DType dtype, T bits, const std::string& type) {
   DeviceArray<T> value(s.gpu, std::vector<T>(9, s.group.rank() == 0 ? bits : T()), s.stream);
@@ -123,15 +123,15 @@ void types() {
   check_type<std::uint16_t>(s, ddp::DType::BFloat16, 0x3fc0, "bfloat16");
 }
 
-// The last gradient's kernels do not run yet: the bucket before is reduced all the same. What shows it is a stream of
-// its own, which reads that bucket after an operation behind its reduction.
+// The kernels of the last gradient do not run yet, but the previous bucket is reduced already. A separate stream shows
+// it: it reads that bucket after an operation issued behind its reduction.
 void overlaps() {
   Setting s(variable("TEST_BACKEND"));
   Net net(s, {1000, 1000}, Net::Gradients::InBuckets, 0);
   ddp::DistributedDataParallel model(s.group, net.parameters, small_buckets());
   DeviceArray<float> source(s.gpu, Floats(1000, 4 * rank_of(s)), s.stream);
   DeviceArray<float> probe(s.gpu, Floats(1, 1), s.stream);
-  s.group.all_reduce(s.buffer(probe));  // the first waits for the others
+  s.group.all_reduce(s.buffer(probe));  // the first operation waits for the other ranks
   s.gpu.synchronize(s.stream);
   void* const other = s.gpu.make_stream();
   for (int step = 0; step < 2; ++step) {
@@ -157,7 +157,7 @@ void overlaps() {
   }
 }
 
-// Two gradients of one bucket come from two streams, that of the first late.
+// Two gradients of one bucket come from two streams, of which the first is late.
 void comes_from_two_streams() {
   Setting s(variable("TEST_BACKEND"));
   Net net(s, {1000, 1000}, Net::Gradients::Own, 0);
@@ -186,7 +186,7 @@ void comes_from_two_streams() {
   }
 }
 
-// p1 is used by rank 0 alone, p2 by nobody.
+// Only rank 0 uses p1; no rank uses p2.
 void has_unused_parameters() {
   Setting s(variable("TEST_BACKEND"));
   for (const auto kind : {Net::Gradients::Own, Net::Gradients::InBuckets}) {
@@ -207,7 +207,7 @@ void has_unused_parameters() {
   }
 }
 
-// Buffers in both kinds of memory, if the group reaches both; a rank with more input than the others.
+// Buffers in both kinds of memory, if the group reaches both. One rank has more input than the others.
 void has_buffers_and_joins() {
   Setting s(variable("TEST_BACKEND"));
   Net net(s, {100}, Net::Gradients::Own, 0);
@@ -245,7 +245,7 @@ void has_buffers_and_joins() {
       expect(close(gradient_of(s, model, net, 0, s.stream), active / static_cast<float>(s.group.size())),
              "ranks without input add nothing in step " + std::to_string(step));
     }
-    if (s.group.rank() + 1 == s.group.size()) {  // the last to have input: the model becomes its
+    if (s.group.rank() + 1 == s.group.size()) {  // the last rank with input, whose model all ranks take
       count.write({s.group.rank()}, s.stream);
       mean.write(Floats(10, rank_of(s)), s.stream);
       on_host.assign(3, s.group.rank());
@@ -279,7 +279,7 @@ void refusals() {
   report_failure("no backend", [&] { make(on_cpu, net.parameters); });
 }
 
-// y = w x + b with other data on each rank, in the memory of the CPU and on the GPU: the same losses.
+// Trains y = w x + b with different data on each rank, in CPU memory and on the GPU. The losses are equal.
 struct Line {
   float w = 3;
   float b = -2;

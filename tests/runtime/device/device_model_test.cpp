@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel on the memory of GPUs; what a rank checks by itself is in device_model_scenarios.cpp.
+// DistributedDataParallel on GPU memory. device_model_scenarios.cpp is what each rank does and checks by itself.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -24,7 +24,8 @@ Variables with(Variables variables, const char* backend) {
 
 }  // namespace
 
-TEST_CASE("DDP on a GPU: values are rank 0's and gradients the average, wherever they lie", "[runtime][integration]") {
+TEST_CASE("DDP on a GPU: values are rank 0's and gradients the average, wherever they are stored",
+          "[runtime][integration]") {
   const char* backend = GENERATE("nccl", "cpu:gloo,cuda:nccl");
   const int size = GENERATE(1, 2, 3);
   CAPTURE(backend, size);
@@ -35,7 +36,7 @@ TEST_CASE("DDP on a GPU: every floating-point type is averaged", "[runtime][inte
   run(GENERATE(2, 4), "device model types", with(fakes(), kBoth));
 }
 
-TEST_CASE("DDP on a GPU: a bucket is reduced beside the rest of backward, and the host waits for nothing",
+TEST_CASE("DDP on a GPU: a bucket is reduced during the rest of backward, and the host does not wait",
           "[runtime][integration]") {
   run(GENERATE(1, 2, 4), "device model overlaps", with(fakes(), kBoth));
 }
@@ -44,7 +45,7 @@ TEST_CASE("DDP on a GPU: gradients of one bucket may come from several streams",
   run(GENERATE(2, 4), "device model on two streams", with(fakes(), kBoth));
 }
 
-TEST_CASE("DDP on a GPU: unused parameters are known to all, with and without a backend for the CPU",
+TEST_CASE("DDP on a GPU: all ranks learn of unused parameters, with and without a backend for the CPU",
           "[runtime][integration]") {
   const char* backend = GENERATE("nccl", "cpu:gloo,cuda:nccl");
   run(GENERATE(2, 4), "device model unused", with(fakes(), backend));
@@ -56,7 +57,7 @@ TEST_CASE("DDP on a GPU: buffers of either kind of memory are rank 0's, and inpu
   run(GENERATE(1, 3), "device model buffers", with(fakes(), backend));
 }
 
-TEST_CASE("DDP on a GPU: memory that cannot be is refused by the parameter's name", "[runtime][integration]") {
+TEST_CASE("DDP on a GPU: invalid memory is refused with the name of the parameter", "[runtime][integration]") {
   for (const std::string& output : run(2, "device model refusals", with(fakes(), kBoth))) {
     CHECK_THAT(output, Contains("two places failed: 1 parameter 1 (host) is on the CPU but parameter 0 (p0) is on a "
                                 "GPU: a model's parameters are in one place"));
@@ -68,11 +69,11 @@ TEST_CASE("DDP on a GPU: memory that cannot be is refused by the parameter's nam
   }
 }
 
-TEST_CASE("DDP on a GPU: losses are those of the CPU", "[runtime][integration]") {
+TEST_CASE("DDP on a GPU: losses equal those on the CPU", "[runtime][integration]") {
   run(GENERATE(1, 2, 4), "device model trains", fakes());
 }
 
-TEST_CASE("DDP on a GPU: on a real one all of this holds", "[runtime][integration][gpu]") {
+TEST_CASE("DDP on a GPU: all of this holds on a real one", "[runtime][integration][gpu]") {
   if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   const std::string scenario =
       GENERATE("device model averages", "device model types", "device model overlaps", "device model on two streams",

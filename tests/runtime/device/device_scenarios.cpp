@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations on the memory of a GPU, as a user's program has them. Each makes a session of its own.
+// Scenarios with operations on GPU memory, as a user's program has them. Each makes a session of its own.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -50,7 +50,7 @@ void check_moves(Setting& s, std::size_t count, const std::string& type) {
     s.group.scatter(me == root ? s.buffer(all) : ddp::Buffer(), s.buffer(part), root);
     expect(part.read(s.stream) == contribution<T>(me, count), what + "scatter");
   }
-  // Rank r's part for rank q is q's contribution, so everybody gets its own from everybody.
+  // Rank r's part for rank q is q's contribution, so every rank receives its own contribution from all others.
   const DeviceArray<T> for_all(s.gpu, joined<T>(size, count), s.stream);
   s.group.all_to_all(s.buffer(for_all), s.buffer(all));
   const std::vector<T> got = all.read(s.stream);
@@ -95,7 +95,7 @@ void check_type(Setting& s, const std::string& type) {
   }
 }
 
-// Each contribution times a factor, in the type itself.
+// Multiplies each contribution by a factor in the type itself.
 template <typename T>
 void check_scaled(Setting& s, const std::string& type) {
   const int size = s.group.size();
@@ -113,7 +113,7 @@ void check_scaled(Setting& s, const std::string& type) {
   expect(weighted.read(s.stream) == std::vector<T>(3, static_cast<T>(total * 0.5)), type + " weighted sum");
 }
 
-// 1.5 in both 16-bit types: exact, and so are its sums.
+// The value 1.5 in both 16-bit types: it is exact, and so are its sums.
 void check_16_bit(Setting& s, ddp::DType dtype, const std::vector<std::uint16_t>& multiples, const std::string& type) {
   const auto size = static_cast<std::size_t>(s.group.size());
   DeviceArray<std::uint16_t> values(s.gpu, std::vector<std::uint16_t>(9, multiples[1]), s.stream);
@@ -165,7 +165,7 @@ void collectives() {
   expect(communicator != nullptr, "there is a communicator for those who call NCCL themselves");
 }
 
-// A number goes round; then two ranks send to each other.
+// A number travels through all ranks; then two ranks send to each other.
 void messages() {
   Setting s;
   const int size = s.group.size();
@@ -187,7 +187,7 @@ void messages() {
   s.group.barrier();
 }
 
-// The memory is filled on a stream that is held up: the operation must wait for it, and the host must not.
+// The memory is filled on a stream that is blocked. The operation must wait for it, and the host must not.
 void follows_the_callers_stream() {
   Setting s;
   std::atomic<bool> released = false;
@@ -195,7 +195,7 @@ void follows_the_callers_stream() {
   DeviceArray<float> source(s.gpu, ones, s.stream);
   DeviceArray<float> values(s.gpu, std::vector<float>(1000, 100.0F), s.stream);
   s.gpu.synchronize(s.stream);
-  s.group.barrier();  // the first operation waits for the others, which this is not about
+  s.group.barrier();  // the first operation waits for the other ranks, which this scenario is not about
   s.gpu.hold(s.stream, &released);
   s.gpu.copy(values.data(), source.data(), ones.size() * sizeof(float), s.stream);
   const ddp::Work work = s.group.all_reduce_async(s.buffer(values));
@@ -210,7 +210,7 @@ void follows_the_callers_stream() {
   expect(work.is_completed() && second.is_completed(), "what has ended has ended");
 }
 
-// The last rank begins late. What the others' streams do after wait() finds the result; what they do before it goes on.
+// The last rank begins late. The others' streams do not wait until wait(); work issued after it finds the result.
 void is_followed_by_the_stream() {
   Setting s;
   const bool late = s.group.rank() == s.group.size() - 1;
@@ -225,7 +225,7 @@ void is_followed_by_the_stream() {
   s.gpu.synchronize(s.stream);
   expect(meanwhile, "the stream goes on until it has to wait");
   if (!late) expect(!work.is_completed(), "and the operation is still in flight");
-  work.wait();  // of the stream: this thread goes on, to let the late one begin
+  work.wait();  // the stream waits; this thread continues and lets the late rank begin
   s.gpu.copy(copied.data(), values.data(), 1000 * sizeof(float), s.stream);
   std::atomic<bool> after = false;
   s.gpu.mark(s.stream, &after);
@@ -238,7 +238,7 @@ void is_followed_by_the_stream() {
   expect(copied.read(s.stream) == std::vector<float>(1000, static_cast<float>(s.group.size())), "and finds the result");
 }
 
-// Other streams, other threads' streams, the default stream.
+// Runs operations on other streams, other threads' streams and the default stream.
 void streams() {
   Setting s;
   const int device = s.gpu.index();
@@ -256,14 +256,14 @@ void streams() {
   report_failure("no such device", [] { ddp::current_stream(-1); });
 }
 
-// Both kinds of memory in one group.
+// Uses both kinds of memory in one group.
 void mixed() {
   Setting s("cpu:gloo,cuda:nccl");
   const auto n = s.group.size();
   std::vector<std::int32_t> host(10, 1);
   DeviceArray<float> device(s.gpu, std::vector<float>(10, 1.0F), s.stream);
   std::atomic<bool> released = false;
-  s.group.all_reduce(s.buffer(device));  // the first of NCCL's
+  s.group.all_reduce(s.buffer(device));  // the first operation over NCCL
   s.gpu.synchronize(s.stream);
   s.gpu.hold(s.stream, &released);
   const ddp::Work behind = s.group.all_reduce_async(s.buffer(device));
@@ -297,7 +297,7 @@ void refusals() {
   const ddp::Device elsewhere = {DDP_CUDA, device + 7};
   report_failure("elsewhere", [&] { s.group.broadcast({values.data(), 4, ddp::DType::Int32, elsewhere}); });
   report_failure("two devices", [&] { s.group.all_gather({host.data(), 4, ddp::DType::Int32}, s.buffer(values)); });
-  s.group.all_reduce(s.buffer(values));  // the group is as it was
+  s.group.all_reduce(s.buffer(values));  // the group still works
   expect(values.read(s.stream) == std::vector<std::int32_t>(4, s.group.size()), "a refusal leaves the group alone");
   report_failure("group without one", [] {
     ddp::InitOptions gloo;
@@ -307,7 +307,7 @@ void refusals() {
   });
 }
 
-// An operation that does not end, on the rank that the fault is for, or whose peer is gone.
+// Runs an operation that does not end: on the rank that has the fault, or because its peer is gone.
 void fails() {
   ddp::InitOptions given = options("nccl");
   Setting s(given);
@@ -329,12 +329,12 @@ void fails() {
   say("took " + std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) + " ms");
   report_failure("the one after", [&] { s.group.all_reduce(s.buffer(values)); });
   report_failure("communicator", [&] { s.group.nccl_communicator(); });
-  if (variable("FAKE_NCCL_ABORT").empty()) s.gpu.synchronize(s.stream);  // which the abort has let go on
+  if (variable("FAKE_NCCL_ABORT").empty()) s.gpu.synchronize(s.stream);  // the abort has let the stream continue
   say("done");
-  if (!variable("FAKE_NCCL_ABORT").empty()) _exit(all_right ? 0 : 1);  // to free the array would wait for the GPU
+  if (!variable("FAKE_NCCL_ABORT").empty()) _exit(all_right ? 0 : 1);  // freeing the array would wait for the GPU
 }
 
-// Groups of some of the ranks, on the GPU as the world is. Of 4 ranks.
+// Groups of some of 4 ranks, on the GPU like the world.
 void groups() {
   Setting s;
   const int rank = s.session.rank();
@@ -357,7 +357,7 @@ void groups() {
     DeviceArray<std::int32_t> mine(s.gpu, {rank}, s.stream);
     DeviceArray<std::int32_t> all(s.gpu, 3);
     part.all_gather(s.buffer(mine), s.buffer(all));
-    expect(all.read(s.stream) == std::vector<std::int32_t>{2, 1, 0}, "NCCL orders it likewise");
+    expect(all.read(s.stream) == std::vector<std::int32_t>{2, 1, 0}, "NCCL has the same order");
     const ddp::ProcessGroup alone = part.split(rank);
     expect_sum(alone, {rank}, "a part of one");
     part.destroy();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What scenarios on the memory of a GPU begin with. With TEST_ONE_GPU all ranks share the first device, which NCCL puts
-// up with if each rank is on a host of its own as far as it knows.
+// The setting in which scenarios on GPU memory begin. With TEST_ONE_GPU all ranks share the first device, which NCCL
+// allows if it believes that each rank is on a host of its own.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ inline ddp::InitOptions options(const std::string& backend) {
   return result;
 }
 
-// A session, its GPU, and a stream that is this thread's current one.
+// A session, its GPU, and a stream that is this thread's current stream.
 struct Setting {
   explicit Setting(const std::string& backend = "nccl") : Setting(options(backend)) {}
   explicit Setting(const ddp::InitOptions& given)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of real processes on the memory of GPUs: each with one of its own over the fakes, and on the first real one
-// where there is one. What a rank checks by itself is in device_scenarios.cpp.
+// Jobs of real processes on GPU memory: over the fakes with one GPU per rank, and on the first real GPU where there is
+// one. device_scenarios.cpp is what each rank does and checks by itself.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <string>
@@ -27,7 +27,7 @@ int milliseconds_in(const std::string& output) { return std::stoi(output.substr(
 
 }  // namespace
 
-TEST_CASE("device: every operation and type comes to its result", "[runtime][integration]") {
+TEST_CASE("device: every operation gives the right result for every type", "[runtime][integration]") {
   const int size = GENERATE(1, 2, 3, 4);
   const char* lag = GENERATE("0", "2");
   run(size, "device collectives", fakes({{"FAKE_NCCL_LAG", lag}}));
@@ -39,28 +39,26 @@ TEST_CASE("device: messages go from rank to rank", "[runtime][integration]") {
   }
 }
 
-TEST_CASE("device: an operation waits for what is on the current stream, the host for nothing",
-          "[runtime][integration]") {
+TEST_CASE("device: an operation waits for the current stream, and the host does not wait", "[runtime][integration]") {
   const char* lag = GENERATE("0", "2", "1000");
   run(GENERATE(1, 2, 4), "device follows", fakes({{"FAKE_NCCL_LAG", lag}}));
 }
 
-TEST_CASE("device: the current stream waits for an operation, and not before it is asked to",
-          "[runtime][integration]") {
+TEST_CASE("device: the current stream waits for an operation from wait() on, not before", "[runtime][integration]") {
   run(GENERATE(2, 4), "device is followed", fakes());
 }
 
-TEST_CASE("device: each thread and device has its current stream", "[runtime][integration]") {
+TEST_CASE("device: each thread has a current stream per device", "[runtime][integration]") {
   for (const std::string& output : run(2, "device streams", fakes())) {
     CHECK_THAT(output, Contains("no such device failed: 1 there is no CUDA device -1"));
   }
 }
 
-TEST_CASE("device: a group serves both kinds of memory, in one row of numbers", "[runtime][integration]") {
+TEST_CASE("device: a group serves both kinds of memory, with one sequence of numbers", "[runtime][integration]") {
   run(GENERATE(2, 4), "device mixed", fakes());
 }
 
-TEST_CASE("device: what cannot be done is refused in words and leaves the group alone", "[runtime][integration]") {
+TEST_CASE("device: what cannot be done is refused with a reason and leaves the group alive", "[runtime][integration]") {
   for (const std::string& output : run(GENERATE(1, 2), "device refusals", fakes())) {
     CHECK_THAT(output, Contains("bits failed: 1 all_reduce: NCCL has no bitwise reductions"));
     CHECK_THAT(output, Contains("int16 failed: 1 all_reduce: NCCL has no reductions of int16"));
@@ -70,7 +68,8 @@ TEST_CASE("device: what cannot be done is refused in words and leaves the group 
   }
 }
 
-TEST_CASE("device: memory for which a group has no backend is refused with what to give", "[runtime][integration]") {
+TEST_CASE("device: memory for which a group has no backend is refused with the backend to give",
+          "[runtime][integration]") {
   for (const std::string& output : run(2, "device refusals", fakes())) {
     CHECK_THAT(output,
                Contains("the CPU failed: 1 world: all_reduce of memory of the CPU: the group has no backend for "
@@ -78,7 +77,7 @@ TEST_CASE("device: memory for which a group has no backend is refused with what 
   }
 }
 
-TEST_CASE("device: groups of some of the ranks are on the GPU too, parts by NCCL's own split",
+TEST_CASE("device: groups of some of the ranks work on the GPU too, split ones by NCCL's own split",
           "[runtime][integration]") {
   const std::vector<std::string> outputs = run(4, "device groups", fakes({{"FAKE_NCCL_TRACE", "1"}}));
   for (const std::string& output : outputs) CHECK_THAT(output, Contains("nccl: split\n"));
@@ -108,18 +107,18 @@ TEST_CASE("device: an operation that does not end is a timeout at its deadline, 
              Contains("all_reduce failed: 2 world: all_reduce #2 (1.0 kB): not done in 300 ms"));
 }
 
-TEST_CASE("device: an asynchronous error of NCCL ends the operation at once, with NCCL's words",
+TEST_CASE("device: an asynchronous error of NCCL ends the operation at once, with NCCL's text",
           "[runtime][integration]") {
   const std::vector<std::string> outputs =
       run(2, "device fails", fakes({{"FAKE_NCCL_ASYNC_ERROR_OP", "2"}, {"FAKE_NCCL_RANK", "1"}}));
   CHECK_THAT(outputs[1],
              Contains("all_reduce failed: 6 world: all_reduce #2 (1.0 kB): NCCL: unhandled system error: the "
-                      "network is gone, as the fake was told\n"));
+                      "network is gone, as configured\n"));
   CHECK_THAT(outputs[0], Contains("all_reduce failed: 3 world: all_reduce #2 (1.0 kB): "));
   for (const std::string& output : outputs) CHECK(milliseconds_in(output) < 5000);
 }
 
-TEST_CASE("device: an operation that NCCL does not take fails in its words", "[runtime][integration]") {
+TEST_CASE("device: an operation that NCCL refuses fails with NCCL's text", "[runtime][integration]") {
   for (const std::string& output : run(1, "device fails", fakes({{"FAKE_NCCL_REFUSED_OP", "2"}}))) {
     CHECK_THAT(output, Contains("all_reduce failed: 6 world: all_reduce #2 (1.0 kB): NCCL: another error\n"));
     CHECK_THAT(output, Contains("the one after failed: 4 world: all_reduce #3"));
@@ -151,7 +150,7 @@ TEST_CASE("device: a killed rank fails the others at once, named as the launcher
   CHECK(no_child_left());
 }
 
-TEST_CASE("device: without a launcher's word a killed rank is told in NCCL's", "[runtime][integration][P23]") {
+TEST_CASE("device: without a launcher a killed rank is an error with NCCL's text", "[runtime][integration][P23]") {
   {
     StoreServer store({"127.0.0.1"}, 0);
     Job job(2, "device fails", store.port(), true, fakes({{"TEST_VICTIM", "1"}}));
@@ -167,13 +166,13 @@ TEST_CASE("device: without a launcher's word a killed rank is told in NCCL's", "
   CHECK(no_child_left());
 }
 
-TEST_CASE("device: an abort that NCCL does not come back from is told, and holds nobody up for long",
+TEST_CASE("device: an abort from which NCCL does not return is reported, and delays no rank for long",
           "[runtime][integration]") {
   for (const std::string& output :
        run(1, "device fails",
            fakes({{"FAKE_NCCL_STUCK_OP", "2"}, {"FAKE_NCCL_ABORT", "hang"}, {"TEST_TIMEOUT", "1"}}))) {
     CHECK_THAT(output, Contains("not done in 300 ms"));
-    CHECK_THAT(output, Contains("(NCCL does not come back from an abort: end this process)"));
+    CHECK_THAT(output, Contains("(NCCL does not return from an abort: end this process)"));
     CHECK(milliseconds_in(output) < 30'000);
   }
 }
@@ -185,10 +184,10 @@ TEST_CASE("device: a rank that cannot join is an error that names it and its dev
   CHECK(ended.code == 1);
   CHECK(ended.output ==
         "error: 6 world: joining on cuda:0: NCCL: unhandled system error: the fake "
-        "fails, as it was told\n");
+        "fails, as configured\n");
 }
 
-TEST_CASE("device: a machine without a GPU or NCCL is told so before anybody waits", "[runtime][integration]") {
+TEST_CASE("device: a machine without a GPU or NCCL is an error before any rank waits", "[runtime][integration]") {
   StoreServer store({"127.0.0.1"}, 0);
   const auto said = [&](const Variables& variables) {
     Job job(1, "device joins and leaves", store.port(), true, variables);
@@ -209,7 +208,7 @@ TEST_CASE("device: on a real GPU the results and streams are the same", "[runtim
   run(size, scenario, one_gpu());
 }
 
-TEST_CASE("device: on a real GPU ranks meet, in groups of both kinds too", "[runtime][integration][gpu]") {
+TEST_CASE("device: on a real GPU ranks meet, in groups with both backends too", "[runtime][integration][gpu]") {
   if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   run(2, GENERATE("device messages", "device is followed", "device mixed", "device joins and leaves"), one_gpu());
 }

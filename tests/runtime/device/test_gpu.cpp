@@ -18,7 +18,7 @@ void* library() {
   std::exit(4);
 }
 
-// A call to the driver by its name; arguments must have exactly the types that it takes.
+// Calls a function of the driver by name. The arguments must have exactly the types that it takes.
 template <typename... Arguments>
 void driver(const char* name, Arguments... arguments) {
   const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library(), name));

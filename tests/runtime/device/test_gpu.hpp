@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GPU as the user of libddp has it: streams and memory by the driver's own functions, from the library that libddp
-// takes too. Whatever fails ends the process.
+// A GPU as a user of libddp has it: streams and memory from the driver's own functions, in the library that libddp uses
+// too. A failure ends the process.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@ namespace ddp::test {
 
 class Gpu {
  public:
-  explicit Gpu(int index);  // its context is this thread's from now on
-  ~Gpu();                   // takes its streams with it
+  explicit Gpu(int index);  // makes its context this thread's current one
+  ~Gpu();                   // destroys its streams
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
@@ -23,13 +23,13 @@ class Gpu {
   void synchronize(void* stream);
   void* allocate(std::size_t size);
   void free(void* address);
-  // In the stream's order. download() returns when the bytes are there.
+  // Run in the stream's order. download() returns when the bytes have arrived.
   void upload(void* to, const void* from, std::size_t size, void* stream);
   void copy(void* to, const void* from, std::size_t size, void* stream);
   void download(void* to, const void* from, std::size_t size, void* stream);
-  // What comes on the stream waits until *released is true.
+  // Makes work issued to the stream wait until *released is true.
   void hold(void* stream, const std::atomic<bool>* released);
-  // *reached becomes true when the stream has come so far.
+  // Sets *reached to true when the stream gets here.
   void mark(void* stream, std::atomic<bool>* reached);
 
  private:
@@ -37,7 +37,7 @@ class Gpu {
   std::vector<void*> streams_;
 };
 
-// Elements in the memory of a GPU.
+// An array in GPU memory.
 template <typename T>
 class DeviceArray {
  public:

@@ -30,7 +30,7 @@ LastCall call(const std::string& group, std::uint64_t sequence, State state, mil
   return {group, sequence, state, kNow - age, what};
 }
 
-// What the ranks of one job keep.
+// The call logs of the ranks of one job.
 struct Logs {
   HashStore store{seconds(5)};
   std::vector<std::unique_ptr<CallLog>> logs;
@@ -41,7 +41,7 @@ struct Logs {
 
 }  // namespace
 
-TEST_CASE("call log: what a rank last called is told in words", "[runtime][unit]") {
+TEST_CASE("call log: a rank's last call is described", "[runtime][unit]") {
   const auto says = [](const std::vector<LastCall>& calls) { return describe(calls, "world", kNow); };
   CHECK(says({}) == "it has called nothing in this group yet");
   CHECK(says({call("world", 4, State::Ended, seconds(31), "barrier #4")}) ==
@@ -60,7 +60,7 @@ TEST_CASE("call log: what a rank last called is told in words", "[runtime][unit]
         "its last call was barrier #4, ended 0 s ago");
 }
 
-TEST_CASE("call log: its lines survive the store, whatever else is there does not matter", "[runtime][unit]") {
+TEST_CASE("call log: its lines survive the store, and malformed ones are ignored", "[runtime][unit]") {
   const std::string text =
       encode({{"a b\tc", call("", 7, State::Left, seconds(1), "x #7")}, {"", call("", 0, State::Running, {}, "")}});
   const std::vector<LastCall> calls = decode("rubbish\n" + text + "\tx y z\n\n");
@@ -75,13 +75,13 @@ TEST_CASE("call log: its lines survive the store, whatever else is there does no
   CHECK(calls[1].call == "x #7");
 }
 
-TEST_CASE("call log: those who did not call an operation are named, with what they did", "[runtime][unit]") {
+TEST_CASE("call log: ranks that did not call an operation are named, with what they did", "[runtime][unit]") {
   Logs logs;
   const std::vector<int> members = {0, 10, 20, 30};
   CallLog& third = logs.of(20);
   CallLog::Group a(logs.of(0), "g", members), b(logs.of(10), "g", members), c(third, "g", members),
       d(logs.of(30), "g", members), other(third, "h", {20});
-  const auto missing = [&] { return a.who_did_not_call(5, "all_reduce #5"); };
+  const auto missing = [&] { return a.describe_missing_callers(5, "all_reduce #5"); };
   for (CallLog::Group* group : {&a, &b, &c}) {
     group->began(4, "barrier #4");
     group->ended();
@@ -102,7 +102,7 @@ TEST_CASE("call log: those who did not call an operation are named, with what th
              Matches("rank 1 did not call all_reduce #5; it has been in monitored_barrier #5 for [0-9]+ m?s"));
 }
 
-TEST_CASE("call log: a message that a rank waits for is told of beside its collectives", "[runtime][unit]") {
+TEST_CASE("call log: a message that a rank waits for is described next to its collectives", "[runtime][unit]") {
   Logs logs;
   CallLog::Group a(logs.of(0), "g", {0, 1}), b(logs.of(1), "g", {0, 1});
   b.message_began("recv from rank 0 (4 B)");
@@ -116,11 +116,11 @@ TEST_CASE("call log: a message that a rank waits for is told of beside its colle
 TEST_CASE("call log: of many that are missing the first few are described", "[runtime][unit]") {
   Logs logs;
   CallLog::Group group(logs.of(0), "g", {0, 1, 2, 3, 4, 5, 6});
-  CHECK_THAT(group.who_did_not_call(1, "barrier #1"),
+  CHECK_THAT(group.describe_missing_callers(1, "barrier #1"),
              Contains("rank 4 did not call barrier #1; it has called nothing in this group yet; nor did ranks 5, 6"));
 }
 
-TEST_CASE("call log: groups of the past are forgotten but for the latest", "[runtime][unit]") {
+TEST_CASE("call log: past groups are forgotten except for the latest", "[runtime][unit]") {
   Logs logs;
   CallLog& log = logs.of(0);
   CallLog::Group(log, "stays", {0}).began(1, "barrier #1");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks that do not do the same, and what they are told: DDP_DEBUG=detail, monitored barriers, the flight recorder.
+// Scenarios with ranks that disagree, and what they learn: DDP_DEBUG=detail, monitored barriers, the flight recorder.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr ddp::Milliseconds kShort(300), kLong(120'000);
 
-// Stays, doing nothing, until these ranks have said that they are done.
+// Does nothing until these ranks have reported that they are done.
 void stay_until_done(const ddp::Session& session, const std::vector<int>& ranks) {
   std::vector<std::string> keys;
   for (const int rank : ranks) keys.push_back("done/" + std::to_string(rank));
@@ -115,7 +115,7 @@ void monitored(ddp::Session& session) {
   expect(session.store().add("came", 0) == group.size(), "nobody passes before all have come");
 }
 
-// The odd ranks do not come. One of the others is patient.
+// The odd ranks do not come. One of the others waits longer.
 void monitored_missing(ddp::Session& session, bool all) {
   if (session.rank() % 2 == 1) return stay_until_done(session, ranks_before(session.world_size(), 2));
   const auto before = std::chrono::steady_clock::now();
@@ -125,7 +125,7 @@ void monitored_missing(ddp::Session& session, bool all) {
   done(session);
 }
 
-// Ranks 0 and 2 wait in the barrier when rank 0's group fails of something else.
+// Ranks 0 and 2 wait in the barrier when rank 0's group fails for another reason.
 void monitored_failure(ddp::Session& session) {
   if (session.rank() == 1) return stay_until_done(session, {0, 2});
   std::thread other;
@@ -137,12 +137,12 @@ void monitored_failure(ddp::Session& session) {
   }
   const auto before = std::chrono::steady_clock::now();
   report_failure("call", [&] { session.world().monitored_barrier(kLong); });
-  expect(std::chrono::steady_clock::now() - before < kLong / 2, "who waits in the barrier is told");
+  expect(std::chrono::steady_clock::now() - before < kLong / 2, "a rank that waits in the barrier learns of it");
   if (other.joinable()) other.join();
   done(session);
 }
 
-// What Gloo answers with the end of the process.
+// Does what makes Gloo end the process.
 void size_mismatch_unchecked(ddp::Session& session) {
   std::vector<float> values(1024);
   report_failure("call", [&] {

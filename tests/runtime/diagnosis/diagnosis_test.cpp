@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks are told that do not do the same; each rank's part is in diagnosis_scenarios.cpp.
+// What ranks learn when they disagree. diagnosis_scenarios.cpp is what each rank does.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -29,7 +29,7 @@ namespace {
 
 const Variables kDetail = {{"DDP_DEBUG", "detail"}};
 
-// However they end.
+// Returns what the ranks print, however they end.
 std::vector<Ended> ends_of(int size, const std::string& scenario, const Variables& variables) {
   StoreServer store({"127.0.0.1"}, 0);
   std::vector<Ended> ends;
@@ -43,7 +43,8 @@ std::vector<Ended> ends_of(int size, const std::string& scenario, const Variable
 
 }  // namespace
 
-TEST_CASE("DDP_DEBUG=detail: whatever ranks disagree on, all of them learn who called what", "[runtime][integration]") {
+TEST_CASE("DDP_DEBUG=detail: whatever ranks disagree on, all of them learn which rank called what",
+          "[runtime][integration]") {
   const struct {
     const char* scenario;
     const char* others;  // what ranks 0 and 2 called
@@ -73,7 +74,7 @@ TEST_CASE("DDP_DEBUG=detail: a rank that does not call an operation is named at 
   const std::vector<std::string> outputs = run(size, "missing", kDetail);
   const std::string last = std::to_string(size - 1);
   for (int rank = 0; rank < size - 1; ++rank) {
-    // By itself, or from the rank that was first.
+    // From its own check, or from the rank that was first.
     CHECK_THAT(outputs[static_cast<std::size_t>(rank)],
                Contains("call failed: 2 world: all_reduce #2 (40 B): ") &&
                    Contains("not done in 300 ms: another rank is stopped, slow, or calls something else; rank " + last +
@@ -103,13 +104,14 @@ TEST_CASE("DDP_DEBUG=detail: ranks that wait in different kinds of operation lea
                  Contains("rank 0 did not call it within 300 ms"));
 }
 
-TEST_CASE("DDP_DEBUG=detail: who waits for a message learns what its sender did last", "[runtime][integration]") {
+TEST_CASE("DDP_DEBUG=detail: a rank that waits for a message learns what its sender did last",
+          "[runtime][integration]") {
   const std::vector<std::string> outputs = run(2, "no message", kDetail);
   CHECK_THAT(outputs[0], Contains("call failed: 2 world: recv from rank 1 (40 B, tag 0): not done in 300 ms") &&
                              Contains("; rank 1: its last call was barrier #1, ended "));
 }
 
-TEST_CASE("DDP_DEBUG=detail: what is right stays right", "[runtime][integration]") {
+TEST_CASE("DDP_DEBUG=detail: correct calls still give the right results", "[runtime][integration]") {
   for (const char* scenario : {"async", "monitored"}) run(2, scenario, kDetail);
 }
 
@@ -118,7 +120,7 @@ TEST_CASE("DDP_DEBUG off: an error at the deadline says how to learn more", "[ru
   CHECK_THAT(outputs[0], Contains("or calls something else (DDP_DEBUG=detail says what the others did instead)\n"));
 }
 
-TEST_CASE("DDP_DEBUG off: what Gloo ends the process for is recorded with a hint", "[runtime][integration]") {
+TEST_CASE("DDP_DEBUG off: a call for which Gloo ends the process is recorded with a hint", "[runtime][integration]") {
   const TemporaryFolder folder;
   const auto ends = ends_of(2, "size mismatch, unchecked", {{"TORCHELASTIC_ERROR_FILE", folder / "error.json"}});
   const auto aborted = std::count_if(ends.begin(), ends.end(), [](const Ended& e) { return e.signal == SIGABRT; });
@@ -128,14 +130,14 @@ TEST_CASE("DDP_DEBUG off: what Gloo ends the process for is recorded with a hint
              Contains("uncaught exception gloo::EnforceNotMet") && Contains("DDP_DEBUG=detail names them"));
 }
 
-TEST_CASE("DDP_DEBUG=info: a group that is formed is told of once", "[runtime][integration]") {
+TEST_CASE("DDP_DEBUG=info: a group that is formed is logged once", "[runtime][integration]") {
   const Process::Options options = {.environment = {{"DDP_DEBUG", "info"}}};
   Process job({DDPRUN_BINARY, "--nproc-per-node", "2", COLLECTIVE_WORKER, "who"}, options);
   CHECK(job.wait().err == "libddp: the group world is formed: ranks 0, 1 over gloo\n");
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("monitored barrier: it is passed when all ranks have come, in its turn", "[runtime][integration]") {
+TEST_CASE("monitored barrier: all ranks pass in its turn when all have come", "[runtime][integration]") {
   const int size = GENERATE(1, 2, 4);
   run(size, "monitored", {});
 }
@@ -152,7 +154,7 @@ TEST_CASE("monitored barrier: every rank that waits learns which ranks are missi
   CHECK(first[2] == first[0]);
 }
 
-TEST_CASE("monitored barrier: a group that fails of something else lets everybody out", "[runtime][integration]") {
+TEST_CASE("monitored barrier: a group that fails for another reason ends every wait", "[runtime][integration]") {
   const std::vector<std::string> outputs = run(3, "monitored, another failure", {});
   CHECK_THAT(outputs[0], Contains("recv failed: 2 world: recv from rank 1 (40 B, tag 0): not done in 300 ms"));
   CHECK_THAT(outputs[0], Contains("call failed: 4 world: monitored_barrier #1: the group was aborted by an earlier "));
@@ -160,7 +162,7 @@ TEST_CASE("monitored barrier: a group that fails of something else lets everybod
              Contains("call failed: 3 world: monitored_barrier #1: rank 0 gave up: world: recv from rank 1"));
 }
 
-TEST_CASE("flight recorder: an operation that fails leaves the last ones of every rank beside the error file",
+TEST_CASE("flight recorder: an operation that fails leaves the last ones of every rank next to the error file",
           "[runtime][integration]") {
   const TemporaryFolder folder;
   run(3, "missing", {{"TORCHELASTIC_ERROR_FILE", folder / "error.json"}});

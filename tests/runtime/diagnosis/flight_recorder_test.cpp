@@ -34,12 +34,15 @@ json saved(const std::string& why = "asked") {
 }
 
 Operation all_reduce(std::size_t count) {
-  return {.kind = OperationKind::AllReduce, .count = count, .dtype = DDP_FLOAT32, .reduce_op = DDP_MAX};
+  return {.kind = OperationKind::AllReduce,
+          .count = count,
+          .dtype = DDP_FLOAT32,
+          .reduce_op = ddp::collectives::ReduceOp::Max};
 }
 
 }  // namespace
 
-TEST_CASE("flight recorder: each operation has what it is, how far it came and when", "[runtime][unit]") {
+TEST_CASE("flight recorder: each operation has its kind, its progress and its times", "[runtime][unit]") {
   const std::int64_t before_us =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
@@ -97,10 +100,10 @@ TEST_CASE("flight recorder: each operation has what it is, how far it came and w
   CHECK(first["peer"].is_null());
 }
 
-TEST_CASE("flight recorder: it keeps the last operations only, and forgets quietly", "[runtime][unit]") {
+TEST_CASE("flight recorder: it keeps only the last operations and forgets the others quietly", "[runtime][unit]") {
   FlightRecorder recorder("world", {0, 1}, 3);
   for (std::uint64_t sequence = 1; sequence <= 5; ++sequence) recorder.issued(sequence, Operation(), Clock::now());
-  recorder.ended(2, Clock::now());  // its place is number 5's
+  recorder.ended(2, Clock::now());  // number 5 has its place
   const json operations = saved()["groups"][0]["operations"];
   REQUIRE(operations.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -109,8 +112,7 @@ TEST_CASE("flight recorder: it keeps the last operations only, and forgets quiet
   }
 }
 
-TEST_CASE("flight recorder: groups that are gone leave no trace in the file of those that are there",
-          "[runtime][unit]") {
+TEST_CASE("flight recorder: past groups leave no trace in the file", "[runtime][unit]") {
   {
     FlightRecorder gone("gone", {0, 1}, 3);
     gone.issued(1, Operation(), Clock::now());
@@ -125,7 +127,7 @@ TEST_CASE("flight recorder: groups that are gone leave no trace in the file of t
   CHECK(groups[1]["operations"].empty());
 }
 
-TEST_CASE("flight recorder: a file written while operations go on is whole", "[runtime][unit]") {
+TEST_CASE("flight recorder: a file written while operations run is whole", "[runtime][unit]") {
   std::atomic<bool> stop{false};
   std::thread thread([&] {
     FlightRecorder recorder("busy", {0, 1}, 16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a collective costs once it has been called for a while, in allocations and wake-ups: allocation_worker.cpp
+// What a collective costs in allocations and wake-ups once it has been called for a while. allocation_worker.cpp
 // counts.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -15,8 +15,8 @@
 namespace {
 
 constexpr std::size_t kCollectives = 9;
-constexpr long kBurst = 8;    // allocation_worker.cpp issues so many operations before it waits for the last
-constexpr long kBuckets = 4;  // of its DistributedDataParallel
+constexpr long kBurst = 8;    // how many operations allocation_worker.cpp issues before it waits for the last
+constexpr long kBuckets = 4;  // buckets of the DistributedDataParallel there
 
 struct Calls {
   int rank = 0;
@@ -52,13 +52,13 @@ Counts count(int ranks, const std::string& what) {
 
 }  // namespace
 
-// A queue that is longer than ever before takes a new record; how soon it is as long as a burst, the progress thread
-// decides. So bursts may allocate one for each of their operations, once in the life of the group.
+// A queue that grows longer than ever before allocates a record. When it first gets as long as a burst depends on the
+// progress thread. So bursts may allocate one record for each of their operations, once in the life of the group.
 TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "[runtime][integration]") {
   const int ranks = GENERATE(1, 2, 3);
   const Counts counts = count(ranks, "null");
   CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * kCollectives * 3);
-  std::map<int, long> by_bursts;  // by rank
+  std::map<int, long> by_bursts;  // indexed by rank
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(ranks, calls.rank, calls.collective, calls.how);
     if (calls.how == "burst") {
@@ -73,16 +73,16 @@ TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "
   }
 }
 
-// The queue of the group becomes as long as there are buckets, of which PowerSGD sends two messages at a time, as with
-// bursts.
-TEST_CASE("DistributedDataParallel: a step allocates nothing, also with hooks that compress",
+// The group's queue may grow as with bursts: to the number of buckets, for each of which PowerSGD issues two operations
+// at a time.
+TEST_CASE("DistributedDataParallel: a step allocates nothing, with compressing hooks as well",
           "[runtime][integration]") {
   const int ranks = GENERATE(1, 2, 3);
   const Counts counts = count(ranks, "ddp");
   CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * 4);
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(ranks, calls.rank, calls.how);
-    CHECK(allocations.at(0) <= 2 * kBuckets);  // of 1000 steps
+    CHECK(allocations.at(0) <= 2 * kBuckets);  // in 1000 steps
   }
 }
 
@@ -91,21 +91,21 @@ TEST_CASE("sync batch norm: a step allocates nothing", "[runtime][integration]")
   CHECK(counts.allocations.size() == 2);
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(calls.how);
-    CHECK(allocations.at(0) == 0);  // of 1000 steps
+    CHECK(allocations.at(0) == 0);  // in 1000 steps
   }
 }
 
-TEST_CASE("collectives: a blocking one that waits for nobody wakes no other thread", "[runtime][integration]") {
+TEST_CASE("collectives: a blocking one that need not wait wakes no other thread", "[runtime][integration]") {
   const Counts counts = count(2, "null");
   for (const auto& [calls, wakes] : counts.wakes) {
     if (calls.how != "blocking") continue;
     CAPTURE(calls.rank, calls.collective);
-    CHECK(wakes.at(0) <= 3);  // of 1000 calls: a thread may still be going to sleep when counting begins
+    CHECK(wakes.at(0) <= 3);  // in 1000 calls: a thread may still be going to sleep when counting begins
   }
 }
 
-// What Gloo allocates depends a little on what arrives when. 5 %: one more in a call shows, but for all_reduce, which
-// takes the same way as the others.
+// Gloo's allocations depend a little on timing. With a margin of 5 % one more allocation per call shows, except for
+// all_reduce, which uses the same code as the others.
 TEST_CASE("collectives: over Gloo libddp allocates what Gloo does when called directly", "[runtime][integration]") {
   const Counts counts = count(2, "gloo");
   CHECK(counts.allocations.size() == 2 * (kCollectives - 1) * 2);  // Gloo has no reduce_scatter

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank that counts what collectives cost once they have been called for a while. Each line is its number, a
-// collective, how it was called, the allocations of all calls on any thread of this process, and how often one of its
-// other threads was woken:
+// A rank that counts what collectives cost once they have been called for a while. Each line shows the rank, a
+// collective, how it was called, the allocations of all calls on any thread of this process, and how often another
+// thread was woken:
 //
 //   allocation_worker null    libddp over a backend that does nothing, 1000 calls: "0 all_reduce blocking 0 0"
 //   allocation_worker ddp     steps of DistributedDataParallel over the same, 1000: "0 ddp copied 0 1203"
@@ -37,7 +37,7 @@ void count_one() {
 
 }  // namespace
 
-// Instead of the C library's, for every shared object of this process; operator new is made from them.
+// These replace the C library's functions for every shared object of this process. operator new calls them.
 extern "C" {
 void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t count, std::size_t size);
@@ -77,8 +77,8 @@ constexpr int kCalls = 1000;
 constexpr int kBurst = 8;    // issued before the last one is waited for
 constexpr int kWarmUps = 5;  // times 1000 calls
 constexpr int kGlooCalls = 100;
-constexpr int kTurns = 5;           // Gloo's own figures differ from time to time
-constexpr std::size_t kCount = 24;  // for 1, 2, 3 and 4 ranks
+constexpr int kTurns = 5;           // Gloo's own figures vary
+constexpr std::size_t kCount = 24;  // divisible by 1, 2, 3 and 4 ranks
 
 struct Buffers {
   std::vector<float> input = std::vector<float>(kCount);
@@ -100,7 +100,7 @@ long wakes_of_other_threads() {
   return wakes;
 }
 
-// A thread that has not run yet would do its first things while others are counted: calls are over in a millisecond.
+// A thread that has not started to run yet would allocate while calls are counted, which takes only a millisecond.
 bool all_others_sleep() {
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
     if (thread.path().filename() == std::to_string(gettid())) continue;
@@ -112,7 +112,8 @@ bool all_others_sleep() {
   return true;
 }
 
-// Of several counts: all allocations, and the fewest wakes, since a thread may sleep for a moment while it starts.
+// Counts several times and reports the sum of allocations and the fewest wake-ups, since a thread may sleep for a
+// moment while it starts.
 void report(ddp::ProcessGroup group, const char* what, const char* how, const Calls& all_calls, int counts = 1) {
   allocations = 0;
   long wakes = std::numeric_limits<long>::max();
@@ -122,7 +123,7 @@ void report(ddp::ProcessGroup group, const char* what, const char* how, const Ca
     const long wakes_before = wakes_of_other_threads();
     counting = true;
     all_calls();
-    group.barrier();  // what other ranks still do, this one's threads take part in
+    group.barrier();  // this rank's threads take part in what other ranks still do
     counting = false;
     wakes = std::min(wakes, wakes_of_other_threads() - wakes_before);
   }
@@ -191,7 +192,7 @@ void count_ddp() {
   }
 }
 
-// Over the backend that does nothing the ranks together would have no values: so this is a world of one.
+// A world of one, since the backend that does nothing would give several ranks no values.
 void count_batch_norm() {
   constexpr std::size_t kChannels = 16;
   constexpr std::size_t kLength = 9;
@@ -240,7 +241,7 @@ void count_over_gloo() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setvbuf(stdout, nullptr, _IOLBF, 0);  // whole lines, beside the other ranks'
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // whole lines, so that those of several ranks do not mix
   try {
     if (argc == 2 && std::string(argv[1]) == "null") {
       count_over_null_backend();

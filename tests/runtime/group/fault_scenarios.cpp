@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank dies before, in or after an operation; the others say what they learn of it, and when, and go on without it.
+// A rank dies before, in or after an operation. The others print what they learn of it and when, and continue without
+// it.
 #include <chrono>
 #include <csignal>
 #include <sstream>
@@ -13,7 +14,7 @@ namespace ddp::test {
 namespace {
 
 constexpr std::size_t kSmall = 5;
-constexpr std::size_t kLarge = 2'000'000;  // more than sockets take at once: it is under way for some time
+constexpr std::size_t kLarge = 2'000'000;  // more than socket buffers hold, so that it takes some time
 
 struct Fault {
   std::string operation;
@@ -32,13 +33,13 @@ std::string now() {
   return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count());
 }
 
-// The rank after this one, past the victim.
+// Returns the next rank, skipping the victim.
 int neighbour(const ddp::ProcessGroup& world, int victim) {
   const int next = (world.rank() + 1) % world.size();
   return next == victim ? (next + 1) % world.size() : next;
 }
 
-// The victim is the root or the sender, if there is one.
+// Issues the operation. The victim is the root or the sender, if there is one.
 ddp::Work start(const ddp::ProcessGroup& world, const Fault& fault, Memory& m) {
   const std::string& name = fault.operation;
   const int victim = fault.victim;
@@ -51,7 +52,7 @@ ddp::Work start(const ddp::ProcessGroup& world, const Fault& fault, Memory& m) {
   if (name == "reduce_scatter") return world.reduce_scatter_async(m.all, m.one);
   if (name == "all_to_all") return world.all_to_all_async(m.all, m.more);
   if (name == "barrier") return world.barrier_async();
-  if (name == "recv from the living") return world.irecv(m.one, neighbour(world, victim));  // who sends nothing
+  if (name == "recv from the living") return world.irecv(m.one, neighbour(world, victim));  // which sends nothing
   if (name != "recv") throw std::runtime_error("no operation " + name);
   if (world.rank() != victim) return world.irecv(m.one, victim);
   ddp::Work last;
@@ -77,7 +78,7 @@ void be_the_victim(ddp::Session& session, const Fault& fault, Memory& memory) {
   if (fault.when == "inside") {
     session.store().wait(everyone_there(session.world_size(), fault.victim));
     const ddp::Work work = start(session.world(), fault, memory);
-    work.wait_for(ddp::Milliseconds(1));  // a look, so that it is under way
+    work.wait_for(ddp::Milliseconds(1));  // polls once, so that it is under way
     say("dies at " + now());
     raise(SIGKILL);
   }
@@ -86,13 +87,13 @@ void be_the_victim(ddp::Session& session, const Fault& fault, Memory& memory) {
 }
 
 void survive(ddp::Session& session, const Fault& fault, Memory& memory) {
-  session.store().set("there/" + std::to_string(session.rank()), "");  // past what came before
+  session.store().set("there/" + std::to_string(session.rank()), "");  // this rank has left the operations before
   say("ready");
   if (fault.when == "before") session.store().wait({"go"});
   const std::string began = now();
   try {
     if (fault.when != "after") start(session.world(), fault, memory).wait();
-    session.world().barrier();  // who had his part of the operation learns it at the next one
+    session.world().barrier();  // a rank that had its part of the operation learns of the death at the next one
     expect(false, "a rank that is dead was not missed");
   } catch (const ddp::Error& e) {
     say("began at " + began + ", failed at " + now() + ": " + std::to_string(e.status()) + " " + e.what());
@@ -109,7 +110,7 @@ void survive(ddp::Session& session, const Fault& fault, Memory& memory) {
 
 }  // namespace
 
-// words: "OPERATION,WHEN,VICTIM".
+// `words` is "OPERATION,WHEN,VICTIM".
 void fault(ddp::Session& session, const std::string& words) {
   Fault fault;
   std::istringstream in(words);
@@ -118,7 +119,7 @@ void fault(ddp::Session& session, const std::string& words) {
   std::getline(in, fault.when, ',');
   std::getline(in, victim);
   fault.victim = std::stoi(victim);
-  signal(SIGTERM, SIG_IGN);  // ddprun stops the others, who have something to say first
+  signal(SIGTERM, SIG_IGN);  // ddprun stops the others, which have something to print first
   Memory memory(fault.when == "inside" ? kLarge : kSmall, session.world_size());
   if (fault.when == "after") start(session.world(), fault, memory).wait();
   session.world().barrier();

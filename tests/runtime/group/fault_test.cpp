@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operation, a rank killed before, in and after it: the others get an error that names it within a second, and go
-// on in a group without it. DDPRUN_FAULT_FULL=1: all of it, of 2 to 4 ranks and whichever dies (scripts/stress/faults).
+// A rank is killed before, in and after every operation. The others get an error that names it within a second, and
+// continue in a group without it. DDPRUN_FAULT_FULL=1 runs all combinations: 2 to 4 ranks, each of them the victim
+// (scripts/stress/faults).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -31,10 +32,10 @@ const std::vector<std::string> kOperations = {"all_reduce", "reduce",         "b
 
 struct Fault {
   std::string operation;
-  std::string when;  // before, in (the others wait for it), inside (it is there itself), after
+  std::string when;  // before, in (the others wait for the victim), inside (the victim is in the operation too), after
   int size = 3;
   int victim = 1;
-  bool launcher = true;  // one that hosts the store and tells who died
+  bool launcher = true;  // hosts the store and reports the death
 };
 
 std::string describe(const Fault& f) {
@@ -43,10 +44,10 @@ std::string describe(const Fault& f) {
 }
 
 bool is_full() { return std::getenv("DDPRUN_FAULT_FULL") != nullptr; }
-// Within a second, where nothing else runs; anywhere long before any deadline.
+// A second on an idle machine; on any other long before any deadline.
 double allowed_ms() { return is_full() ? 1000 : 30'000; }
 
-// Microseconds since the machine started, as the worker wrote them behind `word`.
+// Returns the microseconds since boot that the worker printed after `word`.
 double time_after(const std::string& output, const std::string& word) {
   const std::size_t at = output.find(word + " at ");
   return at != std::string::npos ? std::stod(output.substr(at + word.size() + 4)) : -1;
@@ -64,14 +65,14 @@ std::vector<std::size_t> survivors_of(const Fault& fault) {
   return ranks;
 }
 
-// Kills the victim as the fault says; returns when that was.
+// Kills the victim as the fault says. Returns the time of the kill.
 double kill_victim(Job& job, const Fault& fault) {
   const auto victim = static_cast<std::size_t>(fault.victim);
   if (fault.when != "inside") {
     job.wait_for_line(victim, "ready");
     for (const std::size_t rank : survivors_of(fault)) {
       job.wait_for_line(rank, "ready");
-      job.wait_until_asleep(rank);  // in the operation; or until it may begin
+      job.wait_until_asleep(rank);  // in the operation, or waiting to begin it
     }
   }
   const double killed = now_us();
@@ -82,7 +83,7 @@ double kill_victim(Job& job, const Fault& fault) {
   return fault.when == "inside" ? time_after(ended.output, "dies") : killed;
 }
 
-// What a survivor said must be what it should have learned; returns how long that took.
+// Checks that a survivor printed what it should learn. Returns how long it took to learn it.
 double check_survivor(const Ended& ended, const Fault& fault, double killed) {
   INFO(describe(fault) << "; a survivor said: " << ended.output);
   CHECK(ended.code == 0);
@@ -100,7 +101,7 @@ double check_survivor(const Ended& ended, const Fault& fault, double killed) {
   return ms;
 }
 
-// Appends to `times` what each survivor needed to learn of the death.
+// Appends to `times` how long each survivor took to learn of the death.
 void run_fault(const Fault& fault, std::vector<double>& times) {
   std::unique_ptr<StoreServer> store;
   if (fault.launcher) store = std::make_unique<StoreServer>(std::vector<std::string>{"127.0.0.1"}, 0);
@@ -121,7 +122,7 @@ void run_fault(const Fault& fault, std::vector<double>& times) {
   CHECK(no_child_left());
 }
 
-void tell(const char* what, std::vector<double>& times) {
+void print_times(const char* what, std::vector<double>& times) {
   if (times.empty()) return;
   std::sort(times.begin(), times.end());
   std::printf("%s: %zu survivors; from the kill to the error: median %.1f ms, 99 %% %.1f ms, worst %.1f ms\n", what,
@@ -143,7 +144,7 @@ TEST_CASE("faults: whatever rank is killed in whatever operation, the others nam
       }
     }
   }
-  if (is_full()) tell("with a launcher", times);
+  if (is_full()) print_times("with a launcher", times);
 }
 
 TEST_CASE("faults: a rank that waits for a living one learns of a third one's death", "[runtime][integration][P23]") {
@@ -154,7 +155,7 @@ TEST_CASE("faults: a rank that waits for a living one learns of a third one's de
       for (int victim = 0; victim < size; ++victim) run_fault({"recv from the living", when, size, victim}, times);
     }
   }
-  if (is_full()) tell("waiting for the living", times);
+  if (is_full()) print_times("waiting for the living", times);
 }
 
 TEST_CASE("faults: without a launcher the rank whose connection broke first is named", "[runtime][integration][P23]") {
@@ -165,13 +166,13 @@ TEST_CASE("faults: without a launcher the rank whose connection broke first is n
   for (const std::string& when : whens) {
     for (const std::string& operation : kOperations) {
       for (const int size : sizes) {
-        for (int victim = 1; victim < (is_full() ? size : 2); ++victim) {  // rank 0 has the store
+        for (int victim = 1; victim < (is_full() ? size : 2); ++victim) {  // rank 0 hosts the store
           run_fault({operation, when, size, victim, false}, times);
         }
       }
     }
   }
-  if (is_full()) tell("without a launcher", times);
+  if (is_full()) print_times("without a launcher", times);
 }
 
 TEST_CASE("faults: under ddprun the others learn of a death in ddprun's words, and go on until it stops them",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups of some of the ranks.
+// Scenarios with groups of some of the ranks.
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -10,7 +10,7 @@
 namespace ddp::test {
 namespace {
 
-// The sum of what the members contribute: their ranks in the job, and 1 each.
+// Checks the sum of the members' contributions: their ranks in the job, and 1 each.
 void expect_sum(const ddp::ProcessGroup& group, const std::vector<int>& members, const std::string& what) {
   const auto sum = [&] {
     std::vector<int> values = {get_rank(), 1};
@@ -30,7 +30,7 @@ void expect_members(const ddp::ProcessGroup& group, const std::vector<int>& memb
   expect(group.global_rank(group.rank()) == get_rank(), what + ": this rank");
 }
 
-// Of 4 ranks.
+// With 4 ranks.
 void new_groups(ddp::Session& session) {
   const int rank = session.rank();
   const std::vector<int> even = {0, 2};
@@ -68,22 +68,22 @@ void new_groups(ddp::Session& session) {
   expect_sum(session.world(), {0, 1, 2, 3}, "the world beside its groups");
 }
 
-// Of 4 ranks.
+// With 4 ranks.
 void split(ddp::Session& session) {
   const ddp::ProcessGroup world = session.world();
   const int rank = session.rank();
-  // Backwards: the key decides.
+  // In reverse order: the key decides.
   const ddp::ProcessGroup backwards = world.split(7, -rank);
   expect_members(backwards, {3, 2, 1, 0}, "backwards");
   expect_sum(backwards, {0, 1, 2, 3}, "backwards");
-  // Halves, then halves of halves, whose parent is not in the world's order.
+  // Halves, then halves of those, whose parent is not in the world's order.
   const ddp::ProcessGroup half = backwards.split(rank / 2);
   expect_members(half, rank < 2 ? std::vector<int>{1, 0} : std::vector<int>{3, 2}, "half");
   expect_sum(half, rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, "half");
   const ddp::ProcessGroup one = half.split(rank);
   expect_members(one, {rank}, "one");
   expect(half.name() == "world split 0/7 split 0/" + std::to_string(rank / 2), "its name says where it comes from");
-  // Some take part in nothing; a name may serve on each side.
+  // Some ranks take part in no group. Both sides of a split may use the same name.
   ddp::GroupOptions options;
   options.name = "pair";
   const ddp::ProcessGroup pair = world.split(rank == 1 ? DDP_NO_COLOR : rank % 3, 0, options);
@@ -95,7 +95,7 @@ void split(ddp::Session& session) {
   expect_sum(world, {0, 1, 2, 3}, "the world beside its groups");
 }
 
-// What one group waits for must not hold up another: rank 0's first operation needs what rank 1 does last.
+// A group that waits must not delay another: rank 0's first operation needs what rank 1 does last.
 void crossed(ddp::Session& session) {
   ddp::GroupOptions options;
   options.timeout = std::chrono::seconds(30);  // only a hang takes that long
@@ -149,8 +149,8 @@ void destroy(ddp::Session& session) {
   session.world().barrier();
 }
 
-// Rank 0 leaves groups of all until that has once not taken two of the 10 ms after which Gloo's thread goes round by
-// itself, as it does where it waits for a round per connection; then the time is up.
+// Rank 0 leaves groups of all ranks until leaving one has taken less than two of the 10 ms rounds of Gloo's event loop.
+// Without the timer that wakes the loop, leaving waits for a round per connection, and the time runs out.
 void leave(ddp::Session& session) {
   using Clock = std::chrono::steady_clock;
   std::vector<int> all(static_cast<std::size_t>(session.world_size()));
@@ -172,7 +172,7 @@ void leave(ddp::Session& session) {
   }
 }
 
-// Rank 2 comes when the others have given up.
+// Rank 2 comes after the others have given up.
 void late(ddp::Session& session) {
   if (session.rank() == 2) session.store().wait({"given up/0", "given up/1"});
   report_failure("three", [&] { session.new_group({0, 1, 2}); });
@@ -181,7 +181,7 @@ void late(ddp::Session& session) {
   expect_sum(session.new_group({0, 1, 2}), {0, 1, 2}, "the next of the same members");
 }
 
-// Rank 1 has another list under the same name; rank 2 comes when that is known.
+// Rank 1 gives another list under the same name. Rank 2 comes after that is known.
 void disagree(ddp::Session& session) {
   const int rank = session.rank();
   ddp::GroupOptions options;
@@ -208,7 +208,7 @@ void default_session(ddp::Session& session) {
   report_failure("get_backend", [] { static_cast<void>(get_backend()); });
 }
 
-// The test kills rank 2, for which the others wait to make a group.
+// The test kills rank 2 while the others wait for it to form a group.
 void lose_member(ddp::Session& session) {
   const int rank = session.rank();
   session.world().barrier();
@@ -221,7 +221,7 @@ void lose_member(ddp::Session& session) {
   expect_sum(session.new_group({0, 1}), {0, 1}, "the survivors");
 }
 
-// The test kills rank 3: the groups that have it fail, those that have not go on.
+// The test kills rank 3. The groups that have it fail; the others continue.
 void lose_rank_3(ddp::Session& session) {
   const int rank = session.rank();
   const std::vector<int> left = {0, 1};
@@ -232,7 +232,7 @@ void lose_rank_3(ddp::Session& session) {
   if (rank == 3) {
     for (;;) pause();
   }
-  // Rank 0 waits for a rank that lives, in the world: no connection it waits on ever breaks.
+  // Rank 0 waits in the world for a rank that lives, so no connection that it waits on ever breaks.
   std::vector<float> values = {1};
   if (rank == 0) report_failure("world", [&] { session.world().recv(values, 1); });
   if (rank == 1) report_failure("world", [&] { session.world().barrier(); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp with real processes: what each rank checks by itself is in collective_worker.cpp.
+// libddp with real processes. collective_worker.cpp is what each rank does and checks by itself.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -55,12 +55,12 @@ TEST_CASE("collectives: wrong arguments are refused and leave the group alive", 
     CHECK_THAT(output, Contains("root failed: 1 broadcast: root " + std::to_string(size)));
     CHECK_THAT(output, Contains("bits failed: 1 all_reduce: and of float32 means nothing"));
     CHECK_THAT(output, Contains("reduction failed: 1 reduce: there is no reduction 9"));
-    CHECK_THAT(output, Contains("counts failed: 1 all_to_all: the input has 4 elements, but its counts make "));
+    CHECK_THAT(output, Contains("counts failed: 1 all_to_all: the input has 4 elements, but its counts add up to "));
     CHECK_THAT(output, Contains("gather failed: 1 all_gather: output has 3 elements, but "));
   }
 }
 
-TEST_CASE("collectives: ranks that disagree on the parts of an all_to_all all learn who sends what",
+TEST_CASE("collectives: ranks that disagree on the parts of an all_to_all all learn which rank sends what",
           "[runtime][integration]") {
   for (const std::string& output : run(3, "uneven mismatch", kCompared)) {
     CHECK_THAT(output, Contains("all_to_all failed: 5 world: all_to_all #1 ("));
@@ -68,7 +68,7 @@ TEST_CASE("collectives: ranks that disagree on the parts of an all_to_all all le
   }
 }
 
-TEST_CASE("collectives: ranks that disagree all learn who called what", "[runtime][integration]") {
+TEST_CASE("collectives: ranks that disagree all learn which rank called what", "[runtime][integration]") {
   for (const std::string& output : run(3, "mismatch", kCompared)) {
     CHECK_THAT(output, Contains("all_reduce failed: 5 world: all_reduce #1 ("));
     CHECK_THAT(output, Contains("ranks disagree: rank 0 called all_reduce of 1000 float32 (sum); "
@@ -91,7 +91,7 @@ TEST_CASE("collectives: a killed rank fails the others at once, quoting what the
   }
 }
 
-TEST_CASE("collectives: without a launcher's word a killed rank is still an error", "[runtime][integration][P23]") {
+TEST_CASE("collectives: without a launcher a killed rank is still an error", "[runtime][integration][P23]") {
   const std::uint16_t port = free_port();
   {
     Job job(2, "lose rank 1", port, false);
@@ -125,7 +125,7 @@ TEST_CASE("collectives: a stopped rank is a timeout at the deadline, and ends th
   CHECK(no_child_left());
 }
 
-TEST_CASE("collectives: a rank that leaves fails the ones that wait for it", "[runtime][integration]") {
+TEST_CASE("collectives: a rank that leaves fails the ranks that wait for it", "[runtime][integration]") {
   const std::vector<std::string> outputs = run(2, "leave early");
   CHECK_THAT(outputs[1], Contains("barrier failed: 3 world: barrier #1: another rank died or left"));
 }
@@ -140,7 +140,7 @@ TEST_CASE("messages: arrive whole and in order, any number in flight, beside col
   }
 }
 
-TEST_CASE("messages: when the two sides differ both learn who sent what and who expected what",
+TEST_CASE("messages: when the two sides differ both learn what was sent and what was expected",
           "[runtime][integration]") {
   const std::vector<std::string> outputs = run(2, "message mismatch", kCompared);
   const std::string what =
@@ -150,10 +150,10 @@ TEST_CASE("messages: when the two sides differ both learn who sent what and who 
   CHECK_THAT(outputs[0], Contains("send failed: 3 world: send to rank 1 (40 B, tag 4): rank 1 gave up: " + what));
 }
 
-TEST_CASE("messages: a world of one has nobody to send to", "[runtime][integration]") {
+TEST_CASE("messages: a world of one has no rank to send to", "[runtime][integration]") {
   const std::string output = run(1, "messages alone").front();
   CHECK_THAT(output, Contains("send failed: 1 send: rank 0 is this rank itself"));
-  CHECK_THAT(output, Contains("recv failed: 1 recv: there is nobody to receive from in a group of one"));
+  CHECK_THAT(output, Contains("recv failed: 1 recv: there is no rank to receive from in a group of one"));
 }
 
 TEST_CASE("messages: one that never comes is a timeout at its deadline and ends the group", "[runtime][integration]") {
@@ -164,7 +164,7 @@ TEST_CASE("messages: one that never comes is a timeout at its deadline and ends 
   CHECK_THAT(output, Contains("barrier failed: 4 world: barrier #1: the group was aborted"));
 }
 
-TEST_CASE("messages: when the group fails, whoever waits for any message fails too", "[runtime][integration]") {
+TEST_CASE("messages: when the group fails, every wait for a message fails too", "[runtime][integration]") {
   const std::string output = run(2, "abort while waiting").front();
   CHECK_THAT(output, Contains("from anyone failed: 4 world: recv from any rank (40 B, tag 0): the group was aborted"));
 }
@@ -175,13 +175,13 @@ TEST_CASE("messages: a killed sender fails who waits for it", "[runtime][integra
       Contains("recv failed: 3 world: recv from rank 1 (40 B, tag 5): rank 1 on node b was killed by SIGKILL\n"));
 }
 
-TEST_CASE("session: a DDP_DEBUG it does not know is refused", "[runtime][integration]") {
+TEST_CASE("session: an unknown DDP_DEBUG is refused", "[runtime][integration]") {
   Job job(0, "", 0, false);
   job.start({"who"}, {{"DDP_DEBUG", "verbose"}});
   CHECK_THAT(job.finish(0).output, Contains("error: 1 DDP_DEBUG is \"verbose\": expected off, info or detail"));
 }
 
-TEST_CASE("session: its store is shared by all ranks, and by nobody else", "[runtime][integration]") {
+TEST_CASE("session: its store is shared by all ranks of the job and no other process", "[runtime][integration]") {
   const int size = GENERATE(1, 4);
   run(size, "store");
 }
@@ -251,13 +251,14 @@ TEST_CASE("session: a rank that waits for the others can be stopped, its threads
           "[runtime][integration][P23]") {
   StoreServer store({"127.0.0.1"}, 0);
   Job job(0, "", 0, false);
-  const pid_t rank = job.start({"who", "60000"}, {{"RANK", "0"},
-                                                  {"WORLD_SIZE", "2"},
-                                                  {"MASTER_ADDR", "127.0.0.1"},
-                                                  {"MASTER_PORT", std::to_string(store.port())},
-                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                                  {"GLOO_SOCKET_IFNAME", "lo"}});  // else it asks first who is where
-  // Gloo's thread is there, so it waits for rank 1 now or soon.
+  const pid_t rank =
+      job.start({"who", "60000"}, {{"RANK", "0"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"MASTER_ADDR", "127.0.0.1"},
+                                   {"MASTER_PORT", std::to_string(store.port())},
+                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                   {"GLOO_SOCKET_IFNAME", "lo"}});  // else the ranks exchange addresses first
+  // Gloo's thread exists, so the rank waits for rank 1 now or soon.
   const auto blocked_by_thread = [&] {
     std::vector<bool> blocked;
     for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(rank) + "/task")) {
@@ -282,7 +283,7 @@ TEST_CASE("session: a rank that waits for the others can be stopped, its threads
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: ranks that were told different world sizes do not meet", "[runtime][integration]") {
+TEST_CASE("session: ranks with different world sizes do not meet", "[runtime][integration]") {
   StoreServer store({"127.0.0.1"}, 0);
   Job job(0, "", 0, false);
   for (const char* rank : {"0", "1"}) {
@@ -295,24 +296,23 @@ TEST_CASE("session: ranks that were told different world sizes do not meet", "[r
   const Ended ended = job.finish(1);
   CHECK(ended.code == 1);
   CHECK_THAT(ended.output, Contains("error: 5 world: the world size is 3 for rank 1 but 2 for rank 0"));
-  CHECK(job.finish(0).code == 1);  // it waited for a rank 1 of its own
+  CHECK(job.finish(0).code == 1);  // it waited for a rank 1 of its own world
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: a backend that is not there is an error that says where it was looked for",
-          "[runtime][integration]") {
+TEST_CASE("session: a missing backend is an error that names the folders searched", "[runtime][integration]") {
   Job job(0, "", 0, false);
   job.start({"who", "1000", "nosuch"},
             {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
   const Ended ended = job.finish(0);
   CHECK(ended.code == 1);
   CHECK_THAT(ended.output,
-             Contains("error: 6 backend \"nosuch\": no libddp_nosuch.so in ") && Contains(", where there is gloo"));
+             Contains("error: 6 backend \"nosuch\": no libddp_nosuch.so in ") && Contains("; backends there: gloo"));
   CHECK_THAT(ended.output, Contains("DDP_BACKEND_PATH"));
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: an interface that is not there is an error that names it", "[runtime][integration]") {
+TEST_CASE("session: an unknown interface is an error that names it", "[runtime][integration]") {
   StoreServer store({"127.0.0.1"}, 0);
   Job job(0, "", 0, false);
   job.start({"who"}, {{"RANK", "0"},

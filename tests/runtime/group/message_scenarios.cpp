@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between two ranks.
+// Scenarios with messages between two ranks.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -11,7 +11,7 @@
 namespace ddp::test {
 namespace {
 
-// A number travels through all ranks and is raised by each.
+// A number travels through all ranks; each adds to it.
 void ring(const ddp::ProcessGroup& group) {
   const int n = group.size();
   const int next = (group.rank() + 1) % n;
@@ -59,7 +59,7 @@ void many_in_flight(const ddp::ProcessGroup& group) {
     }
     expect(received[k].work.wait_source() == received[k].peer, "who sent it");
     expect(received[k].text == std::vector<int>(100, expected), "messages of one tag arrive in order");
-    received[k].work.wait();  // once more is harmless
+    received[k].work.wait();  // a second wait is harmless
   }
   for (Letter& letter : sent) letter.work.wait();
 }
@@ -106,7 +106,7 @@ void messages(ddp::Session& session) {
   report_failure("to self", [&] { group.send(values, group.rank()); });
   report_failure("to nobody", [&] { group.isend(values, group.size()); });
   report_failure("from nobody", [&] { group.recv(values, -2); });
-  // Not waited for: the end of the session does.
+  // This test does not wait for it; the end of the session does.
   if (group.rank() == 0) group.isend(values, 1, 9);
   if (group.rank() == 1) group.recv(values, 0, 9);
 }
@@ -147,7 +147,7 @@ void lose_sender(ddp::Session& session) {
   report_failure("recv", [&] { group.recv(values, 1, 5); });
 }
 
-// The two sides of a message are not about the same.
+// The two sides of a message disagree.
 void message_mismatch(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   std::vector<float> ten(10);
@@ -156,7 +156,7 @@ void message_mismatch(ddp::Session& session) {
   if (group.rank() == 1) report_failure("recv", [&] { group.recv(five, DDP_ANY_RANK, 4); });
 }
 
-// A thread waits for a message from anyone when the group fails.
+// A thread waits for a message from any rank when the group fails.
 void abort_while_waiting(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   if (group.rank() == 1) {
@@ -165,7 +165,7 @@ void abort_while_waiting(ddp::Session& session) {
   }
   std::vector<float> values(10);
   const ddp::Work from_anyone = group.irecv(values);
-  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");  // from now on a thread waits for it
+  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");  // a thread waits for it from now on
   report_failure("recv", [&] { group.recv(values, 1, 4, ddp::Milliseconds(300)); });
   report_failure("from anyone", [&] { from_anyone.wait(); });
   session.store().set("done", "");

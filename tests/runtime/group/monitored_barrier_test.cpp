@@ -38,7 +38,7 @@ std::future<Verdict> wait(MonitoredBarrier& barrier, std::uint64_t sequence, mil
 
 }  // namespace
 
-TEST_CASE("monitored barrier: all pass once all are there, again and again", "[runtime][unit]") {
+TEST_CASE("monitored barrier: all ranks pass once all have arrived, repeatedly", "[runtime][unit]") {
   HashStore store(seconds(60));
   MonitoredBarrier a(one_more(store), "b/", {0, 3}), b(one_more(store), "b/", {1, 3}), c(one_more(store), "b/", {2, 3});
   std::int64_t keys = 0;
@@ -50,10 +50,10 @@ TEST_CASE("monitored barrier: all pass once all are there, again and again", "[r
     CHECK(second.get() == std::nullopt);
     if (sequence == 2) keys = store.num_keys();
   }
-  CHECK(store.num_keys() <= keys);  // those of the past are gone
+  CHECK(store.num_keys() <= keys);  // the keys of past barriers are deleted
 }
 
-TEST_CASE("monitored barrier: every rank that waits learns who is missing, at the first one's deadline",
+TEST_CASE("monitored barrier: at the first deadline every rank that waits learns which are missing",
           "[runtime][unit]") {
   HashStore store(seconds(60));
   MonitoredBarrier a(one_more(store), "b/", {0, 4}), b(one_more(store), "b/", {2, 4}),
@@ -62,16 +62,16 @@ TEST_CASE("monitored barrier: every rank that waits learns who is missing, at th
   const Verdict settled = verdict(b, 1, kShort, true);
   CHECK(settled == "timeout: ranks 1, 3 did not call it within 50 ms");
   CHECK(patient.get() == settled);
-  CHECK(verdict(late, 1, kPatient, true) == settled);  // what is settled stays so
+  CHECK(verdict(late, 1, kPatient, true) == settled);  // a verdict does not change
 }
 
-TEST_CASE("monitored barrier: one that need not name all names the first", "[runtime][unit]") {
+TEST_CASE("monitored barrier: without wait_all_ranks only the first missing rank is named", "[runtime][unit]") {
   HashStore store(seconds(60));
   MonitoredBarrier a(one_more(store), "b/", {1, 4});
   CHECK_THAT(*verdict(a, 1, kShort, false), Contains("rank 0 did not call it within 50 ms (there may be more"));
 }
 
-TEST_CASE("monitored barrier: who waits is told when somebody gives up", "[runtime][unit]") {
+TEST_CASE("monitored barrier: ranks that wait learn when another gives up", "[runtime][unit]") {
   HashStore store(seconds(60));
   MonitoredBarrier a(one_more(store), "b/", {0, 2});
   auto waiting = wait(a, 7, kPatient);

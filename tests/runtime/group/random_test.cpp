@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random collectives against what each rank computes by itself; see random_worker.cpp. DDPRUN_RANDOM_CALLS: how many a
-// job (default 150); DDPRUN_RANDOM_SEED: the first seed, one more for each size (default: drawn, and told).
+// Compares random collectives with what each rank computes by itself; see random_worker.cpp. DDPRUN_RANDOM_CALLS is the
+// number of calls per job (default 150). DDPRUN_RANDOM_SEED is the seed of the first size; each size adds one (default:
+// drawn and printed).
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>

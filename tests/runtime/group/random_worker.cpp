@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One rank of a job that calls random collectives in random groups: `random_worker SEED COUNT`. All ranks draw the same
-// calls from the seed, and every rank knows what every other one gives, so it computes by itself, one element after the
-// other in 64 bits, what should come out. A wrong result is a line "wrong: ..." that says which call of which seed it
-// was.
+// calls from the seed, and every rank knows the contributions of all others. So it computes the expected result by
+// itself, element by element in 64 bits. A wrong result is a line "wrong: ..." that names the seed and the call.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -31,13 +30,13 @@ struct Call {
   std::size_t count;
   int root;
   bool async;
-  std::uint64_t values;  // what the elements are drawn from
+  std::uint64_t values;  // seed of the elements
 };
 
 struct TypeFacts {
   const char* name;
   std::size_t size;
-  int mantissa;  // bits, of floating point; 0 for an integer
+  int mantissa;  // bits of a floating-point type; 0 for an integer
   bool is_signed;
 };
 TypeFacts facts(DType dtype) {
@@ -76,8 +75,8 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
   return x ^ (x >> 31);
 }
 
-// Bits of element i of what `rank` gives: any integer, or a floating-point number of a few bits near 1, which every
-// type can hold.
+// Returns the bits of element i of the contribution of `rank`: any integer, or a floating-point number of a few bits
+// near 1, which every type can hold.
 std::uint64_t raw(const Call& call, int rank, std::size_t i) {
   const std::uint64_t random = mix(call.values + mix(i * 64 + static_cast<std::uint64_t>(rank)));
   const TypeFacts type = facts(call.dtype);
@@ -115,7 +114,7 @@ double to_double(DType dtype, std::uint64_t bits) {
   return value;
 }
 
-// Memory of a call: elements of any type.
+// The memory of a call, which holds elements of any type.
 class Elements {
  public:
   Elements(DType dtype, std::size_t count) : dtype_(dtype), bytes_(count * facts(dtype).size + 16, 0xa5) {}
@@ -144,7 +143,7 @@ double factor_of(int rank) { return 0.25 * (rank + 1); }
 
 class Rank {
  public:
-  // number: of the group; its calls are drawn apart from those of others, which not all of its ranks see.
+  // `number` is the group's. Its calls are drawn from a generator of their own, since not all ranks see every group.
   Rank(ddp::ProcessGroup group, std::uint64_t seed, std::size_t number)
       : group_(group), seed_(seed), random_(mix(seed + number)) {}
 
@@ -260,7 +259,7 @@ class Rank {
     }
   }
 
-  // Part (from, to) of an uneven exchange.
+  // Returns the size of the part from one rank to another in an uneven exchange.
   std::size_t part(int from, int to) const {
     if (call_.kind == Kind::AllToAll) return call_.count;
     return mix(call_.values + static_cast<std::uint64_t>(from * 64 + to)) % (call_.count / 4 + 2);
@@ -294,7 +293,7 @@ class Rank {
     wrong_if(!output.is_intact_behind(), "memory behind the output was written");
   }
 
-  // result[at...] is what `from` gave, from its element `offset` on.
+  // Checks that result[at...] is the contribution of `from` from its element `offset` on.
   void expect_from(const Elements& result, std::size_t at, std::size_t count, int from, std::size_t offset) {
     for (std::size_t i = 0; i < count; ++i) {
       if (result.get(at + i) == raw(call_, from, offset + i)) continue;
@@ -332,7 +331,7 @@ class Rank {
     return got == expected ? "" : " is " + std::to_string(got) + ", not " + std::to_string(expected);
   }
 
-  // One rounding for each operation of the type that is computed in, and one to the type itself.
+  // The allowed error: one rounding per operation in the type that is computed in, and one to the result's type.
   std::string floating_point_error(std::uint64_t got, std::size_t i) const {
     double expected = 0, magnitude = 0;
     for (int r = 0; r < size(); ++r) {
@@ -350,7 +349,7 @@ class Rank {
       }
     }
     const int computed_in = std::max(24, facts(call_.dtype).mantissa);
-    const double smallest = call_.dtype == DType::Float16 ? std::ldexp(1.0, -25) : 0;  // half of its smallest step
+    const double smallest = call_.dtype == DType::Float16 ? std::ldexp(1.0, -25) : 0;  // half of the smallest subnormal
     const double allowed = magnitude * (size() + 1) * std::ldexp(1.0, -computed_in) + smallest +
                            (call_.dtype == DType::Float16 || call_.dtype == DType::BFloat16
                                 ? std::abs(expected) * std::ldexp(1.0, -facts(call_.dtype).mantissa)
@@ -390,8 +389,8 @@ class Rank {
   bool all_right_ = true;
 };
 
-// The world, every other rank, the upper half, and the two parts of a split in descending order of ranks: some rank is
-// in all of them, some are in few; a group where this rank is not is empty.
+// Makes the groups: the world, every other rank, the upper half, and the two parts of a split in descending order of
+// ranks. Some ranks are in all of them, some in few. A group without this rank is empty.
 std::vector<ddp::ProcessGroup> make_groups(ddp::Session& session) {
   std::vector<int> even, upper;
   for (int rank = 0; rank < session.world_size(); ++rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups of some of the ranks, with real processes: what each rank checks by itself is in group_scenarios.cpp.
+// Groups of some of the ranks, with real processes. group_scenarios.cpp is what each rank does and checks by itself.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -10,31 +10,31 @@ using ddp::test::Others;
 using ddp::test::run;
 using ddp::test::run_with_a_death;
 
-TEST_CASE("groups: of any ranks, by members or by name, each with its own operations", "[runtime][integration]") {
+TEST_CASE("groups: they have any ranks, are named or not, and run their own operations", "[runtime][integration]") {
   const std::vector<std::string> outputs = run(4, "new groups");
   for (const std::string& output : outputs) CHECK_THAT(output, Contains("no such rank failed: 1 ranks "));
   CHECK_THAT(outputs[3], Contains("a group of others failed: 1 the group is null"));
 }
 
-TEST_CASE("groups: a split makes one for each color, in the order of keys, also of a part of the ranks",
+TEST_CASE("groups: a split makes one for each color, in the order of keys, and splits subgroups too",
           "[runtime][integration]") {
   run(4, "split");
 }
 
-TEST_CASE("groups: operations in flight in two of them end in whatever order the ranks issue them",
+TEST_CASE("groups: operations in flight in two of them end, in whatever order the ranks issue them",
           "[runtime][integration]") {
   run(2, "crossed");
 }
 
-TEST_CASE("groups: what cannot be meant is refused in words, and harms nobody", "[runtime][integration]") {
+TEST_CASE("groups: wrong arguments are refused with a reason and leave other groups alive", "[runtime][integration]") {
   for (const std::string& output : run(2, "group mistakes")) {
     CHECK_THAT(output, Contains("twice failed: 1 new_group: rank 1 is given twice"));
     CHECK_THAT(output, Contains("too high failed: 1 new_group: there is no rank 2 in a job of 2"));
     CHECK_THAT(output, Contains("negative failed: 1 new_group: there is no rank -1 in a job of 2"));
-    CHECK_THAT(output, Contains("slash failed: 1 new_group: a group's name, \"a/b\", has no slash in it"));
+    CHECK_THAT(output, Contains("slash failed: 1 new_group: the group name \"a/b\" must not contain a slash"));
     CHECK_THAT(output, Contains("the world's name failed: 1 new_group: the name \"world\" has been given"));
     CHECK_THAT(output, Contains("name again failed: 1 new_group: the name \"mine\" has been given to a group already"));
-    CHECK_THAT(output, Contains("end of the world failed: 1 the world is no group to destroy"));
+    CHECK_THAT(output, Contains("end of the world failed: 1 the world cannot be destroyed"));
     CHECK_THAT(output, Contains("a group that is gone failed: 1 there is no such group (was it destroyed?)"));
     CHECK_THAT(output, Contains("backend failed: 6 backend \"nosuch\": no libddp_nosuch.so in "));
   }
@@ -44,7 +44,8 @@ TEST_CASE("groups: destroying one waits for its operations in flight", "[runtime
   run(2, "destroy groups");
 }
 
-TEST_CASE("groups: a member that does not come in time is named, and told when it comes", "[runtime][integration]") {
+TEST_CASE("groups: a member that does not come in time is named, and gets an error when it comes",
+          "[runtime][integration]") {
   const std::vector<std::string> outputs = run(3, "late", {{"TEST_INIT_TIMEOUT", "1500"}});
   for (const std::string& output : outputs) {
     CHECK_THAT(output, Contains("three failed: 2 ranks 0-2: connecting rank ") &&
@@ -55,7 +56,7 @@ TEST_CASE("groups: a member that does not come in time is named, and told when i
 TEST_CASE("groups: members that list different ranks under one name all learn it at once", "[runtime][integration]") {
   for (const std::string& output : run(3, "disagree")) {
     CHECK_THAT(output, Contains("eval failed: 5 eval: connecting rank ") &&
-                           Contains("ranks disagree: the first to come makes it of the members ") && Contains(" 0,2") &&
+                           Contains("ranks disagree: the first member to come lists ") && Contains(" 0,2") &&
                            Contains(" 1,2"));
   }
 }

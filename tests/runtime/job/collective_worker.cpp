@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a small job, started by the group tests: argv[1] names what it does. Every promise it checks by itself is
-// a line "wrong: ..." and exit code 1 when broken; the rest it prints for the test to read.
+// One rank of a small job, started by the group tests. argv[1] names the scenario. A check that fails prints a line
+// "wrong: ..." and makes the exit code 1; other results are printed for the test to read.
 #include <signal.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ void collectives(ddp::Session& session) {
 void async(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   const float n = static_cast<float>(group.size());
-  // The same memory, so each must see what the one before it left; a blocking call waits for all of them.
+  // All use the same memory, so each must see the result of the one before. A blocking call waits for all of them.
   std::vector<float> values(1000, 1.0F);
   std::vector<ddp::Work> works;
   for (int i = 0; i < 5; ++i) works.push_back(group.all_reduce_async(values));
@@ -115,7 +115,7 @@ void async(ddp::Session& session) {
   for (const ddp::Work& work : works) expect(work.is_completed(), "operations before a blocking one have ended");
   expect(gathered == std::vector<float>(gathered.size(), expected), "asynchronous operations run in order");
   expect(values == std::vector<float>(values.size(), expected * n), "a blocking operation runs after them");
-  // Waiting in any order, twice, and never.
+  // Waits in any order, twice, and never.
   ddp::Work first = group.broadcast_async(values);
   ddp::Work second = group.all_reduce_async(values);
   second.wait();
@@ -128,7 +128,7 @@ void async(ddp::Session& session) {
   group.barrier();
 }
 
-// Rank 1 stops caring after the first collective; the test kills it.
+// Rank 1 does nothing after the first collective; the test kills it.
 void lose_rank_1(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   group.barrier();
@@ -197,7 +197,7 @@ void invalid(ddp::Session& session) {
   const std::vector<std::size_t> too_many(static_cast<std::size_t>(group.size()), 5);
   report_failure("counts", [&] { group.all_to_all(values, too_many, others, too_many); });
   report_failure("gather", [&] { group.all_gather(values, {values.data(), 3}); });
-  group.all_reduce(values);  // none of it harmed the group
+  group.all_reduce(values);  // the group still works
   group.barrier();
 }
 
@@ -206,7 +206,7 @@ void leave_early(ddp::Session& session) {
   report_failure("barrier", [&] { session.world().barrier(); });
 }
 
-// A second session beside the first: its keys and its group are its own.
+// Makes a second session next to the first, with its own keys and its own group.
 void join_twice(ddp::Session& session) {
   struct sigaction now = {};
   sigaction(SIGPIPE, nullptr, &now);
@@ -221,7 +221,7 @@ void join_twice(ddp::Session& session) {
   expect(!second.store().check({"k"}), "each session's store is its own");
 }
 
-// Every rank tells every other its number; a key of libddp's own is not in the way.
+// Every rank exchanges its number with every other. A key with the name of one of libddp's own does not collide.
 void share_a_store(ddp::Session& session) {
   const ddp::Store store = session.store();
   store.set("world_size", "not libddp's");

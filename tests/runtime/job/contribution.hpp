@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the ranks of a test put into a collective, and what must come out. Small whole numbers: exact in every type, and
-// so are their products over four ranks.
+// What the ranks of a test contribute to a collective, and the expected result. Small whole numbers are exact in every
+// type, and so are their products over four ranks.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::vector<T> contribution(int rank, std::size_t count) {
   return values;
 }
 
-// Element i of the reduction over `size` ranks.
+// Returns element i of the reduction over `size` ranks.
 template <typename T>
 T reduced(ddp::ReduceOp op, int size, std::size_t i) {
   T result = contribution<T>(0, i + 1)[i];

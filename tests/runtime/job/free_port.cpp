@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints a port nobody listens on, for test scripts.
+// Prints a port on which no process listens, for test scripts.
 #include <iostream>
 
 #include "tests/runtime/job/job.hpp"

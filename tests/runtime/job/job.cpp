@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kPatienceMs = 120'000;  // for one piece of output: only a hang takes that long
 
-// This process's environment without what describes a job, plus `variables`.
+// Returns this process's environment without the variables that describe a job, plus `variables`.
 std::vector<std::string> make_environment(const Variables& variables) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -80,7 +80,7 @@ pid_t Job::start(const std::vector<std::string>& arguments, const Variables& var
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error("no fork");
   if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing behind
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // so that a test that is killed leaves no process
     if (getppid() != parent) _exit(127);
     dup2(ends[1], STDOUT_FILENO);
     execve(argv[0], argv.data(), envp.data());

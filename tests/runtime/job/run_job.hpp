@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A whole job in one line, for Catch2.
+// Runs a whole job in one line of a Catch2 test.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@
 
 namespace ddp::test {
 
-// Runs `scenario` on `size` ranks against a store of the test's; every rank must exit 0. Returns their outputs.
+// Runs `scenario` on `size` ranks with a store that the test hosts. Every rank must exit with 0. Returns their outputs.
 inline std::vector<std::string> run(int size, const std::string& scenario, const Variables& more = {}) {
   rendezvous::StoreServer store({"127.0.0.1"}, 0);
   std::vector<std::string> outputs;
@@ -33,7 +33,7 @@ inline std::vector<std::string> run(int size, const std::string& scenario, const
   return outputs;
 }
 
-// What ddprun does when it learns of a dead worker.
+// Writes to the store what ddprun writes when a worker has died.
 inline void tell_failure(rendezvous::StoreServer& store, const std::string& ranks, const std::string& text) {
   store.set(std::string("/") + rendezvous::contract::kFailedRanksKey, ranks);
   store.set(std::string("/") + rendezvous::contract::kFailureKey, text);
@@ -42,12 +42,12 @@ inline void tell_failure(rendezvous::StoreServer& store, const std::string& rank
 enum class Others { Anywhere, Waiting };  // in an operation
 struct Death {
   std::size_t victim;
-  std::string after;  // a line that every rank says
+  std::string after;  // a line that every rank prints
   Others others = Others::Anywhere;
 };
 
-// A job of which one rank is killed, as ddprun would tell of it. The others must exit 0, and that long before any
-// deadline. Returns what they said, by rank.
+// Runs a job, kills one rank and reports it as ddprun would. The others must exit with 0 long before any deadline.
+// Returns their outputs by rank.
 inline std::map<std::size_t, std::string> run_with_a_death(int size, const std::string& scenario, const Death& death) {
   const auto ranks = static_cast<std::size_t>(size);
   rendezvous::StoreServer store({"127.0.0.1"}, 0);
@@ -70,7 +70,7 @@ inline std::map<std::size_t, std::string> run_with_a_death(int size, const std::
       CHECK(ended.code == 0);
       outputs[rank] = ended.output;
     }
-    CHECK(std::chrono::steady_clock::now() - killed < std::chrono::seconds(30));  // where all is well, milliseconds
+    CHECK(std::chrono::steady_clock::now() - killed < std::chrono::seconds(30));  // milliseconds where all is well
   }
   CHECK(no_child_left());
   return outputs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank of a test's job does and says. Every promise that it checks by itself is a line "wrong: ..." when broken,
-// and exit code 1 at the end; the rest it prints for the test to read.
+// What a rank of a test's job does and prints. A check that fails prints a line "wrong: ..." and makes the exit code 1;
+// other results are printed for the test to read.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ Scenarios diagnosis_scenarios();
 Scenarios message_scenarios();
 Scenarios group_scenarios();
 void fault(ddp::Session& session, const std::string& words);
-// Those that make sessions of their own.
+// Scenarios that make sessions of their own.
 using Programs = std::map<std::string, std::function<void()>>;
 Programs device_programs();
 Programs device_model_programs();
@@ -36,7 +36,7 @@ inline void expect(bool right, const std::string& what) {
   say("wrong: " + what);
 }
 
-// Runs body, which must fail, and says how.
+// Runs body, which must fail, and prints the error.
 inline void report_failure(const std::string& what, const std::function<void()>& body) {
   try {
     body();

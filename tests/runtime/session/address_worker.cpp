@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Says at which address the other ranks of its job reach it: address_worker INIT_METHOD.
+// Prints the address at which the other ranks of its job reach it: address_worker INIT_METHOD.
 #include <chrono>
 #include <iostream>
 

@@ -33,12 +33,12 @@ TEST_CASE("group members: a split orders them by key, then by rank in the parent
   CHECK(members_of_color(choices, 1, parent) == Members{11});
 }
 
-TEST_CASE("group members: the rank in a group is the place in its list", "[runtime][unit]") {
+TEST_CASE("group members: the rank in a group is the position in its list", "[runtime][unit]") {
   CHECK(rank_in({4, 2, 7}, 7) == 2);
   CHECK(rank_in({4, 2, 7}, 3) == -1);
 }
 
-TEST_CASE("group members: are told as ranges, and not all of very many", "[runtime][unit]") {
+TEST_CASE("group members: are described as ranges, a long list by its beginning", "[runtime][unit]") {
   CHECK(describe({5}) == "rank 5");
   CHECK(describe({0, 1}) == "ranks 0, 1");
   CHECK(describe({0, 1, 2, 3, 7}) == "ranks 0-3, 7");
@@ -46,6 +46,6 @@ TEST_CASE("group members: are told as ranges, and not all of very many", "[runti
   Members even;
   for (int rank = 0; rank < 40; rank += 2) even.push_back(rank);
   CHECK(describe(even) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, ... (20 in all)");
-  CHECK(exact({0, 1, 2, 3, 7, 8}) == "0-3,7,8");
-  CHECK(exact(even).ends_with(",36,38"));
+  CHECK(to_string({0, 1, 2, 3, 7, 8}) == "0-3,7,8");
+  CHECK(to_string(even).ends_with(",36,38"));
 }

@@ -10,7 +10,7 @@ using ddp::runtime::InitMethod;
 using ddp::runtime::parse_init_method;
 using Kind = InitMethod::Kind;
 
-TEST_CASE("init method: nothing and env:// mean the environment", "[runtime][unit]") {
+TEST_CASE("init method: an empty URL and env:// mean the environment", "[runtime][unit]") {
   CHECK(parse_init_method("").kind == Kind::Env);
   CHECK(parse_init_method("env://").kind == Kind::Env);
   const InitMethod method = parse_init_method("env://?rank=1&world_size=2");
@@ -39,7 +39,7 @@ TEST_CASE("init method: file:// names a file by its absolute path", "[runtime][u
   CHECK(method.rank == "0");
 }
 
-TEST_CASE("init method: what makes no sense is quoted", "[runtime][unit]") {
+TEST_CASE("init method: a malformed URL is an error that quotes it", "[runtime][unit]") {
   const auto refusal = [](const std::string& url, const char* why) {
     CHECK_THROWS_WITH(parse_init_method(url), Contains("init_method \"" + url + "\": ") && Contains(why));
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How real processes find each other: by URL, as srun and mpirun start them, on one host and on several. Each says who
-// it is once it has exchanged something with all the others.
+// How real processes find each other: by URL, started by srun or mpirun, on one host and on several. Each prints its
+// rank once it has exchanged something with all the others.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ extern char** environ;
 
 namespace {
 
-// What describes it is not for the processes that this one starts.
+// Variables that describe a job are kept from the processes that the test starts.
 void forget_own_job() {
   Words names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -52,7 +52,7 @@ void forget_own_job() {
   }
 }
 
-// Processes of one job, each where and as the test says.
+// Processes of one job, each started on the host and with the settings that the test gives.
 class Ranks {
  public:
   Ranks() { forget_own_job(); }
@@ -67,7 +67,7 @@ class Ranks {
     return *processes_.back();
   }
 
-  // Waits for all; each must have met all the others.
+  // Waits for all processes; each must have met all the others.
   void all_meet(const std::string& of_each = ", restart 0, ") {
     const auto size = static_cast<int>(processes_.size());
     const std::string n = std::to_string(size), sum = std::to_string(size * (size + 1) / 2);
@@ -109,7 +109,7 @@ TEST_CASE("init: ranks meet at a store that rank 0 hosts where tcp:// says", "[r
   ranks.all_meet("local rank 0 of 1, restart 0");
 }
 
-TEST_CASE("init: arguments count more than the URL, and that more than the environment", "[runtime][integration]") {
+TEST_CASE("init: arguments take precedence over the URL, and the URL over the environment", "[runtime][integration]") {
   const std::string place = tcp("127.0.0.1", free_port());
   const Variables wrong = {{"RANK", "7"}, {"WORLD_SIZE", "9"}, {"LOCAL_RANK", "5"}, {"LOCAL_WORLD_SIZE", "6"}};
   const Words local = {"local_rank=1", "local_world_size=4"};
@@ -129,7 +129,7 @@ TEST_CASE("init: ranks meet in a file, which is gone when they have left", "[run
   CHECK_FALSE(std::filesystem::exists(file));
 }
 
-TEST_CASE("init: a file that an earlier run has left is refused by name", "[runtime][integration]") {
+TEST_CASE("init: a file left over from an earlier run is refused by name", "[runtime][integration]") {
   const TemporaryFolder folder;
   const std::string file = folder / "store";
   Ranks ranks;
@@ -142,12 +142,12 @@ TEST_CASE("init: a file that an earlier run has left is refused by name", "[runt
   CHECK(refused.code == 1);
   CHECK_THAT(refused.out, Contains("error: 5 world: rank 0 is taken by pid " + pid + " on "));
   CHECK_THAT(refused.out, Contains("at the file " + file +
-                                   ": two processes were told the same rank, or the file is "
+                                   ": two processes were given the same rank, or the file is "
                                    "left over from an earlier run (remove it"));
   CHECK(ranks.none_left());
 }
 
-TEST_CASE("init: a second process of one rank is told of the first", "[runtime][integration]") {
+TEST_CASE("init: a second process with the same rank gets an error that names the first", "[runtime][integration]") {
   StoreServer store({"127.0.0.1"}, 0);
   const Variables job = {{"RANK", "1"},
                          {"WORLD_SIZE", "2"},
@@ -162,7 +162,7 @@ TEST_CASE("init: a second process of one rank is told of the first", "[runtime][
   CHECK_THAT(second.out, Contains("error: 5 world: rank 1 is taken by pid " + std::to_string(first) + " on "));
 }
 
-TEST_CASE("init: a process joins again and again at the same place, and twice at once", "[runtime][integration]") {
+TEST_CASE("init: a process joins at the same place repeatedly, and twice at a time", "[runtime][integration]") {
   const std::string place = tcp("127.0.0.1", free_port());
   const std::string how = GENERATE("sessions=20", "together");
   Ranks ranks;
@@ -170,7 +170,7 @@ TEST_CASE("init: a process joins again and again at the same place, and twice at
   ranks.all_meet();
 }
 
-TEST_CASE("init: whoever is not there is named, at whatever place", "[runtime][integration]") {
+TEST_CASE("init: missing ranks are named, wherever the ranks meet", "[runtime][integration]") {
   const TemporaryFolder folder;
   const bool in_file = GENERATE(false, true);
   const std::string place = in_file ? "file://" + (folder / "store") : tcp("127.0.0.1", free_port());
@@ -188,7 +188,7 @@ TEST_CASE("init: whoever is not there is named, at whatever place", "[runtime][i
                                  " within 1 s (was it started"));
 }
 
-TEST_CASE("init: an argument that makes no sense is an error that names it", "[runtime][integration]") {
+TEST_CASE("init: an invalid argument is an error that names it", "[runtime][integration]") {
   Ranks ranks;
   const auto error = [&](const Words& arguments) { return ranks.start(arguments).wait().out; };
   CHECK_THAT(error({"init_method=mpi://"}), StartsWith("error: 1 init_method \"mpi://\": expected env://, tcp://"));
@@ -203,7 +203,7 @@ TEST_CASE("init: an argument that makes no sense is an error that names it", "[r
 
 namespace {
 
-// A job whose guessed port is free now; what another one has taken is no matter of these tests.
+// A job whose derived port is free now, since a port that is taken would fail these tests for another reason.
 int free_slurm_job() {
   for (int job = static_cast<int>(getpid()); true; ++job) {
     try {
@@ -214,7 +214,7 @@ int free_slurm_job() {
   }
 }
 
-// What srun tells a task of step 0.
+// The variables that srun sets for a task of step 0.
 Variables srun(int job, int rank, int size, const std::string& nodes, int node = 0, const std::string& tasks = "") {
   const auto text = [](int n) { return std::to_string(n); };
   return {{"SLURM_JOB_ID", text(job)},          {"SLURM_STEP_ID", "0"},
@@ -226,14 +226,14 @@ Variables srun(int job, int rank, int size, const std::string& nodes, int node =
 
 }  // namespace
 
-TEST_CASE("init: the tasks of a step of srun's are a job", "[runtime][integration]") {
+TEST_CASE("init: the tasks of an srun step are a job", "[runtime][integration]") {
   const int job = free_slurm_job();
   Ranks ranks;
   for (int rank = 0; rank < 3; ++rank) ranks.start({}, srun(job, rank, 3, "localhost"));
   ranks.all_meet("of 3, restart 0");
 }
 
-TEST_CASE("init: a step of Slurm's whose port is taken says so, and joins nobody else's job",
+TEST_CASE("init: a Slurm step whose port is taken fails with the reason, and joins no other job",
           "[runtime][integration]") {
   const int job = free_slurm_job();
   const auto port = static_cast<std::uint16_t>(20000 + job * 16 % 12000);
@@ -266,7 +266,7 @@ TEST_CASE("init: processes that Open MPI's mpirun starts on one node are a job",
   CHECK(job.all_gone());
 }
 
-// Hydra gives each process a socket whose other end it holds; so does the test.
+// Hydra gives each process a socket and keeps the other end; so does the test.
 TEST_CASE("init: processes that one mpiexec with PMI starts on a node are a job", "[runtime][integration]") {
   const TemporaryFolder folder;
   Ranks ranks;
@@ -289,7 +289,7 @@ TEST_CASE("init: processes that one mpiexec with PMI starts on a node are a job"
   CHECK(std::filesystem::is_empty(meeting));
 }
 
-TEST_CASE("init: a meeting folder that others can write to is not believed", "[runtime][integration]") {
+TEST_CASE("init: a rendezvous folder that others can write to is refused", "[runtime][integration]") {
   const TemporaryFolder folder;
   const std::filesystem::path meeting = folder / ("libddp-" + std::to_string(geteuid()));
   std::filesystem::create_directory(meeting);
@@ -321,7 +321,7 @@ void start_on(const Hosts& hosts, Ranks& ranks, const std::string& place, const 
 
 }  // namespace
 
-TEST_CASE("init: ranks on several hosts meet by tcp, though rank 0's host is 127.0.1.1 to itself",
+TEST_CASE("init: ranks on several hosts meet by tcp, though rank 0's host resolves its own name to 127.0.1.1",
           "[runtime][integration]") {
   const Hosts hosts(2, {.debian_names = true});
   Ranks ranks;
@@ -356,7 +356,7 @@ TEST_CASE("init: ranks that meet in a file find the network that their hosts sha
 
 TEST_CASE("init: ranks that meet in a file use the interface that they are given", "[runtime][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
-  hosts.deafen(1);  // on eth0, which looks as good as any
+  hosts.deafen(1);  // on eth0, which seems as good as any other
   const TemporaryFolder folder;
   const char* name = GENERATE("DDP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME");
   Ranks ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Joins a job as its arguments say (NAME=VALUE, of ddp::InitOptions), exchanges something with every rank and says who
-// it is. sessions=N: so often, one session after the other; "together": two at once.
+// Joins a job with the ddp::InitOptions of its arguments (NAME=VALUE), exchanges something with every rank and prints
+// its rank. sessions=N makes N sessions one after the other; "together" makes two at a time.
 #include <ddp/ddp.hpp>
 #include <iostream>
 #include <map>
@@ -22,7 +22,7 @@ ddp::InitOptions options_of(std::map<std::string, std::string>& arguments) {
   return options;
 }
 
-// Over the backend's connections, and over the store.
+// Exchanges something over the backend's connections and over the store.
 std::string exchange(const ddp::Session& session) {
   std::vector<int> sum = {session.rank() + 1};
   session.world().all_reduce(sum);

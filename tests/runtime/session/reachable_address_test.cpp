@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which of its addresses a rank tells the others, on hosts of every kind. That they do reach it there is init_test's to
-// show; this one is exact, for a backend may get through although an address is wrong (Gloo's connections are made by
-// the side whose address is the larger).
+// Which of its addresses a rank publishes, on hosts of every kind. init_test shows that other ranks reach it there.
+// This test is exact, since a backend may connect although an address is wrong (in Gloo, the side with the larger
+// address makes the connection).
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ using Networks = std::vector<std::vector<int>>;
 
 namespace {
 
-// What each rank says, two on each host.
+// Returns what each rank prints, with two ranks on each host.
 Words addresses(const Hosts& hosts, const std::string& place, const std::map<std::string, std::string>& more = {}) {
   Process::Options options;
   options.environment = more;
@@ -50,12 +50,12 @@ Words twice(const std::string& first, const std::string& second) { return {first
 
 }  // namespace
 
-TEST_CASE("address: that of the connection to the store, if others can reach it", "[runtime][integration]") {
+TEST_CASE("address: the one of the connection to the store, if others can reach it", "[runtime][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
   CHECK(addresses(hosts, tcp(Hosts::address(0, 1))) == twice("10.7.1.1", "10.7.1.2"));
 }
 
-TEST_CASE("address: of ranks that reach the store over loopback, the one that leads to the other hosts",
+TEST_CASE("address: the one that leads to the other hosts, where a rank reaches the store over loopback",
           "[runtime][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {1}}, .debian_names = true});
   CHECK(addresses(hosts, tcp("node0")) == twice("10.7.1.1", "10.7.1.2"));
@@ -68,13 +68,13 @@ TEST_CASE("address: loopback where all ranks are on one host", "[runtime][integr
   CHECK(addresses(hosts, tcp("[::1]")) == Words{"::1", "::1"});
 }
 
-TEST_CASE("address: without a connection, that of the network which hosts share", "[runtime][integration]") {
+TEST_CASE("address: without a connection, the one in the network that the hosts share", "[runtime][integration]") {
   const bool v6 = GENERATE(false, true);
   const Hosts hosts(2, {.v4 = !v6, .v6 = v6, .networks = {{0, 1}, {2, 1}}, .debian_names = true});
   CHECK(addresses_by_file(hosts) == (v6 ? twice("fd07:1::1", "fd07:1::2") : twice("10.7.1.1", "10.7.1.2")));
 }
 
-TEST_CASE("address: without a connection, that of the default route if it may be any", "[runtime][integration]") {
+TEST_CASE("address: without a connection, the one of the default route if any would do", "[runtime][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
   CHECK(addresses_by_file(hosts) == twice("10.7.0.1", "10.7.0.2"));
   for (const int host : {0, 1}) {
@@ -83,7 +83,7 @@ TEST_CASE("address: without a connection, that of the default route if it may be
   CHECK(addresses_by_file(hosts) == twice("10.7.1.1", "10.7.1.2"));
 }
 
-TEST_CASE("address: that of the interface which is named, of the store's family", "[runtime][integration]") {
+TEST_CASE("address: the one of the named interface, in the family of the store's address", "[runtime][integration]") {
   const Hosts hosts(2, {.v6 = true, .networks = {{0, 1}, {0, 1}}});
   CHECK(addresses_by_file(hosts, {{"GLOO_SOCKET_IFNAME", "eth1"}}) == twice("10.7.1.1", "10.7.1.2"));
   CHECK(addresses_by_file(hosts, {{"GLOO_SOCKET_IFNAME", "eth1"}, {"DDP_SOCKET_IFNAME", "eth0"}}) ==
@@ -91,16 +91,16 @@ TEST_CASE("address: that of the interface which is named, of the store's family"
   CHECK(addresses(hosts, tcp("[fd07::1]"), {{"DDP_SOCKET_IFNAME", "none,eth1"}}) == twice("fd07:1::1", "fd07:1::2"));
 }
 
-TEST_CASE("address: an interface that is not there is an error that names it", "[runtime][integration]") {
+TEST_CASE("address: an unknown interface is an error that names it", "[runtime][integration]") {
   const Hosts hosts(1);
   for (const std::string& said : addresses_by_file(hosts, {{"DDP_SOCKET_IFNAME", "eth7"}})) {
     CHECK_THAT(said, Contains("no network interface eth7 with an address on this host (DDP_SOCKET_IFNAME"));
   }
 }
 
-TEST_CASE("address: a host with nothing but loopback is told so where others are elsewhere", "[runtime][integration]") {
+TEST_CASE("address: a host with only loopback gets an error if ranks are on other hosts", "[runtime][integration]") {
   const Hosts hosts(2, {.networks = {{}, {0}}});
   CHECK_THAT(
       addresses_by_file(hosts).front(),
-      Contains("this host has no address but loopback, and there are ranks on other hosts: set DDP_SOCKET_IFNAME"));
+      Contains("this host has only loopback addresses, but there are ranks on other hosts: set DDP_SOCKET_IFNAME"));
 }

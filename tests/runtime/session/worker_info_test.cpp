@@ -31,7 +31,7 @@ Variables job(const Variables& changes = {}) {
 
 }  // namespace
 
-TEST_CASE("worker info: nothing set is a world of one", "[runtime][unit]") {
+TEST_CASE("worker info: without settings a process is a world of one", "[runtime][unit]") {
   const WorkerInfo info = read({});
   CHECK(info.rank == 0);
   CHECK(info.world_size == 1);
@@ -59,14 +59,14 @@ TEST_CASE("worker info: the launcher hosts the store only if it says exactly Tru
   CHECK_FALSE(read(job({{"TORCHELASTIC_USE_AGENT_STORE", "true"}})).place.launcher_hosts);
 }
 
-TEST_CASE("worker info: what is missing is named, and how to start", "[runtime][unit]") {
+TEST_CASE("worker info: an error names missing variables and says how to start", "[runtime][unit]") {
   CHECK_THROWS_WITH(
       read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
       "MASTER_ADDR, MASTER_PORT not set, though RANK, WORLD_SIZE would describe a job: start this program "
       "with ddprun, for example: ddprun --nproc_per_node 2 PROGRAM");
 }
 
-TEST_CASE("worker info: a value that makes no sense is quoted", "[runtime][unit]") {
+TEST_CASE("worker info: an invalid value is quoted", "[runtime][unit]") {
   CHECK_THROWS_WITH(read(job({{"RANK", "8"}})), "RANK is \"8\": expected a whole number from 0 to 7");
   CHECK_THROWS_WITH(read(job({{"RANK", "-1"}})), Contains("RANK is \"-1\""));
   CHECK_THROWS_WITH(read(job({{"RANK", ""}})), Contains("RANK is \"\""));
@@ -83,9 +83,9 @@ TEST_CASE("worker info: a world of one needs no place to meet", "[runtime][unit]
   CHECK(read({}, {.init_method = "", .rank = 0, .world_size = 1}).world_size == 1);
 }
 
-// ---- Whose word counts ----
+// ---- Which setting takes precedence ----
 
-TEST_CASE("worker info: arguments count more than the URL, and that more than the environment", "[runtime][unit]") {
+TEST_CASE("worker info: arguments take precedence over the URL, and the URL over the environment", "[runtime][unit]") {
   const InitArguments url = {.init_method = "tcp://host:1?rank=1&world_size=4"};
   const WorkerInfo by_url = read(job({{"LOCAL_RANK", "3"}}), url);
   CHECK(by_url.rank == 1);
@@ -109,20 +109,21 @@ TEST_CASE("worker info: arguments count more than the URL, and that more than th
   CHECK(place_of_environment.place.host == "node-a");
 }
 
-TEST_CASE("worker info: a URL's place needs a rank and a world size from somewhere", "[runtime][unit]") {
+TEST_CASE("worker info: a URL that says where ranks meet needs a rank and a world size as well", "[runtime][unit]") {
   const InitArguments file = {.init_method = "file:///shared/store"};
   const WorkerInfo info = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, file);
   CHECK(info.place.kind == RendezvousPoint::Kind::File);
   CHECK(info.place.file == "/shared/store");
   CHECK(info.rank == 1);
-  CHECK_THROWS_WITH(read({}, file),
-                    "init_method \"file:///shared/store\" says where ranks meet, but nothing says this one's rank and "
-                    "world_size: give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
-  CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1?rank=0"}), Contains("this one's world_size:"));
-  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "2"}}, {.init_method = "tcp://a:1"}), Contains("this one's rank:"));
+  CHECK_THROWS_WITH(
+      read({}, file),
+      "init_method \"file:///shared/store\" says where ranks meet, but nothing gives this process's rank and "
+      "world_size: give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
+  CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1?rank=0"}), Contains("this process's world_size:"));
+  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "2"}}, {.init_method = "tcp://a:1"}), Contains("this process's rank:"));
 }
 
-TEST_CASE("worker info: what is wrong is called by where it comes from", "[runtime][unit]") {
+TEST_CASE("worker info: an error names the source of the wrong value", "[runtime][unit]") {
   CHECK_THROWS_WITH(
       read({}, {.init_method = "tcp://a:1?rank=2&world_size=2"}),
       "rank in init_method \"tcp://a:1?rank=2&world_size=2\" is \"2\": expected a whole number from 0 to 1");
@@ -160,7 +161,7 @@ Variables srun(const Variables& changes = {}) {
 
 }  // namespace
 
-TEST_CASE("worker info: a task of srun's finds rank, size and the first node", "[runtime][unit]") {
+TEST_CASE("worker info: a task of srun finds rank, size and the first node", "[runtime][unit]") {
   const WorkerInfo info = read(srun({{"SLURM_RESTART_COUNT", "2"}}));
   CHECK(info.rank == 19);
   CHECK(info.world_size == 35);
@@ -170,12 +171,12 @@ TEST_CASE("worker info: a task of srun's finds rank, size and the first node", "
   CHECK(info.place.kind == RendezvousPoint::Kind::Address);
   CHECK(info.place.host == "gpu03");
   CHECK(info.place.port == 20000 + (1000 * 16 + 2) % 12000);
-  CHECK(info.place.port_is_a_guess);
+  CHECK(info.place.port_is_derived);
   CHECK(info.place.job == "slurm-1000.2");
   CHECK_FALSE(info.place.launcher_hosts);
 }
 
-TEST_CASE("worker info: neighbouring jobs and steps of Slurm get ports of their own", "[runtime][unit]") {
+TEST_CASE("worker info: neighbouring jobs and steps of Slurm get different ports", "[runtime][unit]") {
   std::set<std::uint16_t> ports;
   for (int job = 0; job < 50; ++job) {
     for (int step = 0; step < 16; ++step) {
@@ -188,11 +189,11 @@ TEST_CASE("worker info: neighbouring jobs and steps of Slurm get ports of their 
   CHECK(*ports.rbegin() < 32000);
 }
 
-TEST_CASE("worker info: MASTER_ADDR and MASTER_PORT count more than what Slurm says", "[runtime][unit]") {
+TEST_CASE("worker info: MASTER_ADDR and MASTER_PORT take precedence over Slurm's variables", "[runtime][unit]") {
   const WorkerInfo both = read(srun({{"MASTER_ADDR", "login"}, {"MASTER_PORT", "4711"}}));
   CHECK(both.place.host == "login");
   CHECK(both.place.port == 4711);
-  CHECK_FALSE(both.place.port_is_a_guess);
+  CHECK_FALSE(both.place.port_is_derived);
   CHECK(read(srun({{"MASTER_PORT", "4711"}})).place.host == "gpu03");
   CHECK_THROWS_WITH(read(srun({{"MASTER_PORT", "0"}})), Contains("MASTER_PORT is \"0\""));
 }
@@ -212,7 +213,7 @@ TEST_CASE("worker info: Slurm's variables count only in a step, and where RANK i
   CHECK(launched.place.job.empty());
 }
 
-TEST_CASE("worker info: what Slurm leaves out is named, with what to set instead", "[runtime][unit]") {
+TEST_CASE("worker info: an error names variables that Slurm left out, and what to set instead", "[runtime][unit]") {
   Variables no_nodes = srun();
   no_nodes.erase("SLURM_STEP_NODELIST");
   CHECK_THROWS_WITH(read(no_nodes), Contains("SLURM_STEP_NODELIST not set") && Contains("set MASTER_ADDR"));
@@ -278,7 +279,8 @@ TEST_CASE("worker info: ranks of an MPI on several nodes need MASTER_ADDR and MA
   CHECK(info.place.port == 4711);
 }
 
-TEST_CASE("worker info: ranks of an MPI on one node that share nothing else are told what to set", "[runtime][unit]") {
+TEST_CASE("worker info: ranks of an MPI on one node that share nothing else get an error that says what to set",
+          "[runtime][unit]") {
   Variables no_folder = mpirun();
   no_folder.erase("PMIX_SERVER_TMPDIR");
   CHECK_THROWS_WITH(read(no_folder), Contains("PMIX_SERVER_TMPDIR") && Contains("set them to the node of rank 0"));
@@ -286,7 +288,7 @@ TEST_CASE("worker info: ranks of an MPI on one node that share nothing else are 
   CHECK_THROWS_WITH(read(mpiexec(2, 2, {{"PMI_FD", "1000000"}})), Contains("PMI_FD"));
 }
 
-TEST_CASE("worker info: an MPI inside a step of Slurm counts more than the step", "[runtime][unit]") {
+TEST_CASE("worker info: an MPI inside a Slurm step takes precedence over the step", "[runtime][unit]") {
   CHECK(read(srun(mpirun())).rank == 1);
   const Variables address = {{"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "4711"}};
   CHECK(read(srun(mpiexec(4, 4, address))).rank == 1);

@@ -28,19 +28,19 @@ std::string failure_after(const SpawnCore::Ending& ending) {
 
 }  // namespace
 
-TEST_CASE("spawn: what became of a process is said in words", "[runtime][unit]") {
+TEST_CASE("spawn: the end of a process is described", "[runtime][unit]") {
   CHECK(failure_after(well(1)) == "none");
   CHECK(failure_after({1, 0, 0, std::nullopt}) == "none");    // exit(0)
-  CHECK(failure_after({1, -1, 0, SpawnReport{}}) == "none");  // it said so before nobody knew
+  CHECK(failure_after({1, -1, 0, SpawnReport{}}) == "none");  // it reported success; its exit code is unknown
   CHECK(failure_after({1, 3, 0, std::nullopt}) == "rank 1 of 4 exited with code 3");
   CHECK(failure_after(failed(1, DDP_SYSTEM, "no data")) == "rank 1 of 4 failed: no data");
   CHECK(failure_after(killed(1, SIGSEGV)) == "rank 1 of 4 was killed by SIGSEGV (Segmentation fault)");
   CHECK(failure_after(killed(1, 64)) == "rank 1 of 4 was killed by signal 64");
   CHECK(failure_after({1, -1, 0, std::nullopt}) ==
-        "rank 1 of 4 ended, and nobody knows how: something else in this process waited for it");
+        "rank 1 of 4 ended in an unknown way: other code of this process has reaped it");
 }
 
-TEST_CASE("spawn: all end well and nobody is signalled", "[runtime][unit]") {
+TEST_CASE("spawn: if all succeed, no process is signalled", "[runtime][unit]") {
   SpawnCore core(2, 10s);
   CHECK(core.ended(well(1), kStart).signal == 0);
   CHECK_FALSE(core.over());
@@ -50,12 +50,13 @@ TEST_CASE("spawn: all end well and nobody is signalled", "[runtime][unit]") {
   CHECK(core.wake_at() == SpawnCore::Time::max());
 }
 
-TEST_CASE("spawn: after a failure the others are told and stopped, and killed after the grace", "[runtime][unit]") {
+TEST_CASE("spawn: after a failure the other processes learn of it and are stopped, and killed after the grace",
+          "[runtime][unit]") {
   SpawnCore core(3, 10s);
   const SpawnCore::Actions first = core.ended(failed(2, DDP_CORRUPT, "x"), kStart);
   CHECK(first.signal == SIGTERM);
-  REQUIRE(first.tell);
-  CHECK(first.tell->rank == 2);
+  REQUIRE(first.announce);
+  CHECK(first.announce->rank == 2);
   CHECK(core.wake_at() == kStart + 10s);
   CHECK(core.wake(kStart + 9s).signal == 0);
   CHECK(core.ended(killed(0, SIGTERM), kStart + 9s).signal == 0);
@@ -67,7 +68,7 @@ TEST_CASE("spawn: after a failure the others are told and stopped, and killed af
   CHECK(core.failure()->status == DDP_CORRUPT);
 }
 
-TEST_CASE("spawn: who lost a peer is not the cause if another's failure comes in time", "[runtime][unit]") {
+TEST_CASE("spawn: a lost peer is not the cause if another failure comes in time", "[runtime][unit]") {
   SpawnCore core(3, 10s);
   CHECK(core.ended(failed(0, DDP_PEER_LOST, "rank 1 is gone"), kStart).signal == 0);
   CHECK(core.ended(failed(2, DDP_ABORTED, "an earlier error"), kStart + 1ms).signal == 0);
@@ -76,18 +77,18 @@ TEST_CASE("spawn: who lost a peer is not the cause if another's failure comes in
   CHECK(core.failure()->text == "rank 1 of 3 was killed by SIGKILL (Killed)");
 }
 
-TEST_CASE("spawn: who lost a peer is the cause if nothing else comes", "[runtime][unit]") {
+TEST_CASE("spawn: a lost peer is the cause if no other failure comes", "[runtime][unit]") {
   SpawnCore core(3, 10s);
   core.ended(failed(0, DDP_PEER_LOST, "rank 1 is gone"), kStart);
   CHECK(core.wake_at() == kStart + SpawnCore::kCauseWindow);
   const SpawnCore::Actions actions = core.wake(core.wake_at());
   CHECK(actions.signal == SIGTERM);
-  CHECK(actions.tell->rank == 0);
+  CHECK(actions.announce->rank == 0);
   core.ended(failed(1, DDP_SYSTEM, "stopped"), kStart + 2s);
   CHECK(core.failure()->rank == 0);
 }
 
-TEST_CASE("spawn: those who are stopped because nobody wants them are no failure", "[runtime][unit]") {
+TEST_CASE("spawn: processes that are stopped because they are not wanted any more are no failure", "[runtime][unit]") {
   SpawnCore core(2, 10s);
   CHECK(core.stop(kStart).signal == SIGTERM);
   CHECK(core.stop(kStart).signal == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp::spawn by a real program, spawn_worker.cpp: what its processes are, what comes of a failure, and that none is
-// left.
+// ddp::spawn in a real program, spawn_worker.cpp: the environment of its processes, the effects of a failure, and that
+// no process is left.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -42,7 +42,7 @@ TEST_CASE("spawn: the processes are the ranks of a job, and their collectives wo
   CHECK(sorted(spawn("all_reduce", 3).out) == "all ended\nrank 0 of 3: 6\nrank 1 of 3: 6\nrank 2 of 3: 6\n");
 }
 
-TEST_CASE("spawn: a process is told who it is, stays in its parent's group and has no input",
+TEST_CASE("spawn: a process gets its rank, stays in its parent's process group and has no input",
           "[runtime][integration]") {
   CHECK(sorted(spawn("environment").out) ==
         "0: 0 0 2 2 127.0.0.1 same group reads 0\n1: 1 1 2 2 127.0.0.1 same group reads 0\n");
@@ -68,14 +68,14 @@ TEST_CASE("spawn: a signal reaches the parent with its meaning, an exit code as 
   CHECK(spawn("exit 0", 3).code == 0);
 }
 
-TEST_CASE("spawn: who waits for a rank that lives hears of one that died", "[runtime][integration]") {
+TEST_CASE("spawn: a rank that waits for a living one learns of another that died", "[runtime][integration]") {
   const Result result = spawn("hears why");
   CHECK_THAT(result.out,
              StartsWith("world: recv from rank 1 (1 B, tag 0): rank 2 of 3 was killed by SIGKILL (Killed)\n"));
   CHECK_THAT(result.out, Contains("SpawnError 2 -1 9 6 spawn: rank 2 of 3 was killed by SIGKILL (Killed)\n"));
 }
 
-TEST_CASE("spawn: who does not end when it is stopped is killed after the grace", "[runtime][integration]") {
+TEST_CASE("spawn: a process that does not end when it is stopped is killed after the grace", "[runtime][integration]") {
   CHECK(spawn("hangs").out == "SpawnError 1 1 0 6 spawn: rank 1 of 3 failed: gives up\n");
 }
 
@@ -108,13 +108,14 @@ TEST_CASE("spawn: daemons end with their context", "[runtime][integration]") {
   CHECK(spawn("daemons", 3).out == "all ended\n");
 }
 
-TEST_CASE("spawn: a failure that nobody asks for is told on stderr", "[runtime][integration]") {
+TEST_CASE("spawn: a failure that the program never takes is logged on stderr", "[runtime][integration]") {
   const Result result = spawn("unheard", 1);
   CHECK(result.code == 0);
-  CHECK(result.err == "libddp: spawn: rank 0 of 1 failed: in the wood (nobody asked: join() would have thrown)\n");
+  CHECK(result.err ==
+        "libddp: spawn: rank 0 of 1 failed: in the wood (join() was not called; it would have thrown this)\n");
 }
 
-TEST_CASE("spawn: a process that cannot be copied is told why", "[runtime][integration]") {
+TEST_CASE("spawn: a process that cannot be forked safely gets an error with the reason", "[runtime][integration]") {
   const Result thread = spawn("from a thread");
   CHECK_THAT(thread.out, StartsWith("spawn: this process has "));
   CHECK_THAT(thread.out, Contains(" threads (spawn_worker, spawn_worker"));  // a sanitizer has one more
@@ -124,7 +125,7 @@ TEST_CASE("spawn: a process that cannot be copied is told why", "[runtime][integ
   Process::Options fake;
   fake.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}};
   CHECK_THAT(spawn("with cuda", 1, fake).out,
-             StartsWith("rank 0\nerror: spawn: this process has used CUDA, which does not work in a copy of it"));
+             StartsWith("rank 0\nerror: spawn: this process has used CUDA, which does not work in a fork of it"));
 }
 
 TEST_CASE("spawn: a spawned process may spawn", "[runtime][integration]") {
@@ -134,7 +135,7 @@ TEST_CASE("spawn: a spawned process may spawn", "[runtime][integration]") {
         "SpawnError 0 1 0 6 spawn: rank 0 of 1 failed: spawn: rank 0 of 1 failed: deep down\n");
 }
 
-TEST_CASE("spawn: one follows another in the same program", "[runtime][integration]") {
+TEST_CASE("spawn: one spawn may follow another in a program", "[runtime][integration]") {
   CHECK(count(spawn("twice", 2).out, " of 2: 3\n") == 6);
 }
 
@@ -143,17 +144,17 @@ TEST_CASE("spawn: hundreds of processes end as well as two", "[runtime][integrat
   CHECK(count(spawn("all_reduce", 12).out, " of 12: 78\n") == 12);
 }
 
-TEST_CASE("spawn: what cannot be made leaves nothing behind", "[runtime][integration]") {
+TEST_CASE("spawn: a spawn that fails leaves nothing behind", "[runtime][integration]") {
   Process::Options few;
   few.max_open_files = 20;
   const Result result = spawn("many", 300, few);
   CHECK(result.code == 0);
-  CHECK(result.out == "all ended\n");  // processes that cannot be polled are looked at
+  CHECK(result.out == "all ended\n");  // processes without a pidfd are polled
   few.max_open_files = 5;
   CHECK_THAT(spawn("many", 3, few).out, StartsWith("error: spawn: "));
 }
 
-TEST_CASE("spawn: what the parent has printed comes out once", "[runtime][integration]") {
+TEST_CASE("spawn: what the parent has printed appears once", "[runtime][integration]") {
   CHECK(sorted(spawn("buffered").out) == "of C\nof C++\nrank 0\nrank 1\n");
 }
 
@@ -166,7 +167,7 @@ TEST_CASE("spawn: a worker of ddprun spawns ranks of their own", "[runtime][inte
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("spawn: C has it too", "[runtime][integration]") {
+TEST_CASE("spawn: it works from C", "[runtime][integration]") {
   CHECK_THAT(spawn("from C", 1).out, StartsWith("0 1 0 0 spawn: rank 0 of 1 failed: the group is null\n"));
   const std::string out = spawn("from C").out;
   CHECK_THAT(out, StartsWith("0 1 0 0 spawn: rank "));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that spawns: `spawn_worker SCENARIO [COUNT]`. It prints what came of it; a SpawnError is a line too.
+// A program that spawns processes: `spawn_worker SCENARIO [COUNT]`. It prints the outcome; a SpawnError is a line too.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -66,7 +66,7 @@ void environment(int count) {
       count);
 }
 
-// One fails in this way while the others wait for it in a barrier.
+// One rank fails in this way while the others wait for it in a barrier.
 std::function<void(int)> while_others_wait(const std::function<void()>& fail) {
   return [fail](int rank) {
     const ddp::Session session = ddp::init_process_group();
@@ -85,21 +85,21 @@ void crash(int number) {
   raise(number);
 }
 
-// The rank that lives says what its collective failed with.
+// The rank that lives prints the error of its collective.
 void hears_why(int) {
   ddp::spawn(
       [](int rank) {
         signal(SIGTERM, SIG_IGN);
         const ddp::Session session = ddp::init_process_group();
         session.world().barrier();
-        // Nobody may be in the barrier any more when rank 2 dies.
+        // All ranks must have left the barrier when rank 2 dies.
         if (rank == 2) {
           session.store().wait({"0", "1"});
           crash(SIGKILL);
         }
         session.store().set(std::to_string(rank), "is through");
         if (rank == 1) session.world().recv(ddp::Buffer(), 0);
-        // Of rank 1, which lives: the word of the parent is all that can end this.
+        // A receive from rank 1, which lives: only the parent's report can end it.
         char nothing = 0;
         try {
           session.world().recv({&nothing, 1}, 1);
@@ -137,7 +137,7 @@ void join_later(int count) {
   close(gate[1]);
   context.join();
   say(context.join(ddp::Milliseconds(0)) ? "ended" : "running");
-  ddp::spawn([](int) { say("another"); }, 1);  // nothing of the first is left that would forbid it
+  ddp::spawn([](int) { say("another"); }, 1);  // nothing is left of the first spawn that would forbid it
 }
 
 void parent_waits(int count) {
@@ -193,7 +193,7 @@ void in_a_job(int) {
 void with_cuda(int) {
   void* library = dlopen(variable("DDP_CUDA_LIBRARY").c_str(), RTLD_NOW);
   if (library == nullptr) throw std::runtime_error(dlerror());
-  ddp::spawn([](int rank) { say("rank " + std::to_string(rank)); }, 1);  // loaded, but not used
+  ddp::spawn([](int rank) { say("rank " + std::to_string(rank)); }, 1);  // CUDA is loaded but not used
   reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"))(0);
   ddp::spawn([](int) {}, 1);
 }
@@ -221,7 +221,7 @@ void many(int count) {
 }
 
 void buffered(int count) {
-  std::ios::sync_with_stdio(false);  // then each has a buffer of its own
+  std::ios::sync_with_stdio(false);  // then cout has a buffer of its own
   std::cout << "of C++\n";
   std::printf("of C\n");
   ddp::spawn([](int rank) { std::printf("rank %d\n", rank); }, count);

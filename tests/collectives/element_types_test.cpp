@@ -29,7 +29,7 @@ float widened(std::int32_t dtype, std::uint16_t bits) {
   return result;
 }
 
-// Every 251st float, and those around each 16-bit number and each middle between two.
+// Returns every 251st float, and the floats around each 16-bit number and each midpoint between two.
 std::vector<float> telling_floats() {
   std::vector<float> floats;
   for (std::uint64_t bits = 0; bits <= UINT32_MAX; bits += 251) {
@@ -46,7 +46,7 @@ std::vector<float> telling_floats() {
 
 }  // namespace
 
-TEST_CASE("element types: numbers and names are those of ddp.h", "[runtime][unit]") {
+TEST_CASE("element types: values and names are those of ddp.h", "[collectives][unit]") {
   CHECK(kElementTypes.size() == DDP_BFLOAT16 + 1);
   CHECK(element_facts(DDP_UINT8)->name == std::string("uint8"));
   CHECK(element_facts(DDP_INT16)->name == std::string("int16"));
@@ -54,7 +54,7 @@ TEST_CASE("element types: numbers and names are those of ddp.h", "[runtime][unit
   CHECK(element_facts(-1) == nullptr);
 }
 
-TEST_CASE("element types: a float16 means what IEEE 754 says", "[runtime][unit]") {
+TEST_CASE("element types: a float16 means what IEEE 754 says", "[collectives][unit]") {
   CHECK(widened(DDP_FLOAT16, 0x3c00) == 1.0F);
   CHECK(widened(DDP_FLOAT16, 0xc000) == -2.0F);
   CHECK(widened(DDP_FLOAT16, 0x7bff) == 65504.0F);
@@ -65,7 +65,7 @@ TEST_CASE("element types: a float16 means what IEEE 754 says", "[runtime][unit]"
   CHECK(std::signbit(widened(DDP_FLOAT16, 0x8000)));
 }
 
-TEST_CASE("element types: every 16-bit number survives the way to 32 bits and back", "[runtime][unit]") {
+TEST_CASE("element types: every 16-bit number survives the conversion to 32 bits and back", "[collectives][unit]") {
   for (const std::int32_t dtype : {DDP_FLOAT16, DDP_BFLOAT16}) {
     int changed = 0;
     for (int bits = 0; bits < 0x10000; ++bits) {
@@ -77,7 +77,7 @@ TEST_CASE("element types: every 16-bit number survives the way to 32 bits and ba
   }
 }
 
-TEST_CASE("element types: rounding is to the nearest, ties to even", "[runtime][unit]") {
+TEST_CASE("element types: rounding is to the nearest, ties to even", "[collectives][unit]") {
   for (const std::int32_t dtype : {DDP_FLOAT16, DDP_BFLOAT16}) {
     const std::uint16_t infinity = narrowed(dtype, kInfinity);
     int wrong = 0;
@@ -99,7 +99,7 @@ TEST_CASE("element types: rounding is to the nearest, ties to even", "[runtime][
   CHECK(std::isnan(widened(DDP_BFLOAT16, narrowed(DDP_BFLOAT16, std::bit_cast<float>(0x7f800001U)))));
 }
 
-TEST_CASE("element types: every vector unit gives the bits of the plain functions", "[runtime][unit]") {
+TEST_CASE("element types: every vector unit gives the bits of the plain functions", "[collectives][unit]") {
   std::vector<std::uint16_t> halves(0x10000);
   for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
   const std::vector<float> floats = telling_floats();
@@ -121,7 +121,8 @@ TEST_CASE("element types: every vector unit gives the bits of the plain function
   }
 }
 
-TEST_CASE("element types: arrays of any length and address are converted, and nothing beside them", "[runtime][unit]") {
+TEST_CASE("element types: arrays of any length and address are converted, and nothing around them changes",
+          "[collectives][unit]") {
   const std::vector<std::uint16_t> halves(80, 0x3c00);  // 1.0 as float16
   for (const VectorUnit unit : vector_units()) {
     for (std::size_t offset = 0; offset < 4; ++offset) {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/collective/buffer.hpp"
+
+#include <string>
+
+#include "collectives/element_types.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, message);
+}
+
+}  // namespace
+
+std::size_t dtype_size(std::int32_t dtype) { return collectives::element_size(dtype); }
+
+const char* dtype_name(std::int32_t dtype) {
+  const collectives::ElementFacts* facts = collectives::element_facts(dtype);
+  return facts ? facts->name : "unknown type";
+}
+
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype) {
+  if (dtype_size(dtype) == 0) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
+  if (data == nullptr && count > 0) {
+    invalid(std::string(what) + ": null data for " + std::to_string(count) + " elements");
+  }
+  if (count > SIZE_MAX / 2 / dtype_size(dtype)) {
+    invalid(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
+  }
+}
+
+void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
+  check_elements(what, data, count, dtype);
+  if (device.kind != DDP_CPU) invalid(std::string(what) + ": not in CPU memory; nothing else is supported here");
+}
+
+}  // namespace ddp::runtime

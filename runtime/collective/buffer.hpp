@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The caller's buffers: the size and name of their element type, and a check that there is memory behind them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ddp/ddp.h"
+
+namespace ddp::runtime {
+
+// Returns the bytes of one element, or 0 for an unknown type.
+std::size_t dtype_size(std::int32_t dtype);
+// Returns PyTorch's name of the type, such as "float32".
+const char* dtype_name(std::int32_t dtype);
+
+// Throws rendezvous::Error{InvalidArgument} unless the type is known and `count` elements of it can be at `data`.
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype);
+// Does the same, and refuses memory that is not the CPU's.
+void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
+
+}  // namespace ddp::runtime
