@@ -30,9 +30,9 @@ struct CheckpointFile {
   ddp::Metadata identity;  // what must be equal for a checkpoint to belong to this training
   std::string run_id;
 
-  enum class Start { Anew, SetAside, Continue };
+  enum class StartMode { Fresh, SetAside, Continue };
   // The table above. Throws Failure, also if no file could be written at path.
-  Start choose_start(bool resume, int restart_count) const;
+  StartMode choose_start(bool resume, int restart_count) const;
 
   Position read(Parameters& parameters, ddp::AdamW& optimizer) const;
   void write(const Parameters& parameters, const ddp::AdamW& optimizer, const Position& position) const;

@@ -11,10 +11,10 @@
 
 namespace train {
 
-class Report {
+class ProgressReport {
  public:
   // Silent on any rank but 0.
-  Report(int rank, int steps, double bytes_per_step);
+  ProgressReport(int rank, int steps, double bytes_per_step);
 
   // One line for each step into a file: step and loss, to all the digits a float has. mode as for fopen.
   void open_log(const std::string& path, const char* mode);

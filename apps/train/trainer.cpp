@@ -30,7 +30,7 @@ class Trainer {
 
  private:
   Position start(int restart_count);
-  Position look_at_files(int restart_count);
+  Position open_files(int restart_count);
   std::vector<Bytes> next_windows();
   void take_step();
   void validate();
@@ -47,7 +47,7 @@ class Trainer {
   std::int64_t epoch_ = -1;  // whose windows, as far as they are this worker's, are in windows_
   std::vector<std::int64_t> windows_;
   CheckpointFile file_;
-  Report report_;
+  ProgressReport report_;
 
   Gpt gpt_;
   ddp::AdamW optimizer_;
@@ -115,7 +115,7 @@ Position Trainer::start(int restart_count) {
   Position position;
   std::string problem;
   try {
-    if (world_.rank() == 0) position = look_at_files(restart_count);
+    if (world_.rank() == 0) position = open_files(restart_count);
   } catch (const std::exception& e) {
     problem = e.what();
   }
@@ -127,19 +127,20 @@ Position Trainer::start(int restart_count) {
   throw Failure(problem);
 }
 
-Position Trainer::look_at_files(int restart_count) {
-  using Start = CheckpointFile::Start;
+Position Trainer::open_files(int restart_count) {
+  using StartMode = CheckpointFile::StartMode;
   const bool writes = options_.checkpoint_every > 0;
-  const Start start = writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : Start::Anew;
+  const StartMode start =
+      writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : StartMode::Fresh;
   Position position;
-  if (start == Start::Continue) {
+  if (start == StartMode::Continue) {
     position = file_.read(gpt_.parameters(), optimizer_);
     report_.line("continuing %s from step %d", file_.path.c_str(), position.step);
   }
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
-  if (start == Start::SetAside) {
+  if (start == StartMode::SetAside) {
     std::filesystem::rename(file_.path, file_.path + ".previous");
-    report_.line("beginning anew; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
+    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
   }
   return position;
 }
