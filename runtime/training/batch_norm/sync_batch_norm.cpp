@@ -44,8 +44,8 @@ SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const dd
       inverse_deviation_(channels),
       normalisation_(channels),
       passes_(channels),
-      told_(batch_norm::told_by_rank(channels)),
-      gathered_(told_.size() * static_cast<std::size_t>(group.size())),
+      sent_(batch_norm::told_by_rank(channels)),
+      gathered_(sent_.size() * static_cast<std::size_t>(group.size())),
       own_sums_(channels),
       sums_(channels),
       input_gradients_(channels) {
@@ -127,9 +127,9 @@ void SyncBatchNorm::forward(const ddp_buffer& input, const ddp_buffer& output, s
 // Once, before sizes that differ could break an exchange. Every rank throws, and the group is as good as before.
 void SyncBatchNorm::compare_channels() {
   if (channels_compared_) return;
-  HostExchange words(group_);
-  compare_numbers(words, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
-                           "every rank must build the same model"}});
+  HostExchange exchange(group_);
+  compare_numbers(exchange, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
+                              "every rank must build the same model"}});
   channels_compared_ = true;
 }
 
@@ -138,11 +138,11 @@ void SyncBatchNorm::compare_channels() {
 void SyncBatchNorm::exchange_moments(const BatchShape& shape) {
   compare_channels();
   for (std::size_t c = 0; c < channels_; ++c) {
-    told_[c] = moments_[c].mean;
-    told_[channels_ + c] = moments_[c].deviations;
+    sent_[c] = moments_[c].mean;
+    sent_[channels_ + c] = moments_[c].deviations;
   }
-  told_.back() = static_cast<double>(shape.per_channel());
-  group_.run(make_all_gather({told_.data(), told_.size(), DDP_FLOAT64, {DDP_CPU, 0}},
+  sent_.back() = static_cast<double>(shape.per_channel());
+  group_.run(make_all_gather({sent_.data(), sent_.size(), DDP_FLOAT64, {DDP_CPU, 0}},
                              {gathered_.data(), gathered_.size(), DDP_FLOAT64, {DDP_CPU, 0}}, group_.place()));
   const auto ranks = static_cast<std::size_t>(group_.size());
   for (std::size_t c = 0; c < channels_; ++c) {

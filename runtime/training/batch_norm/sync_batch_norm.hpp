@@ -63,7 +63,7 @@ class SyncBatchNorm {
 
   // Reused.
   BatchNormPasses passes_;
-  std::vector<double> told_;      // this rank's moments as others get them
+  std::vector<double> sent_;      // this rank's moments as others get them
   std::vector<double> gathered_;  // everyone's
   std::vector<GradientSums> own_sums_;
   std::vector<GradientSums> sums_;

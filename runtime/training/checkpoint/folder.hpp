@@ -78,9 +78,9 @@ class CheckpointFolder {
     std::int64_t step = 0;
     std::vector<TensorSlice> slices = {};
     MetadataEntries metadata = {};
-    Report taken = {};  // what is wrong with what was given
+    SaveReport taken = {};  // what is wrong with what was given
   };
-  struct Start {
+  struct SavePlan {
     std::string folder;  // to write to
     std::string shard;   // this rank's file; empty: it has none
   };
@@ -88,15 +88,15 @@ class CheckpointFolder {
   Job take(std::int64_t step, std::span<const ddp_tensor_slice> slices, std::span<const ddp_metadata_entry> metadata,
            bool copy);
   std::uint64_t begin(Lock& lock);
-  void end(std::uint64_t save, Report outcome);
+  void end(std::uint64_t save, SaveReport outcome);
   void await(std::uint64_t save, Milliseconds timeout, Lock& lock);
   void run();
 
-  Report perform(const Job& job) const;
+  SaveReport perform(const Job& job) const;
   void save_together(const Job& job) const;
-  Start agree_to_start(const Job& job, Report& verdict) const;
-  std::string write(const Job& job, const Start& start) const;
-  std::string commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const;
+  SavePlan agree_on_plan(const Job& job, SaveReport& verdict) const;
+  std::string write(const Job& job, const SavePlan& plan) const;
+  std::string commit(std::int64_t step, const SavePlan& plan, const std::vector<SaveReport>& reports) const;
   void remove_old(std::int64_t saved) const;
   std::string newest_before(std::int64_t before) const;
   std::string describe() const { return "checkpoints in " + folders_.path(); }
@@ -111,8 +111,8 @@ class CheckpointFolder {
   std::condition_variable changed_;
   std::uint64_t begun_ = 0;
   std::uint64_t ended_ = 0;
-  Report outcome_;    // of the last that ended
-  bool told_ = true;  // or there is nothing to tell
+  SaveReport outcome_;    // of the last that ended
+  bool reported_ = true;  // or there is nothing to tell
   std::optional<Job> job_;
   bool leaving_ = false;
   std::thread thread_;  // started by the first save_async()

@@ -51,7 +51,7 @@ Json to_json(const Record::Tensor& tensor) {
   Json parts = Json::array();
   for (const Record::Part& part : tensor.parts) {
     Json checksums = Json::array();
-    for (const std::uint64_t each : part.checksums) checksums.push_back(checksum_text(each));
+    for (const std::uint64_t each : part.checksums) checksums.push_back(checksum_to_string(each));
     parts.push_back({{"file", part.file},
                      {"begin", part.begin},
                      {"offset", part.box.begin},
@@ -74,17 +74,17 @@ Record::Tensor parse_tensor(const std::string& name, const Json& json, const Rec
   Record::Tensor tensor{get<std::string>(json, "dtype"), get<Shape>(json, "shape")};
   const std::uint64_t size = file_type_size(tensor.dtype);
   if (size == 0 || !shape_bytes(tensor.shape, size)) {
-    throw Wrong{name + " cannot be " + shape_text(tensor.shape) + " of " + tensor.dtype};
+    throw Wrong{name + " cannot be " + to_string(tensor.shape) + " of " + tensor.dtype};
   }
   for (const Json& each : field(json, "parts")) {
     Record::Part part = parse_part(each);
     if (part.file >= record.files.size() || !is_within(part.box, tensor.shape)) {
-      throw Wrong{name + " has a part " + box_text(part.box) + " that cannot be"};
+      throw Wrong{name + " has a part " + to_string(part.box) + " that cannot be"};
     }
     const std::uint64_t bytes = part_bytes(tensor, part);
     const std::uint64_t file_bytes = record.files[part.file].bytes;
     if (part.begin > file_bytes || bytes > file_bytes - part.begin || part.checksums.size() != block_count(bytes)) {
-      throw Wrong{name + ": its part " + box_text(part.box) + " cannot be where it is said to be"};
+      throw Wrong{name + ": its part " + to_string(part.box) + " cannot be where it is said to be"};
     }
     tensor.parts.push_back(std::move(part));
   }
@@ -116,8 +116,8 @@ void add(Record& whole, const Record& rank) {
   for (const auto& [name, tensor] : rank.tensors) {
     Record::Tensor& known = whole.tensors.try_emplace(name, Record::Tensor{tensor.dtype, tensor.shape}).first->second;
     if (known.dtype != tensor.dtype || known.shape != tensor.shape) {
-      throw Error(ErrorCode::Mismatch, "tensor " + name + " is " + shape_text(known.shape) + " of " + known.dtype +
-                                           " to one rank and " + shape_text(tensor.shape) + " of " + tensor.dtype +
+      throw Error(ErrorCode::Mismatch, "tensor " + name + " is " + to_string(known.shape) + " of " + known.dtype +
+                                           " to one rank and " + to_string(tensor.shape) + " of " + tensor.dtype +
                                            " to another");
     }
     for (Record::Part part : tensor.parts) {
@@ -141,7 +141,7 @@ std::string to_string(const Record& record) {
     files.push_back({{"name", file.name},
                      {"bytes", file.bytes},
                      {"header_bytes", file.header_bytes},
-                     {"header_checksum", checksum_text(file.header_checksum)}});
+                     {"header_checksum", checksum_to_string(file.header_checksum)}});
   }
   // As a map first: an ordered object looks through all its keys for each that is added.
   std::map<std::string, Json> tensors;
@@ -149,8 +149,8 @@ std::string to_string(const Record& record) {
   const Json json = {{"format", kFormat},       {"step", record.step},       {"metadata", record.metadata},
                      {"block", kChecksumBlock}, {"files", std::move(files)}, {"tensors", tensors}};
   const std::string body = json.dump().substr(1) + "\n";
-  return std::string(kChecksumStart) + checksum_text(checksum(body.data(), body.size())) + std::string(kChecksumEnd) +
-         body;
+  return std::string(kChecksumStart) + checksum_to_string(checksum(body.data(), body.size())) +
+         std::string(kChecksumEnd) + body;
 }
 
 Record parse_record(const std::string& path, std::string_view text) {
@@ -190,7 +190,7 @@ bool has_index(const Record& record) {
          });
 }
 
-std::string index_text(const Record& record) {
+std::string index_json(const Record& record) {
   std::uint64_t total = 0;
   std::map<std::string, std::string> files;
   for (const auto& [name, tensor] : record.tensors) {

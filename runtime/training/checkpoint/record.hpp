@@ -63,6 +63,6 @@ CheckpointRecord join(const std::vector<CheckpointRecord>& ranks);
 // Is every tensor whole in one file, and are there several? Then Hugging Face's libraries can read them, with this
 // index (model.safetensors.index.json).
 bool has_index(const CheckpointRecord& record);
-std::string index_text(const CheckpointRecord& record);
+std::string index_json(const CheckpointRecord& record);
 
 }  // namespace ddp::runtime

@@ -13,12 +13,12 @@
 
 namespace ddp::runtime {
 
-struct Report {
+struct SaveReport {
   std::string text = {};                              // for the others; of a failure: why
   std::optional<rendezvous::ErrorCode> failure = {};  // none: it went well
 };
 // What body returns, or its failure.
-Report report_of(const std::function<std::string()>& body);
+SaveReport report_of(const std::function<std::string()>& body);
 
 class SaveGroup {
  public:
@@ -30,17 +30,17 @@ class SaveGroup {
   bool is_first() const { return rank() == 0; }
 
   // Collective; throw rendezvous::Error when a rank is lost or too late.
-  std::vector<Report> tell_all(const Report& mine) const;
-  std::vector<Report> tell_first(const Report& mine) const;  // empty on the others
-  Report hear_first(const Report& if_first) const;
+  std::vector<SaveReport> all_gather_reports(const SaveReport& mine) const;
+  std::vector<SaveReport> gather_reports(const SaveReport& mine) const;  // empty on the others
+  SaveReport broadcast_report(const SaveReport& if_first) const;
 
  private:
   ProcessGroup* group_;
 };
 
 // The first failure, with its rank's number; none.
-Report first_failure(const std::vector<Report>& reports);
+SaveReport first_failure(const std::vector<SaveReport>& reports);
 // Throws the failure, if it is one: "WHERE: text".
-void throw_failure(const std::string& where, const Report& report);
+void throw_failure(const std::string& where, const SaveReport& report);
 
 }  // namespace ddp::runtime

@@ -32,7 +32,7 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
     slice.whole_shape.assign(given.whole_shape, given.whole_shape + part.rank);
   }
   if (!shape_bytes(slice.whole_shape, dtype_size(part.dtype)) || !is_within(slice.box, slice.whole_shape)) {
-    invalid(name + ": " + box_text(slice.box) + " is not within " + shape_text(slice.whole_shape));
+    invalid(name + ": " + to_string(slice.box) + " is not within " + to_string(slice.whole_shape));
   }
   slice.bytes = element_count(slice.box) * dtype_size(part.dtype);
   if (slice.data == nullptr && slice.bytes > 0) invalid(name + ": its data is null");
@@ -40,7 +40,7 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
 }
 
 std::string name_in_file(const TensorSlice& slice) {
-  return slice.box == whole_box(slice.whole_shape) ? slice.name : slice.name + box_text(slice.box);
+  return slice.box == whole_box(slice.whole_shape) ? slice.name : slice.name + to_string(slice.box);
 }
 
 std::string header_of(const std::string& path, std::span<const TensorSlice> slices, const MetadataEntries& metadata) {

@@ -30,7 +30,7 @@ using MetadataEntries = std::vector<std::pair<std::string, std::string>>;
 std::vector<TensorSlice> take_slices(std::span<const ddp_tensor_slice> slices);
 MetadataEntries take_metadata(std::span<const ddp_metadata_entry> metadata);
 
-// Writes FOLDER/NAME to the disk; its name is there once the folder is fsynced. In it a slice is called as box_text()
+// Writes FOLDER/NAME to the disk; its name is there once the folder is fsynced. In it a slice is called as to_string()
 // says, "w[0:2, 0:3]". The record is of this file alone. written counts along, in bytes of tensors.
 CheckpointRecord write_shard(const std::string& folder, const std::string& name, std::span<const TensorSlice> slices,
                              const MetadataEntries& metadata, std::atomic<std::uint64_t>& written);

@@ -33,7 +33,7 @@ class StepFolders {
   std::string path_of(std::int64_t step) const;   // where it is to be
 
   void tidy_up() const;                                               // what crashes have left
-  std::string make_room(std::int64_t step) const;                     // a new folder to write it to
+  std::string create_writing_folder(std::int64_t step) const;         // a new folder to write it to
   void publish(const std::string& written, std::int64_t step) const;  // from now on it is there, on the disk
   void remove(std::int64_t step) const;
 

@@ -38,8 +38,8 @@ class JoinCore {
   JoinCore(Options options, int ranks) : options_(options), last_active_(ranks - 1) {}
 
   // words: of all ranks, this one's among them.
-  JoinVerdict hear(std::span<const JoinWord> words);
-  // What a sum of gradients is divided by in the step that hear() has begun.
+  JoinVerdict decide(std::span<const JoinWord> words);
+  // What a sum of gradients is divided by in the step that decide() has begun.
   int divisor(int ranks) const { return options_.divide_by_initial_world_size ? ranks : active_; }
 
  private:

@@ -25,7 +25,7 @@ Reducer::Reducer(ProcessGroup& group, const ddp_parameter* parameters, std::size
 
 Reducer::Reducer(Checked from)
     : group_(from.group),
-      host_exchange_(std::move(from.words)),
+      host_exchange_(std::move(from.exchange)),
       options_(from.options),
       parameters_(std::move(from.parameters)),
       place_(std::move(from.place)),
@@ -34,7 +34,7 @@ Reducer::Reducer(Checked from)
       plan_(plan(backward_order(parameters_.size()))),
       core_(names(parameters_), plan_, shape_of(options_)),
       used_(parameters_.size()),
-      words_(static_cast<std::size_t>(group_.size())) {
+      join_words_(static_cast<std::size_t>(group_.size())) {
   compare_across_ranks();
   will_rebuild_ = holds_on_all_ranks(host_exchange_, can_rebuild());
   buckets_ = make_buckets(plan_);
@@ -61,7 +61,7 @@ ddp_reducer_options Reducer::with_defaults(ddp_reducer_options options) {
 
 // Everything that a rank can find wrong alone, before the others wait for it.
 Reducer::Checked Reducer::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
-  check_on_all_ranks(from.words, [&] {
+  check_on_all_ranks(from.exchange, [&] {
     from.parameters = replicated(from.group, "parameter", parameters, count);
     from.place = common_place(from.parameters);
     from.gradients = gradients(parameters, from.parameters, from.options);
@@ -216,7 +216,7 @@ auto Reducer::ask_hook(Body&& body) {
 void Reducer::before_forward() {
   const bool buffers_due = core_.before_forward();
   int root = 0;
-  if (join_) root = tell_join({1, core_.no_sync() ? 0 : 1}).authority;
+  if (join_) root = exchange_join_words({1, core_.no_sync() ? 0 : 1}).authority;
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(root);
 }
 
@@ -299,7 +299,7 @@ void Reducer::finish(Who whose) {
       used_ = core_.used_here();
       if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
       host_exchange_.all_reduce(used_.data(), used_.size(), DDP_MAX);
-      core_.hear_used(used_);
+      core_.set_used_anywhere(used_);
     }
     if (will_rebuild_) order = agree_on_order();
   });
@@ -360,16 +360,18 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
 }
 
 void Reducer::join_begin(JoinCore::Options options) {
-  if (join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join is under way already");
+  if (join_)
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join_begin() was called again before join_end()");
   core_.set_joining(true);
   join_.emplace(options, group_.size());
 }
 
 void Reducer::join_end() {
-  if (!join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join ends that has not begun");
+  if (!join_)
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join_end() was called without join_begin()");
   core_.set_joining(false);
-  JoinVerdict verdict = tell_join({0, 0});
-  for (; verdict.active > 0; verdict = tell_join({0, 0})) shadow(verdict);
+  JoinVerdict verdict = exchange_join_words({0, 0});
+  for (; verdict.active > 0; verdict = exchange_join_words({0, 0})) shadow(verdict);
   communicate([&] { broadcast_.run(group_, parameters_, verdict.authority); });
   if (options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
   join_.reset();
@@ -381,9 +383,9 @@ void Reducer::join_cancel() {
 }
 
 // Throws if all shall stop.
-JoinVerdict Reducer::tell_join(JoinWord mine) {
-  communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), words_.data()); });
-  const JoinVerdict verdict = join_->hear(words_);
+JoinVerdict Reducer::exchange_join_words(JoinWord mine) {
+  communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), join_words_.data()); });
+  const JoinVerdict verdict = join_->decide(join_words_);
   if (!verdict.early) return verdict;
   join_cancel();  // all are at the same place: the model remains usable
   throw Error(ErrorCode::Mismatch, "DistributedDataParallel: " + *verdict.early);

@@ -62,7 +62,7 @@ class Reducer {
   // What the constructor begins with.
   struct Checked {
     ProcessGroup& group;
-    HostExchange words;
+    HostExchange exchange;
     ddp_reducer_options options;
     ReplicatedTensors parameters{};
     TensorPlace place{};
@@ -99,7 +99,7 @@ class Reducer {
   ddp_reduction reduction(std::int32_t dtype) const;
   ddp_grad_bucket view(std::size_t bucket) { return buckets_[bucket].view(bucket, bucket + 1 == buckets_.size()); }
 
-  JoinVerdict tell_join(JoinWord mine);
+  JoinVerdict exchange_join_words(JoinWord mine);
   void broadcast_buffers(int root);
   void shadow(const JoinVerdict& verdict);
   template <typename Body>
@@ -128,7 +128,7 @@ class Reducer {
   std::vector<std::uint64_t> in_flight_;  // per bucket: its reduction's sequence number
   std::vector<bool> done_;                // per bucket: its hook says so
   std::vector<std::uint8_t> used_;        // per parameter: by this rank, then by any
-  std::vector<JoinWord> words_;           // per rank
+  std::vector<JoinWord> join_words_;      // per rank
 };
 
 }  // namespace ddp::runtime

@@ -68,10 +68,10 @@ class ReducerCore {
   // Parameters in the order in which their gradients came in the step that ends now (those that never came last).
   std::vector<std::size_t> ready_order() const;
   // Per parameter: 1 if this rank has used it since the step before. What all ranks say together, in the same form,
-  // goes into hear_used().
+  // goes into set_used_anywhere().
   const std::vector<std::uint8_t>& used_here() const { return used_; }
   bool asks_who_used() const;  // in the step that ends now
-  void hear_used(const std::vector<std::uint8_t>& anywhere) { used_anywhere_ = anywhere; }
+  void set_used_anywhere(const std::vector<std::uint8_t>& anywhere) { used_anywhere_ = anywhere; }
   bool used_anywhere(std::size_t i) const { return shape_ == StepShape::All || used_anywhere_[i] != 0; }
 
   // Something else went wrong: that is final too.
@@ -103,7 +103,7 @@ class ReducerCore {
   std::vector<std::uint32_t> marks_;         // per parameter, this step
   std::vector<std::uint64_t> last_mark_;     // per parameter: which of all marks it was; 0: none
   std::vector<bool> ready_;                  // per parameter, this step
-  std::vector<bool> said_unused_;            // per parameter, this step
+  std::vector<bool> marked_unused_;          // per parameter, this step
   std::vector<std::size_t> missing_;         // per bucket, this step
   std::uint64_t mark_count_ = 0;             // since the beginning
   std::size_t next_bucket_ = 0;

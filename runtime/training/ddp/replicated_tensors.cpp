@@ -23,9 +23,9 @@ void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::s
 
 // One after the other: what each rank has.
 template <typename T>
-std::vector<T> gather(HostExchange& words, std::span<T> mine) {
-  std::vector<T> all(static_cast<std::size_t>(words.ranks()) * mine.size());
-  words.all_gather(mine.data(), mine.size_bytes(), all.data());
+std::vector<T> gather(HostExchange& exchange, std::span<T> mine) {
+  std::vector<T> all(static_cast<std::size_t>(exchange.ranks()) * mine.size());
+  exchange.all_gather(mine.data(), mine.size_bytes(), all.data());
   return all;
 }
 
@@ -141,10 +141,10 @@ ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const 
   return result;
 }
 
-void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers) {
+void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers) {
   std::vector<std::int64_t> mine;
   for (const Agreed& number : numbers) mine.push_back(number.value);
-  const std::vector<std::int64_t> all = gather(words, std::span(mine));
+  const std::vector<std::int64_t> all = gather(exchange, std::span(mine));
   for (std::size_t k = 0; k < numbers.size(); ++k) {
     for (std::size_t at = k; at < all.size(); at += numbers.size()) {
       if (all[at] == all[k]) continue;
@@ -156,15 +156,15 @@ void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers) {
 }
 
 // Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
-void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors) {
+void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
   auto size = static_cast<std::int64_t>(mine.size());
-  words.broadcast(&size, sizeof(size), 0);
+  exchange.broadcast(&size, sizeof(size), 0);
   std::vector<std::int64_t> reference = mine;
   reference.resize(static_cast<std::size_t>(size));
-  words.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
+  exchange.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
   Difference found = find_difference(mine, reference);
-  const std::vector<Difference> all = gather(words, std::span(&found, 1));
+  const std::vector<Difference> all = gather(exchange, std::span(&found, 1));
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].index < 0) continue;
     throw Error(ErrorCode::Mismatch, tensors[static_cast<std::size_t>(all[r].index)].name + " has " +
@@ -173,13 +173,13 @@ void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors) {
   }
 }
 
-bool holds_on_all_ranks(HostExchange& words, bool here) {
+bool holds_on_all_ranks(HostExchange& exchange, bool here) {
   std::uint8_t holds = here ? 1 : 0;
-  words.all_reduce(&holds, 1, DDP_MIN);
+  exchange.all_reduce(&holds, 1, DDP_MIN);
   return holds != 0;
 }
 
-void check_on_all_ranks(HostExchange& words, const std::function<void()>& check) {
+void check_on_all_ranks(HostExchange& exchange, const std::function<void()>& check) {
   std::string why;
   try {
     check();
@@ -188,7 +188,7 @@ void check_on_all_ranks(HostExchange& words, const std::function<void()>& check)
     why = error.what();
   }
   Line mine = line_of(why);
-  const std::vector<Line> all = gather(words, std::span(&mine, 1));
+  const std::vector<Line> all = gather(exchange, std::span(&mine, 1));
   if (!why.empty()) throw Error(ErrorCode::InvalidArgument, why);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r][0] != 0) throw Error(ErrorCode::InvalidArgument, "rank " + std::to_string(r) + ": " + all[r].data());

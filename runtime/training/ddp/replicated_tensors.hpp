@@ -43,13 +43,13 @@ struct Agreed {
   const char* advice;  // "every rank must build the same model"
 };
 // The first of them on which a rank differs from rank 0 is an error, Mismatch, on every rank.
-void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers);
+void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers);
 // As many of them on every rank. The first that differs in type or shape is an error, Mismatch, on every rank.
-void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors);
-bool holds_on_all_ranks(HostExchange& words, bool here);
+void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors);
+bool holds_on_all_ranks(HostExchange& exchange, bool here);
 // Runs check, which looks at this rank alone. What it throws, InvalidArgument, comes out of this on every rank, so that
 // none goes on to wait for one that has stopped.
-void check_on_all_ranks(HostExchange& words, const std::function<void()>& check);
+void check_on_all_ranks(HostExchange& exchange, const std::function<void()>& check);
 
 // Small tensors travel together, in memory that stays for the next time.
 class TensorBroadcast {

@@ -13,7 +13,7 @@ namespace ddp::runtime {
 std::uint64_t checksum(const void* data, std::uint64_t size);
 
 // 16 hexadecimal digits, as the program xxh3sum writes it.
-std::string checksum_text(std::uint64_t checksum);
+std::string checksum_to_string(std::uint64_t checksum);
 std::optional<std::uint64_t> parse_checksum(std::string_view text);
 
 }  // namespace ddp::runtime

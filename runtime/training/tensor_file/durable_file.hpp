@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "rendezvous/base/descriptor.hpp"
+
 namespace ddp::runtime {
 
 [[noreturn]] void system_error(const std::string& path, const std::string& what, int number);
@@ -35,7 +37,7 @@ class NewFile {
  private:
   std::string path_;
   bool kept_ = false;
-  int file_ = -1;
+  rendezvous::Descriptor file_;
   std::uint64_t written_ = 0;
   std::uint64_t handed_over_ = 0;  // to the disk, which is busy with it
 };
@@ -44,9 +46,6 @@ class NewFile {
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path);  // not a regular one: Error{Corrupt}
-  OpenFile(OpenFile&& other) noexcept;
-  OpenFile& operator=(OpenFile&& other) = delete;
-  ~OpenFile();
 
   std::uint64_t size() const { return size_; }
   // Reads size bytes, fewer only if the file ends before; returns how many. Any thread.
@@ -54,7 +53,7 @@ class OpenFile {
 
  private:
   std::string path_;
-  int file_ = -1;
+  rendezvous::Descriptor file_;
   std::uint64_t size_ = 0;
 };
 

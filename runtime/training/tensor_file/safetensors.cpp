@@ -60,7 +60,7 @@ std::uint64_t checked_bytes(const std::string& path, const ddp_tensor& tensor) {
   if (tensor.rank > 0 && tensor.shape == nullptr) invalid(path, name + ": its shape is null");
   const std::span<const std::int64_t> shape(tensor.shape, tensor.rank);
   const auto bytes = shape_bytes(shape, dtype_size(tensor.dtype));
-  if (!bytes) invalid(path, name + ": a shape of " + shape_text(shape) + " makes no sense");
+  if (!bytes) invalid(path, name + ": a shape of " + to_string(shape) + " makes no sense");
   if (tensor.data == nullptr && *bytes > 0) invalid(path, name + ": its data is null");
   return *bytes;
 }
@@ -88,7 +88,7 @@ FileTensor parse_tensor(const std::string& path, const std::string& name, const 
   if (size == 0) corrupt(path, "tensor " + name + " is of the unknown type " + tensor.dtype);
   if (begin > end || shape_bytes(tensor.shape, size) != end - begin) {
     corrupt(path, "tensor " + name + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) + " cannot be " +
-                      shape_text(tensor.shape) + " of " + tensor.dtype);
+                      to_string(tensor.shape) + " of " + tensor.dtype);
   }
   return tensor;
 }

@@ -52,7 +52,7 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   return both;
 }
 
-std::string box_text(const Box& box) {
+std::string to_string(const Box& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.begin.size(); ++d) {
     text += (d > 0 ? ", " : "") + std::to_string(box.begin[d]) + ":" + std::to_string(box.begin[d] + box.size[d]);
@@ -60,7 +60,7 @@ std::string box_text(const Box& box) {
   return text + "]";
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
+std::string to_string(std::span<const std::int64_t> shape) {
   std::string text = "[";
   for (const std::int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
   return text + "]";
@@ -90,7 +90,7 @@ void for_each_run(const Box& shared, const Box& from, const Box& to, const std::
 std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
   std::uint64_t covered = 0;
   for (const Box& box : boxes) {
-    if (!is_within(box, shape)) return box_text(box) + " is not within " + shape_text(shape);
+    if (!is_within(box, shape)) return to_string(box) + " is not within " + to_string(shape);
     covered += element_count(box);
   }
   // No two overlap: in the order of their first dimension, each has to be compared with few.
@@ -102,13 +102,13 @@ std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     for (std::size_t k = i + 1; k < order.size() && first(order[k]) < end(order[i]); ++k) {
       if (const auto both = intersection(boxes[order[i]], boxes[order[k]])) {
-        return box_text(*both) + " of " + shape_text(shape) + " is given twice";
+        return to_string(*both) + " of " + to_string(shape) + " is given twice";
       }
     }
   }
   const std::uint64_t all = element_count(whole_box(shape));
   if (covered == all) return "";
-  return std::to_string(all - covered) + " of the " + std::to_string(all) + " elements of " + shape_text(shape) +
+  return std::to_string(all - covered) + " of the " + std::to_string(all) + " elements of " + to_string(shape) +
          " are given by nobody";
 }
 

@@ -28,8 +28,8 @@ bool is_within(const Box& box, const Shape& shape);           // and has as many
 std::optional<Box> intersection(const Box& a, const Box& b);  // none if it is empty
 
 // "[2:4, 0:3]", Python's words for it.
-std::string box_text(const Box& box);
-std::string shape_text(std::span<const std::int64_t> shape);
+std::string to_string(const Box& box);
+std::string to_string(std::span<const std::int64_t> shape);
 
 // What `shared`, which is within both, is made of: elements that lie side by side in `from` and in `to`, in the order
 // of `from`. Positions are counted in elements of each.

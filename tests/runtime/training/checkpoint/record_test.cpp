@@ -33,7 +33,7 @@ std::string why_not(const std::string& text) {
 
 // With the right checksum over what it says.
 std::string signed_text(const std::string& body) {
-  return "{\"checksum\":\"" + checksum_text(checksum(body.data(), body.size())) + "\",\n" + body;
+  return "{\"checksum\":\"" + checksum_to_string(checksum(body.data(), body.size())) + "\",\n" + body;
 }
 
 }  // namespace
@@ -114,11 +114,11 @@ TEST_CASE("checkpoint record: Hugging Face's index is of whole tensors in severa
   CHECK_FALSE(has_index(a));
   const CheckpointRecord both = join({a, b});
   REQUIRE(has_index(both));
-  CHECK_THAT(index_text(both), Contains("\"total_size\": 12") && Contains("\"u\": \"b\"") && Contains("\"v\": \"a\""));
+  CHECK_THAT(index_json(both), Contains("\"total_size\": 12") && Contains("\"u\": \"b\"") && Contains("\"v\": \"a\""));
 }
 
 TEST_CASE("checksum: XXH3 of 64 bits, as its specification gives it", "[training][unit]") {
-  CHECK(checksum_text(checksum("", 0)) == "2d06800538d394c2");
+  CHECK(checksum_to_string(checksum("", 0)) == "2d06800538d394c2");
   CHECK(parse_checksum("2d06800538d394c2") == checksum("", 0));
   CHECK_FALSE(parse_checksum("2d06800538d394c").has_value());
   CHECK_FALSE(parse_checksum("2d06800538d394cg").has_value());

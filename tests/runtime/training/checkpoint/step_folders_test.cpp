@@ -79,9 +79,9 @@ TEST_CASE("step folders: what is published takes the place of the same step, and
   const TemporaryFolder folder;
   const StepFolders folders(folder.path());
   for (const char* text : {"first", "second"}) {
-    const std::string room = folders.make_room(3);
-    write_file(room + "/checkpoint.json", text);
-    folders.publish(room, 3);
+    const std::string written = folders.create_writing_folder(3);
+    write_file(written + "/checkpoint.json", text);
+    folders.publish(written, 3);
     CHECK(folders.steps() == Steps{3});
     CHECK(read_file(folders.path_of(3) + "/checkpoint.json") == text);
   }

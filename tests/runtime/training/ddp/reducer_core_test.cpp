@@ -39,7 +39,7 @@ void step(ReducerCore& core, std::initializer_list<std::size_t> parameters,
           const std::vector<std::uint8_t>& anywhere = {1, 1, 1, 1, 1}) {
   mark(core, parameters);
   synchronize(core);
-  if (core.asks_who_used()) core.hear_used(anywhere);
+  if (core.asks_who_used()) core.set_used_anywhere(anywhere);
   core.end_step();
 }
 
@@ -344,7 +344,7 @@ TEST_CASE("reducer: who had no part in a static graph's first step takes its own
   ReducerActions actions;
   c.shadow_step(actions);
   CHECK(c.asks_who_used());
-  c.hear_used({1, 1, 1, 1, 0});
+  c.set_used_anywhere({1, 1, 1, 1, 0});
   c.end_step();
   CHECK_FALSE(c.asks_who_used());
   CHECK(mark(c, {3, 2, 1, 0}).launch.empty());
