@@ -35,7 +35,7 @@ std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& par
   for (auto& [dtype, o] : open) {
     if (!o.bucket.empty()) plan.push_back(std::move(o.bucket));
   }
-  // A bucket is complete with its last parameter.
+  // Sort by last parameter: that one completes the bucket.
   std::vector<std::size_t> place(parameters.size());
   for (std::size_t at = 0; at < order.size(); ++at) place[order[at]] = at;
   std::sort(plan.begin(), plan.end(),

@@ -59,7 +59,7 @@ ddp_reducer_options Reducer::with_defaults(ddp_reducer_options options) {
   return options;
 }
 
-// Everything that a rank can find wrong alone, before the others wait for it.
+// Finds everything that a rank can find wrong on its own, before the others wait for it.
 Reducer::Checked Reducer::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
   check_on_all_ranks(from.exchange, [&] {
     from.parameters = replicated(from.group, "parameter", parameters, count);
@@ -117,7 +117,7 @@ std::vector<PlannedBucket> Reducer::plan(const std::vector<std::size_t>& order) 
   return plan_buckets(planned, order, {options_.first_bucket_bytes, options_.bucket_bytes});
 }
 
-// What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
+// Finds differences between ranks before they lead to a collective that hangs or ends the process.
 void Reducer::compare_across_ranks() {
   const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
   compare_numbers(host_exchange_, {{"the model has ", count(parameters_), " parameters", kSameModel},
@@ -132,8 +132,8 @@ void Reducer::compare_across_ranks() {
                    {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
 }
 
-// Not where backward produces another set of gradients each time, nor where callers hold pointers into buckets for
-// good.
+// Buckets stay as they are where backward may produce another set of gradients each time, and where
+// callers hold pointers into buckets for good.
 bool Reducer::can_rebuild() const {
   const bool may_move = options_.gradient_as_bucket_view != 0;
   return shape_of(options_) != StepShape::Any &&
@@ -185,7 +185,7 @@ void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
   hook_ = std::move(hook);
 }
 
-// An error in here leaves ranks at different places: it is final.
+// Makes an error from body final, because it leaves ranks at different places.
 template <typename Body>
 void Reducer::communicate(Body&& body) {
   try {
@@ -196,7 +196,8 @@ void Reducer::communicate(Body&& body) {
   }
 }
 
-// The other ranks would wait for what the hook had in mind.
+// Aborts the group if the hook fails: the other ranks would wait for the operations that the hook
+// meant to issue.
 template <typename Body>
 auto Reducer::ask_hook(Body&& body) {
   const auto failed = [&](const std::exception& error) {
@@ -252,8 +253,9 @@ void Reducer::carry_out(Who whose) {
   });
 }
 
-// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form,
-// and on a GPU only NCCL has kernels.
+// The plain average multiplies each contribution by 1/N before the sum. It is done here, on the way
+// into the bucket, except for 16-bit types, which only the reduction widens, and on a GPU, where
+// only NCCL has kernels.
 void Reducer::fill(std::size_t i) {
   const Gradient& g = gradients_[i];
   const std::int32_t dtype = parameters_[i].dtype;
@@ -275,7 +277,7 @@ double Reducer::share(std::int32_t dtype) const {
   return share_of(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
 }
 
-// Of what is in a bucket.
+// Returns the reduction that completes the average of what fill() put into a bucket.
 ddp_reduction Reducer::reduction(std::int32_t dtype) const {
   if (place_.is_gpu() && !join_) return {DDP_AVG, 1};
   const double factor = place_.is_gpu() || is_16_bit_float(dtype) ? share(dtype) : 1;
@@ -290,7 +292,8 @@ void Reducer::launch(std::size_t b) {
   in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)));
 }
 
-// Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
+// Ends the step once every bucket is launched. Everything sent in the step has arrived before any
+// of the caller's memory changes.
 void Reducer::finish(Who whose) {
   std::vector<std::size_t> order;
   communicate([&] {
@@ -329,7 +332,7 @@ void Reducer::take_out() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const Gradient& g = gradients_[i];
     Bucket& bucket = buckets_[g.bucket];
-    if (!core_.used_anywhere(i)) {  // it stays what it was
+    if (!core_.used_anywhere(i)) {  // no rank used it: the gradient keeps its value
       if (g.own == nullptr) bucket.put(g.slice, g.kept.data(), 1);
     } else if (g.own != nullptr) {
       bucket.take(g.slice, g.own);
@@ -337,7 +340,7 @@ void Reducer::take_out() {
   }
 }
 
-// Rank 0's.
+// Returns rank 0's order, on every rank.
 std::vector<std::size_t> Reducer::agree_on_order() {
   std::vector<std::size_t> order = core_.ready_order();
   host_exchange_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
@@ -382,16 +385,17 @@ void Reducer::join_cancel() {
   core_.cancel_joining();
 }
 
-// Throws if all shall stop.
+// Tells all ranks what this one is about to do, and returns what follows. Throws if all ranks are
+// to stop.
 JoinVerdict Reducer::exchange_join_words(JoinWord mine) {
   communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), join_words_.data()); });
   const JoinVerdict verdict = join_->decide(join_words_);
   if (!verdict.early) return verdict;
-  join_cancel();  // all are at the same place: the model remains usable
+  join_cancel();  // all ranks are at the same place, so DistributedDataParallel remains usable
   throw Error(ErrorCode::Mismatch, "DistributedDataParallel: " + *verdict.early);
 }
 
-// Takes part in a step of those that have input.
+// Takes part, with zeros, in a step of the ranks that have input.
 void Reducer::shadow(const JoinVerdict& verdict) {
   const bool buffers_due = core_.shadow_forward(verdict.synchronizes);
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);

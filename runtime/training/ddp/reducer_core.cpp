@@ -97,7 +97,7 @@ void ReducerCore::mark_unused(std::size_t i, ReducerActions& actions) {
          " was said to be unused, but find_unused_parameters is off: set it when DistributedDataParallel is "
          "constructed");
   }
-  if (no_sync_ || shape_ == StepShape::AsFirst || marked_unused_[i]) return;  // what is not marked says it as well
+  if (no_sync_ || shape_ == StepShape::AsFirst || marked_unused_[i]) return;  // being unmarked says as much
   begin_step(actions);
   if (ready_[i]) fail(names_[i] + " was said to be unused, but it was marked ready in the same step");
   marked_unused_[i] = true;

@@ -13,15 +13,15 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes: travels alone
-constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small ones that travel together
+constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes; a tensor this large travels alone
+constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small tensors that travel together
 constexpr char kSameModel[] = ": every rank must build the same model";
 
 void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::size_t size, int root) {
   group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()));
 }
 
-// One after the other: what each rank has.
+// Returns what each rank has, in the order of ranks.
 template <typename T>
 std::vector<T> gather(HostExchange& exchange, std::span<T> mine) {
   std::vector<T> all(static_cast<std::size_t>(exchange.ranks()) * mine.size());
@@ -29,7 +29,7 @@ std::vector<T> gather(HostExchange& exchange, std::span<T> mine) {
   return all;
 }
 
-// What fits of a text, for those who wait for something of a known size.
+// As much of a text as fits into a message of fixed size.
 using Line = std::array<char, 256>;
 Line line_of(const std::string& text) {
   Line line{};
@@ -37,7 +37,7 @@ Line line_of(const std::string& text) {
   return line;
 }
 
-// What ranks compare of a tensor: type, number of dimensions, dimensions.
+// Returns what ranks compare of each tensor: type, number of dimensions, dimensions.
 std::vector<std::int64_t> facts_of(const ReplicatedTensors& tensors) {
   std::vector<std::int64_t> facts;
   for (const ReplicatedTensor& t : tensors) {
@@ -48,7 +48,7 @@ std::vector<std::int64_t> facts_of(const ReplicatedTensors& tensors) {
   return facts;
 }
 
-// Where the facts about one tensor end.
+// Returns where the facts about one tensor end.
 std::size_t end_of(const std::vector<std::int64_t>& facts, std::size_t begin) {
   return begin + 2 + static_cast<std::size_t>(facts[begin + 1]);
 }
@@ -62,7 +62,8 @@ std::string describe(const std::vector<std::int64_t>& facts, std::size_t begin) 
   return text + "]";
 }
 
-// The first tensor in which a rank differs from rank 0, or -1, and what the rank has there.
+// The index of the first tensor in which a rank differs from rank 0, or -1, and a description of
+// the rank's own tensor.
 struct Difference {
   std::int64_t index = -1;
   Line have{};
@@ -155,7 +156,8 @@ void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers)
   }
 }
 
-// Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
+// Every rank compares itself with rank 0 and sends its result to all others, so that all of them
+// throw the same error.
 void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
   auto size = static_cast<std::int64_t>(mine.size());
@@ -197,7 +199,7 @@ void check_on_all_ranks(HostExchange& exchange, const std::function<void()>& che
 
 void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors, int root) {
   const ReplicatedTensor* const end = tensors.data() + tensors.size();
-  const ReplicatedTensor* first = tensors.data();  // of the small ones that wait
+  const ReplicatedTensor* first = tensors.data();  // first of the small tensors not sent yet
   std::size_t waiting = 0;
   for (const ReplicatedTensor* t = first; t != end; ++t) {
     if (t != first && t->place.is_gpu() != first->place.is_gpu()) {
