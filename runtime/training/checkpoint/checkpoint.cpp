@@ -44,7 +44,8 @@ CheckpointRecord record_of(const std::string& path, const OpenFile& file) {
   return record;
 }
 
-// Reads a part's bytes block by block, each of them at most once if they are asked for in their order.
+// Reads a part's bytes block by block. Reads each block at most once if the requests come in
+// ascending order.
 class PartReader {
  public:
   PartReader(const OpenFile& file, std::string description, const CheckpointRecord::Part& part, std::uint64_t bytes,
@@ -180,7 +181,7 @@ void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, c
 void Checkpoint::read_box(const std::string& name, const Record::Tensor& tensor, const Box& box, char* to) const {
   const std::uint64_t size = file_type_size(tensor.dtype);
   for (const Record::Part& part : tensor.parts) {
-    // A scalar has no dimension in which two boxes could miss each other, an empty tensor none in which they meet.
+    // A scalar has no dimension, so its boxes always intersect; boxes of an empty tensor never do.
     const auto shared = intersection(part.box, box);
     if (!shared) continue;
     const std::string path = file_path(part.file);

@@ -22,11 +22,11 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::chrono::minutes kTimeout{30};  // as a group's
+constexpr std::chrono::minutes kTimeout{30};  // the default of process groups
 constexpr std::uint64_t kAlignment = 64;      // of each tensor's copy
 constexpr char kNotSaved[] = "not saved (those before it are untouched)";
 
-// The names that Hugging Face's libraries look for.
+// Returns the name that Hugging Face's libraries look for.
 std::string shard_name(std::size_t number, std::size_t count) {
   if (count == 1) return "model.safetensors";
   char name[64];
@@ -35,11 +35,11 @@ std::string shard_name(std::size_t number, std::size_t count) {
 }
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-// What ranks tell each other before they begin.
+// What ranks tell each other before they start to write.
 struct Intent {
   std::int64_t step = 0;
   bool writes = false;
-  std::string folder = {};  // rank 0's
+  std::string folder = {};  // rank 0's only
 };
 
 std::string to_string(const Intent& intent) {
@@ -53,7 +53,7 @@ Intent parse_intent(const std::string& text) {
           text.substr(second + 1)};
 }
 
-// A folder that is being written; gone unless it has got its name.
+// A folder that is being written. Removes it, unless it has been renamed to its final name by then.
 struct TemporaryFolder {
   std::string folder;
   ~TemporaryFolder() {
@@ -67,7 +67,7 @@ void write_file(const std::string& path, const std::string& text) {
   file.finish();
 }
 
-// Rank 0 sees what the others have written.
+// Throws if rank 0 does not see a file that another rank has written.
 void check_visible(const std::string& folder, const CheckpointRecord::File& file) {
   struct stat facts = {};
   const std::string path = folder + "/" + file.name;
@@ -91,7 +91,7 @@ CheckpointFolder::CheckpointFolder(const std::string& path, const Options& optio
     if (access(path.c_str(), W_OK | X_OK) != 0) system_error(path, "cannot be written to", errno);
     return "";
   };
-  // The folder is made by one; what the others think of their options counts too.
+  // Only rank 0 creates the folder; its verdict, also on the options, counts for all.
   const SaveReport mine = ranks_.is_first() ? report_of(prepare) : SaveReport();
   throw_failure(describe(), first_failure(ranks_.all_gather_reports(mine)));
 }
@@ -127,7 +127,7 @@ std::uint64_t CheckpointFolder::save_async(std::int64_t step, std::span<const dd
 void CheckpointFolder::wait(std::uint64_t save, Milliseconds timeout) {
   Lock lock(mutex_);
   await(save, timeout, lock);
-  if (save != ended_) return;  // what became of an earlier one, the next has told
+  if (save != ended_) return;  // a later save has already reported this one's failure
   reported_ = true;
   throw_failure(describe(), outcome_);
 }
@@ -137,7 +137,7 @@ bool CheckpointFolder::has_ended(std::uint64_t save) {
   return ended_ >= save;
 }
 
-// One at a time; what the last one failed with is said before the next begins.
+// Begins a save. Waits for the save before, and reports its failure if no one has asked for it.
 std::uint64_t CheckpointFolder::begin(Lock& lock) {
   await(begun_, {}, lock);
   if (!std::exchange(reported_, true)) throw_failure(describe(), outcome_);
@@ -224,14 +224,14 @@ void CheckpointFolder::save_together(const Job& job) const {
     verdict = ranks_.broadcast_report(verdict);
   } catch (const Error& e) {
     if (verdict.failure) throw;
-    // A rank is lost, or too late: rank 0 may have been done before, or not.
+    // A rank is lost or too late. Rank 0 may or may not have finished the checkpoint before that.
     throw Error(e.code(), std::string("not known to be saved: ") + e.what());
   }
   throw_failure(kNotSaved, verdict);
   if (ranks_.is_first()) remove_old(job.step);
 }
 
-// What is wrong on some rank is the verdict.
+// Exchanges what every rank intends. verdict receives what is wrong on any rank.
 CheckpointFolder::SavePlan CheckpointFolder::agree_on_plan(const Job& job, SaveReport& verdict) const {
   Intent mine{job.step, !job.slices.empty()};
   SaveReport report = job.taken;
@@ -283,7 +283,7 @@ std::string CheckpointFolder::commit(std::int64_t step, const SavePlan& plan,
   return "";
 }
 
-// What cannot be removed is no failure of the save; the next one tries again.
+// A checkpoint that cannot be removed does not make the save fail; the next save tries again.
 void CheckpointFolder::remove_old(std::int64_t saved) const {
   (void)report_of([&]() -> std::string {
     for (const std::int64_t step : steps_to_remove(steps(), saved, options_.keep_last, options_.keep_every)) {
@@ -323,7 +323,7 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
   throw Error(ErrorCode::Corrupt, describe() + ": none of them is as it was written; the oldest: " + why_none);
 }
 
-// "" if there is none.
+// Returns the newest step before this one, or "" if there is none.
 std::string CheckpointFolder::newest_before(std::int64_t before) const {
   const std::vector<std::int64_t> all = steps();
   const auto at = std::lower_bound(all.begin(), all.end(), before);

@@ -21,7 +21,7 @@ constexpr char kFormat[] = "ddp checkpoint 1";
 constexpr std::string_view kChecksumStart = "{\"checksum\":\"";
 constexpr std::string_view kChecksumEnd = "\",\n";
 
-// What a record lacks, or has that cannot be. Caught by parse_record, which knows the file.
+// What is missing or impossible in a record. Caught by parse_record(), which knows the file.
 struct Wrong {
   std::string what;
 };
@@ -143,7 +143,8 @@ std::string to_string(const Record& record) {
                      {"header_bytes", file.header_bytes},
                      {"header_checksum", checksum_to_string(file.header_checksum)}});
   }
-  // As a map first: an ordered object looks through all its keys for each that is added.
+  // Collected in a map first, because an ordered JSON object searches all its keys at each
+  // insertion.
   std::map<std::string, Json> tensors;
   for (const auto& [name, tensor] : record.tensors) tensors.emplace(name, to_json(tensor));
   const Json json = {{"format", kFormat},       {"step", record.step},       {"metadata", record.metadata},

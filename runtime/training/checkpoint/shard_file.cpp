@@ -45,7 +45,7 @@ std::string name_in_file(const TensorSlice& slice) {
 
 std::string header_of(const std::string& path, std::span<const TensorSlice> slices, const MetadataEntries& metadata) {
   std::vector<std::string> names;
-  names.reserve(slices.size());  // they are pointed to
+  names.reserve(slices.size());  // `tensors` points to them
   std::vector<ddp_tensor> tensors;
   for (const TensorSlice& s : slices) {
     names.push_back(name_in_file(s));
@@ -88,7 +88,8 @@ CheckpointRecord write_shard(const std::string& folder, const std::string& name,
     for (std::uint64_t done = 0; done < slice.bytes; done += kChecksumBlock) {
       const char* block = static_cast<const char*>(slice.data) + done;
       const std::uint64_t size = std::min(kChecksumBlock, slice.bytes - done);
-      part.checksums.push_back(checksum(block, size));  // then it is in the processor's cache for the copy
+      part.checksums.push_back(
+          checksum(block, size));  // before the write, whose copy then finds the block in the processor's cache
       file.write(block, size);
       written += size;
     }

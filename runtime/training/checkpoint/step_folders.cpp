@@ -47,7 +47,7 @@ std::optional<std::int64_t> step_replaced(std::string_view name) {
 
 bool is_complete(const std::string& folder) { return access((folder + "/" + kRecordFile).c_str(), F_OK) == 0; }
 
-// A name for something that nobody else looks for.
+// Returns a name that no other process uses.
 std::string with_id(const std::string& name) {
   std::random_device random;
   return name + "." + checksum_to_string(std::uint64_t{random()} << 32 | random()).substr(0, 8);
@@ -139,7 +139,7 @@ void StepFolders::publish(const std::string& written, std::int64_t step) const {
 void StepFolders::remove(std::int64_t step) const {
   const std::string going = in_place(with_id(kRemoved + step_name(step)));
   move(path_of(step), going);
-  fsync_folder(path_);  // else it might come back without some of its files
+  fsync_folder(path_);  // otherwise it might come back after a crash without some of its files
   remove_folder(going);
 }
 
