@@ -17,7 +17,8 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// The disk begins with the first of them while the rest is being copied.
+// Bytes after which write() asks the disk to start, so that it writes while the rest is being
+// copied.
 constexpr std::uint64_t kHandOver = 32ULL << 20;
 
 }  // namespace
@@ -35,7 +36,7 @@ std::string folder_of(const std::string& path) {
 void fsync_folder(const std::string& path) {
   const rendezvous::Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) system_error(path, "cannot be opened for fsync", errno);
-  // EINVAL: a file system that has no such thing.
+  // EINVAL means that the file system does not support fsync on folders.
   if (fsync(folder.get()) != 0 && errno != EINVAL) system_error(path, "cannot be fsynced", errno);
 }
 
@@ -73,7 +74,7 @@ void NewFile::write(const void* data, std::uint64_t size) {
   }
   if (written_ - handed_over_ < kHandOver) return;
   sync_file_range(file_.get(), static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
-                  SYNC_FILE_RANGE_WRITE);  // a hint: fsync decides
+                  SYNC_FILE_RANGE_WRITE);  // a hint only; fsync makes it durable
   handed_over_ = written_;
 }
 
@@ -109,7 +110,7 @@ std::uint64_t OpenFile::read_at(void* to, std::uint64_t size, std::uint64_t offs
     const ssize_t got =
         pread(file_.get(), static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EIO) {  // its bytes are lost, as if they had been changed
+    if (got < 0 && errno == EIO) {  // the bytes are lost, so treat them like changed ones
       throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": cannot read: " + std::strerror(EIO));
     }
     if (got < 0) system_error(path_, "cannot read", errno);

@@ -28,7 +28,8 @@ constexpr char kMetadata[] = "__metadata__";
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::uint64_t kPrefix = 8;
 
-// The names of ours in the order of ddp_dtype, then what others write.
+// The names of libddp's types, in the order of ddp_dtype, then those that only other programs
+// write.
 struct FileType {
   std::string_view name;
   std::uint64_t size;
@@ -65,7 +66,7 @@ std::uint64_t checked_bytes(const std::string& path, const ddp_tensor& tensor) {
   return *bytes;
 }
 
-// A name that nobody else gives a file beside path.
+// Returns a name next to path that no other process or thread uses.
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> counter{0};
   return path + ".tmp." + std::to_string(getpid()) + "." + std::to_string(counter++);
@@ -93,7 +94,7 @@ FileTensor parse_tensor(const std::string& path, const std::string& name, const 
   return tensor;
 }
 
-// The data is all of the tensors', one after the other, without gaps.
+// Checks that the tensors fill the data one after the other, without gaps.
 void check_places(const std::string& path, const FileHeader& header, std::uint64_t data_size) {
   std::vector<const std::pair<const std::string, FileTensor>*> tensors;
   tensors.reserve(header.tensors.size());

@@ -8,7 +8,7 @@
 namespace ddp::runtime {
 namespace {
 
-// Where the element at `place` of the tensor lies in memory that holds `box`.
+// Returns where the tensor's element at `place` lies in memory that holds `box`.
 std::uint64_t position(const Shape& place, const Box& box) {
   std::uint64_t at = 0;
   for (std::size_t d = 0; d < place.size(); ++d) {
@@ -17,7 +17,7 @@ std::uint64_t position(const Shape& place, const Box& box) {
   return at;
 }
 
-// Does `shared` have all that `box` has in dimension d?
+// Does `shared` have the full extent of `box` in dimension d?
 bool spans(const Box& shared, const Box& box, std::size_t d) { return shared.size[d] == box.size[d]; }
 
 }  // namespace
@@ -67,7 +67,7 @@ std::string to_string(std::span<const std::int64_t> shape) {
 }
 
 void for_each_run(const Box& shared, const Box& from, const Box& to, const std::function<void(const Run&)>& take) {
-  // A run goes over the last dimensions as far as both have all of them, and over the one before.
+  // A run covers the innermost dimensions in which both boxes have the full extent, and one more.
   std::size_t outer = shared.size.size();
   std::uint64_t count = 1;
   while (outer > 0) {
@@ -78,7 +78,7 @@ void for_each_run(const Box& shared, const Box& from, const Box& to, const std::
   Shape place = shared.begin;
   for (;;) {
     take({position(place, from), position(place, to), count});
-    std::size_t d = outer;  // the next place, the last of the outer dimensions first
+    std::size_t d = outer;  // go to the next place: innermost of the outer dimensions first
     while (d > 0 && ++place[d - 1] == shared.begin[d - 1] + shared.size[d - 1]) {
       --d;
       place[d] = shared.begin[d];
@@ -93,7 +93,8 @@ std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
     if (!is_within(box, shape)) return to_string(box) + " is not within " + to_string(shape);
     covered += element_count(box);
   }
-  // No two overlap: in the order of their first dimension, each has to be compared with few.
+  // No two boxes may overlap. After sorting by the first dimension, each is compared with few
+  // others.
   std::vector<std::size_t> order(boxes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto first = [&](std::size_t i) { return shape.empty() ? 0 : boxes[i].begin[0]; };
