@@ -88,8 +88,7 @@ CheckpointRecord write_shard(const std::string& folder, const std::string& name,
     for (std::uint64_t done = 0; done < slice.bytes; done += kChecksumBlock) {
       const char* block = static_cast<const char*>(slice.data) + done;
       const std::uint64_t size = std::min(kChecksumBlock, slice.bytes - done);
-      part.checksums.push_back(
-          checksum(block, size));  // before the write, whose copy then finds the block in the processor's cache
+      part.checksums.push_back(checksum(block, size));  // first: the write then finds the block in the cache
       file.write(block, size);
       written += size;
     }
