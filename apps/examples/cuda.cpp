@@ -64,8 +64,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
   Driver::check(cuda.memory_allocate(&address, kCount * sizeof(float)));
   const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {DDP_CUDA, gpu});
 
-  const ddp::StreamGuard current(
-      stream, gpu);  // libddp's operations now follow the work on this stream, and later work follows them
+  const ddp::StreamGuard current(stream, gpu);  // orders libddp's operations with the work on this stream
   const auto too_much = static_cast<float>(session.rank());
   for (int step = 0; step <= 20; ++step) {
     float loss = 0;

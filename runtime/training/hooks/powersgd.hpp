@@ -25,10 +25,9 @@ class PowerSgdHook final : public CommHook {
   enum class Stage { Plain, Projecting, Collecting };
   struct Bucket {
     Stage stage = Stage::Plain;
-    std::unique_ptr<PowerSgdBucket>
-        compressed;             // made in the first compressed step, after which layouts no longer change
-    std::uint64_t average = 0;  // sequence number of the plain average, of P or of Q
-    std::uint64_t rest = 0;     // sequence number of what is not compressed
+    std::unique_ptr<PowerSgdBucket> compressed;  // made in the first compressed step; from then on layouts are fixed
+    std::uint64_t average = 0;                   // sequence number of the plain average, of P or of Q
+    std::uint64_t rest = 0;                      // sequence number of what is not compressed
   };
 
   ProcessGroup& group_;
