@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the host and the kernels of ddp/sync_batch_norm.cuh share, and the host's passes over a batch.
+// The mathematics that the host and the kernels of ddp/sync_batch_norm.cuh share, and the host's
+// passes over a batch.
 #include "ddp/batch_norm_math.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +16,7 @@ using ddp::runtime::BatchShape;
 
 namespace {
 
-// As the definition has it.
+// Computes the moments by their definition.
 Moments plain(const std::vector<double>& values) {
   Moments m;
   m.count = static_cast<double>(values.size());
@@ -42,7 +43,7 @@ TEST_CASE("batch norm math: two lots together have the moments of all their valu
 }
 
 TEST_CASE("batch norm math: a mean far from zero costs the spread nothing", "[runtime][unit]") {
-  const Moments both = merge({2, 1e9 + 1, 2}, {2, 1e9 + 3, 2});  // 1e9 and what lies around it: 0, 2 and 2, 4
+  const Moments both = merge({2, 1e9 + 1, 2}, {2, 1e9 + 3, 2});  // 1e9 plus 0 and 2, and 1e9 plus 2 and 4
   CHECK(both.mean == 1e9 + 2);
   CHECK(both.deviations == 8);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of ranks that share a batch; what each checks is in batch_norm_worker.cpp.
+// Jobs of ranks that share a batch. Each rank's own checks are in batch_norm_worker.cpp.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checkpoints of jobs of several ranks; see checkpoint_worker.cpp.
+// Checkpoints of jobs with several ranks; see worker.cpp.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -119,14 +119,14 @@ TEST_CASE("checkpoint folder: a rank whose disk does not answer is a timeout on 
     CHECK(ended.code == 0);
     CHECK_THAT(ended.output,
                Contains("save failed: 2 checkpoints in " + place.path() + ": step 2: not known to be saved"));
-    CHECK_THAT(ended.output, Contains("again failed: 4 "));  // the group is single-use
+    CHECK_THAT(ended.output, Contains("again failed: 4 "));  // the group cannot be used after a failure
     job.kill(1, SIGKILL);
     job.finish(1);
   }
   CHECK(no_child_left());
   CHECK(steps_in(place.path()) == Steps{1});
   run(2, "save", steps(place.path(), 3, 3));
-  CHECK(entries(place.path()) == 2);  // what the stalled one had begun is gone
+  CHECK(entries(place.path()) == 2);  // the stalled save's folder is gone
 }
 
 TEST_CASE("checkpoint folder: all is on the disk before a step has its name", "[training][integration]") {
@@ -136,8 +136,9 @@ TEST_CASE("checkpoint folder: all is on the disk before a step has its name", "[
                                        {"FAKE_DISK", place.path()},
                                        {"FAKE_DISK_LOG", logs / "calls"},
                                        {"KEEP_LAST", "1"}}));
-  // Of each file the last call before its folder gets its name is fsync, as it is of the folder itself; the next call
-  // after that is an fsync of the folder it stands in.
+  // Before a folder is renamed to its final name, the last call for each of its files is fsync, and
+  // so is the last call for the folder itself. The next call after the rename is an fsync of the
+  // folder that contains it.
   std::istringstream lines(read_file(logs / "calls"));
   std::map<std::string, std::string> last;
   std::string line, before;

@@ -14,7 +14,7 @@ using ddp::rendezvous::Error;
 
 namespace {
 
-// The file of one rank with rows first .. first + 1 of a matrix of 4 rows.
+// Returns the record of one rank's file with the rows first .. first + 1 of a matrix of 4 rows.
 CheckpointRecord rank_with(const std::string& file, std::int64_t first) {
   CheckpointRecord record{500, {{"lr", "0.1"}}, {{file, 152, 128, 0xfeed}}};
   record.tensors["w"] = {"F32", {4, 3}, {{0, 128, {{first, 0}, {2, 3}}, {17}}}};
@@ -31,7 +31,7 @@ std::string why_not(const std::string& text) {
   return "";
 }
 
-// With the right checksum over what it says.
+// Returns the body preceded by its correct checksum.
 std::string signed_text(const std::string& body) {
   return "{\"checksum\":\"" + checksum_to_string(checksum(body.data(), body.size())) + "\",\n" + body;
 }

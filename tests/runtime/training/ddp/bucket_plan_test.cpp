@@ -17,7 +17,8 @@ Plan plan_backwards(const Parameters& parameters, std::size_t first, std::size_t
 }  // namespace
 
 TEST_CASE("bucket plan: goes backwards and closes a bucket that has reached its limit", "[training][unit]") {
-  // First limit 10, then 20; sizes 4 each: 3 parameters reach 12, then 5 reach 20, one is left.
+  // The first limit is 10, the others 20; all sizes are 4. Three parameters reach 12, five reach
+  // 20, one is left.
   CHECK(plan_backwards(Parameters(9, {4, 0}), 10, 20) == Plan{{8, 7, 6}, {5, 4, 3, 2, 1}, {0}});
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel with real processes: what each rank checks by itself is in ddp_worker.cpp and the scenarios
-// beside it.
+// DistributedDataParallel with real processes. Each rank's own checks are in ddp_worker.cpp and the
+// scenarios next to it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -129,7 +129,7 @@ TEST_CASE("DDP: what a hook throws comes out on its rank and stops the others wi
   CHECK_THAT(outputs[1], Contains("the user's own: no space for error feedback"));
   CHECK_THAT(outputs[1], Contains("again failed: 6 bucket 0: no space for error feedback"));
   for (const std::size_t rank : {0U, 2U}) {
-    CHECK_THAT(outputs[rank], Contains("step failed: 3 world: "));  // in whatever collective they are
+    CHECK_THAT(outputs[rank], Contains("step failed: 3 world: "));  // in whatever collective they are at the time
     CHECK_THAT(outputs[rank], Contains("rank 1 gave up: world: DistributedDataParallel: " + why));
   }
 }

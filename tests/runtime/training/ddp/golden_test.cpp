@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel against PyTorch's on the same numbers: what that one made of them is in golden/ddp, written
-// by make_golden.py there. Each rank compares, in golden_worker.cpp.
+// DistributedDataParallel against PyTorch's, on the same numbers. PyTorch's results are in
+// golden/ddp, written by make_golden.py there. Each rank compares its results, in
+// golden_worker.cpp.
 #include <catch2/catch.hpp>
 #include <string>
 

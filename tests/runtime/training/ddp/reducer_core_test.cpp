@@ -34,7 +34,7 @@ ReducerActions synchronize(ReducerCore& core) {
   return actions;
 }
 
-// A whole step, as the driver takes it; `anywhere` is what all ranks together used.
+// Takes a whole step as the driver does. `anywhere` is what all ranks together used.
 void step(ReducerCore& core, std::initializer_list<std::size_t> parameters,
           const std::vector<std::uint8_t>& anywhere = {1, 1, 1, 1, 1}) {
   mark(core, parameters);
@@ -160,7 +160,7 @@ TEST_CASE("reducer: one said to be unused lets its bucket go at once", "[trainin
   mark(c, {4});
   ReducerActions actions;
   c.mark_unused(3, actions);
-  c.mark_unused(3, actions);  // says the same
+  c.mark_unused(3, actions);  // repeats it, without effect
   CHECK(actions.zero == Numbers{3});
   CHECK(actions.launch == Numbers{0});
 }

@@ -19,7 +19,7 @@ std::vector<T> random_values(std::size_t count, unsigned seed) {
   return values;
 }
 
-// Columns side by side, as low_rank keeps them.
+// Returns the product of columns i and j, stored one after the other as low_rank stores them.
 template <typename T>
 double product(const std::vector<T>& columns, std::size_t length, std::size_t i, std::size_t j) {
   double sum = 0;
@@ -37,7 +37,7 @@ void check_orthonormal(const std::vector<T>& columns, std::size_t length, std::s
   }
 }
 
-// One step of the power iteration, alone.
+// Performs one step of the power iteration, without ranks.
 template <typename T>
 std::vector<T> approximate(const std::vector<T>& m, MatrixShape shape, std::vector<T> q, std::size_t columns) {
   std::vector<T> p(shape.rows * columns), result(shape.count());
@@ -65,7 +65,7 @@ TEMPLATE_TEST_CASE("low rank: products are those of the definition, whatever the
       const auto m = random_values<TestType>(shape.count(), 1);
       const auto q = random_values<TestType>(shape.cols * columns, 2);
       const auto p = random_values<TestType>(shape.rows * columns, 3);
-      // What was there before must not matter.
+      // The previous content must not matter.
       std::vector<TestType> got_p(p.size(), 9), got_q(q.size(), 9), got_m(m.size(), 9);
       multiply(m.data(), shape, q.data(), columns, got_p.data());
       multiply_transposed(m.data(), shape, p.data(), columns, got_q.data());
@@ -146,7 +146,7 @@ TEST_CASE("low rank: a matrix of the rank that is kept comes back whole", "[trai
     std::vector<double> m(shape.count());
     expand(p.data(), q.data(), rank, shape, m.data());
     CHECK(largest_difference(m, approximate(m, shape, random_values<double>(shape.cols * rank, 10), rank)) < 1e-13);
-    // One column more than it has: P's last becomes zero.
+    // One column more than the matrix's rank: the last column of P becomes zero.
     const std::size_t more = rank + 1;
     CHECK(largest_difference(m, approximate(m, shape, random_values<double>(shape.cols * more, 11), more)) < 1e-13);
   }
@@ -174,7 +174,8 @@ TEST_CASE("low rank: the first numbers are the same everywhere and fill zero col
   CHECK(a == b);
   CHECK(a != c);
   CHECK(state == again);
-  // splitmix64 of seed 0 begins e220a8397b1dcdaf, 6e789e6aa1b965f4; of each, the upper 24 bits.
+  // splitmix64 with seed 0 starts with e220a8397b1dcdaf, 6e789e6aa1b965f4; the upper 24 bits of
+  // each are used.
   CHECK(a[0] == (0xe220a8 - 0x800000) * 0x1p-23F);
   CHECK(a[1] == (0x6e789e - 0x800000) * 0x1p-23F);
   double sum = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PowerSGD's arithmetic on several ranks' buckets in one process: what would travel is averaged by hand.
+// PowerSGD's arithmetic on several ranks' buckets in one process. The test averages what would be
+// sent.
 #include "runtime/training/hooks/powersgd_bucket.hpp"
 
 #include <catch2/catch.hpp>
@@ -19,7 +20,7 @@ constexpr std::size_t kRows = 20;
 constexpr std::size_t kCols = 30;
 constexpr std::size_t kBias = 20;
 
-// A bias and a matrix, as they lie in the bucket of one rank.
+// Layout of one rank's bucket: a bias and a matrix.
 struct Layout {
   std::int64_t bias_shape[1] = {kBias};
   std::int64_t matrix_shape[3] = {kRows, 5, 6};
@@ -40,7 +41,7 @@ class Job {
     }
   }
 
-  // Each rank's gradients become what it is left with.
+  // Runs one step: replaces each rank's gradients by what the rank ends up with.
   void step(Gradients& gradients) {
     for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->compress(gradients[r].data());
     average(&PowerSgdBucket::p);
@@ -86,7 +87,7 @@ std::vector<double> average_of(const Gradients& gradients) {
   return sum;
 }
 
-// Of the matrix: how far `have` is from `want`, as a part of that one's length.
+// Returns the matrix's distance from `want`, relative to the length of `want`.
 template <typename T>
 double distance(const std::vector<T>& have, const std::vector<double>& want) {
   double difference = 0, length = 0;
@@ -97,7 +98,7 @@ double distance(const std::vector<T>& have, const std::vector<double>& want) {
   return std::sqrt(difference / length);
 }
 
-// Every rank's matrix is the product of one column that all share and a row of its own.
+// Every rank's matrix is the product of one column, shared by all ranks, and a row of its own.
 Gradients gradients_of_rank_one(std::size_t ranks) {
   Gradients gradients = random_gradients(ranks, 3);
   for (auto& of_rank : gradients) {
@@ -189,7 +190,7 @@ TEST_CASE("PowerSGD: from the last step's Q it finds the best approximation of g
     (step == 0 ? first : last) = distance(gradients[0], average);
   }
   CHECK(last < first - 0.02);
-  // Without, a step knows nothing of those before it.
+  // Without a warm start, a step knows nothing of the steps before it.
   with.warm_start = false;
   Job cold(2, with);
   for (int step = 0; step < 50; ++step) {

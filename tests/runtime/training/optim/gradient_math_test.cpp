@@ -88,7 +88,7 @@ TEST_CASE("gradients: sums of powers have the same bits on every vector unit, an
     for (const std::size_t count : {0U, 1U, 15U, 16U, 17U, 4096U, 9001U}) {
       INFO("norm " << norm_type << " of " << count);
       std::vector<float> values = numbers<float>(2, count);
-      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(i % 7 + 1);  // exact in 16 bits too
+      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(i % 7 + 1);  // exact in 16 bits as well
       std::vector<double> doubles(values.begin(), values.end());
       std::vector<std::uint16_t> halves = narrowed(values, DDP_FLOAT16);
       double expected = 0;

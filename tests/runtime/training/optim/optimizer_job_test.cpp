@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What optimizers, clipping and the scaler do over several ranks, by real processes: each rank checks what it gets, in
-// optimizer_worker.cpp.
+// Optimizers, clipping and the gradient scaler over several ranks, with real processes. Each rank's
+// own checks are in optimizer_worker.cpp.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -10,7 +10,7 @@ using namespace ddp::testing;
 
 namespace {
 
-// Files lie in `folder`, where there are any.
+// `folder` holds files, for the scenarios that have some.
 std::string run(const std::string& ranks, const std::string& scenario, const std::string& folder = "") {
   INFO(ranks << " ranks");
   Process job({DDPRUN_BINARY, "--nproc-per-node", ranks, OPTIMIZER_WORKER, scenario, folder});

@@ -68,7 +68,7 @@ void check_steps(const json& golden, const typename Optimizer::Options& options)
     state.read("w." + name, found, {static_cast<std::int64_t>(count)});
     check_near(found, expected, name);
   }
-  CHECK(state.tensors().size() == golden["state"].size() + 1);  // and the step
+  CHECK(state.tensors().size() == golden["state"].size() + 1);  // plus the step
 }
 
 template <typename Optimizer>
@@ -175,7 +175,7 @@ TEST_CASE("optimizers: a gradient that has moved is read where it is now, the ot
   optimizer.step();
   CHECK(moves == 0.5F);
   CHECK(stays == 0);
-  CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // who clips by them sees it too
+  CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // clipping these parameters sees it as well
 }
 
 TEST_CASE("optimizers: go on from a state with the same bits, whatever took it", "[training][unit]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Through the public face, for that is what a restart depends on.
+// Tests go through the public interface, because restarts depend on it.
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder of its own, gone with the test.
+// A temporary folder, removed at the end of the test.
 class Folder {
  public:
   Folder() {
@@ -48,7 +48,7 @@ std::string content(const std::string& path) {
 
 void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-// A file with this header and this many bytes of data.
+// Returns a file with this header and this many bytes of data.
 std::string file_with(const std::string& header, std::size_t data) {
   std::uint64_t length = header.size();
   std::string bytes(sizeof(length), '\0');
@@ -250,7 +250,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   const Folder folder;
   ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
   const std::string before = content(folder.file("c"));
-  // The kernel refuses to let a file grow beyond this; SIGXFSZ ignored, write() says EFBIG.
+  // The kernel limits the file's size. With SIGXFSZ ignored, write() then fails with EFBIG.
   rlimit limit = {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
   const rlimit small = {4096, limit.rlim_max};

@@ -22,7 +22,7 @@ Box random_box(std::mt19937& random, const Shape& shape) {
   return box;
 }
 
-// Each element of the box, as its number in the whole tensor, in the box's order.
+// Returns each element of the box as its index in the whole tensor, in the order of the box.
 std::vector<std::int64_t> elements(const Box& box, const Shape& shape) {
   std::vector<std::int64_t> result;
   for (std::uint64_t i = 0; i < element_count(box); ++i) {
