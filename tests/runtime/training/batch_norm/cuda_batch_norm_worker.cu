@@ -138,8 +138,8 @@ int main() {
     return 77;
   }
   const char* const rank = std::getenv("RANK");
-  if (rank != nullptr)
-    setenv("NCCL_HOSTID", rank, 1);  // NCCL accepts several ranks on one GPU only from different hosts
+  // NCCL accepts several ranks on one GPU only from different hosts.
+  if (rank != nullptr) setenv("NCCL_HOSTID", rank, 1);
   ddp::InitOptions options;
   options.backend = "cpu:gloo,cuda:nccl";
   options.device = "cuda:0";

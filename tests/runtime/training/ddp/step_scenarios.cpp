@@ -123,8 +123,8 @@ void unused(Session& session, bool own_gradients) {
   for (int step = 1; step <= 3; ++step) {
     const auto mine = static_cast<float>((rank + 1) * step);
     std::fill_n(model.gradient(0), 10, mine);
-    std::fill_n(model.gradient(1), 10,
-                rank == 0 ? n * 8 : 1000.0F);  // on ranks that do not use p1 its value must not count
+    // On ranks that do not use p1 its value must not count.
+    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 1000.0F);
     std::fill_n(model.gradient(2), 10, 7.0F + mine);
     std::fill_n(model.gradient(3), 10, mine);
     if (step == 2) model.mark_unused(2);
