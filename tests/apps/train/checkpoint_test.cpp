@@ -17,7 +17,7 @@ using StartMode = CheckpointFile::StartMode;
 const GptShape kTiny = {.context = 4, .layers = 1, .heads = 2, .width = 8};
 const ddp::Metadata kIdentity = {{"width", "8"}, {"seed", "1"}};
 
-// A model some way into a training.
+// A model that has been trained for a while.
 struct Training {
   explicit Training(const GptShape& shape = kTiny) : gpt(shape, 1) { optimizer.set_lr(1e-2); }
   Gpt gpt;

@@ -14,7 +14,7 @@ using ddp::testing::TemporaryFolder;
 
 std::string text(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Bytes that tell where they are, up to 256 of them.
+// Returns bytes that equal their own position, at most 256 of them.
 std::vector<std::uint8_t> counting(std::size_t n) {
   std::vector<std::uint8_t> bytes(n);
   std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
