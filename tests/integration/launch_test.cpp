@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker finds when it starts, and what is refused before anything starts.
+// What a worker finds when it starts, and what is refused before any worker starts.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ TEST_CASE("launch: PET_ variables set defaults and the command line wins", "[lau
 
 TEST_CASE("launch: a worker leads its own session and has clean signals and descriptors 0, 1, 2 only",
           "[launcher][integration][P12]") {
-  const int stray = dup(0);  // a descriptor of ours that ddprun inherits must not go on to workers
+  const int stray = dup(0);  // a descriptor that ddprun inherits from the test must not reach workers
   const Result result = run(ddprun({}, {"fds", "signals"}));
   close(stray);
   CHECK(count(result.out, "open: 0 1 2\n") == 1);
@@ -235,7 +235,8 @@ TEST_CASE("launch: a given address and port are what workers are told", "[launch
   const Result result = run(ddprun({"--master-addr", "localhost"}, {"env=MASTER_ADDR", "count"}));
   CHECK(result.code == 0);
   CHECK(result.out == "[MASTER_ADDR=localhost]\ncount 1\n");
-  // Debian gives a host its own loopback address; the store listens there too when it is asked for by it.
+  // Debian gives a host its own loopback address. The store listens there too if the endpoint names
+  // it.
   const Result other = run(ddprun({"--rdzv-endpoint", "127.0.1.1"}, {"env=MASTER_ADDR", "count"}));
   CHECK(other.code == 0);
   CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");

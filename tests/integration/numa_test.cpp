@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --numa-binding with real processes. GPUs and a machine of two NUMA nodes come from a fake NVML and from a /sys that
-// a mount namespace shows to ddprun.
+// --numa-binding with real processes. A fake NVML provides GPUs, and a mount namespace gives ddprun
+// a /sys with two NUMA nodes.
 #include <sched.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ using ddp::launcher::to_cpu_list;
 
 namespace {
 
-// Two CPUs that this process may use; else there is nothing to bind to.
+// Returns two CPUs that this process may use; with fewer there is nothing to bind to.
 std::pair<std::string, std::string> two_cpus() {
   const CpuSet allowed = allowed_cpus();
   if (allowed.size() < 2) skip("one CPU only");
@@ -34,7 +34,7 @@ struct TwoNodes {
     nvml.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "2"}};
   }
 
-  // On those two CPUs only: what this machine has more is on no node.
+  // Runs the command on those two CPUs only, because the machine's other CPUs are on neither node.
   Result run(const std::vector<std::string>& command) const {
     const std::string mount = "mount --bind " + sysfs.path() + " /sys";
     if (ddp::testing::run({"unshare", "-m", "sh", "-c", mount}).code != 0) skip("may not mount");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_store and ddp_bench as their users run them.
+// ddp_store and ddp_bench, run as a user runs them.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -112,14 +112,15 @@ TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody 
     hostile.push_back(RawConnection::to(store.port));
     hostile.back().send(never_reads);
   }
-  CHECK(client.add("still", 1) == 1);  // by now all of the above has been read
+  CHECK(client.add("still", 1) == 1);  // by now the server has read all of the above
   CHECK(client.get("large").size() == 1 << 20);
   const std::size_t after = store.resident();
   CAPTURE(before, after);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   WARN("skipped: the bound on resident memory; a sanitizer's own is many times ours");
 #else
-  // Each that never reads may cost the answer of one batch; the others next to nothing.
+  // Each client that never reads may cost the answers of one batch; the others cost next to
+  // nothing.
   CHECK(after < before + 8 * 3 * (std::size_t{1} << 20) + 1000 * 2048);
 #endif
 }

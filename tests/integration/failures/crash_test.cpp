@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// C++ workers of libddp that crash: ddprun's report says why and where, and they die as they would have without libddp.
+// C++ workers that use libddp and crash. ddprun's report says why and where, and they die as they
+// would without libddp.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
@@ -21,7 +22,7 @@ Result crash(const std::vector<std::string>& how, const Process::Options& option
   return result;
 }
 
-// Without a launcher, with an error file; what it says, or null.
+// Runs a worker without a launcher but with an error file. Returns the file's content, or null.
 json record_of(const std::vector<std::string>& how, int code) {
   const TemporaryFolder folder;
   Process::Options options;
@@ -66,7 +67,7 @@ TEST_CASE("crash: the report has the reason and a backtrace, the exit code is th
     CHECK(count(result.err, row.says) >= 1);
     CHECK(count(result.err, "    | backtrace:") == 1);
     CHECK(count(result.err, "stack overflow") == (row.how == std::string("overflow") ? 1 : 0));
-    // Deeper than a backtrace is long.
+    // The overflowing stack is deeper than a backtrace.
     if (row.how != std::string("overflow")) CHECK(count(result.err, "(crash_here+0x") == 1);
   }
 }
@@ -76,7 +77,7 @@ TEST_CASE("crash: a session records crashes without being asked", "[runtime][int
 }
 
 TEST_CASE("crash: what the groups did last is written too, and the report says where", "[runtime][integration]") {
-  const TemporaryFolder folder;  // the report names a file, so it stays
+  const TemporaryFolder folder;  // the report names a file, so the folder is kept
   Process::Options options;
   options.environment = {{"TMPDIR", folder.path()}};
   for (const char* how : {"segv", "throw"}) {

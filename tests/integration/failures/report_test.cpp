@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a failed job leaves to read: the report, and the error file for the launcher above.
+// What a failed job leaves to read: the report, and the error file for an outer launcher.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ std::vector<std::string> shell(const std::vector<std::string>& options, const st
   return ddprun_raw(options + std::vector<std::string>{"--no-python", "/bin/sh", "-c", script});
 }
 
-// A memory cgroup with a limit below this process's own, gone with the object.
+// A memory cgroup with a limit below that of this process, removed with the object.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(int megabytes) {
@@ -54,7 +54,7 @@ class MemoryCgroup {
   }
   ~MemoryCgroup() {
     if (path_.empty()) return;
-    // Its last processes may not be gone from it at once; rmdir() says EBUSY until then.
+    // Its last processes may take a moment to leave the group; rmdir() fails with EBUSY until then.
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (rmdir(path_.c_str()) != 0 && std::chrono::steady_clock::now() < deadline) {
     }
@@ -63,7 +63,7 @@ class MemoryCgroup {
   MemoryCgroup& operator=(const MemoryCgroup&) = delete;
 
   bool works() const { return works_; }
-  // The command in it.
+  // Returns the command that runs `command` in the group.
   std::vector<std::string> inside(const std::vector<std::string>& command) const {
     return std::vector<std::string>{"/bin/sh", "-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"", path_} + command;
   }
@@ -92,7 +92,7 @@ TEST_CASE("report: has the last twenty lines of stderr, however many states of a
   const std::string script =
       "for i in $(seq 30); do echo line $i >&2; done;"
       "for i in $(seq 20000); do printf '%d of 20000\\r' $i >&2; done; exit 3";
-  for (const char* where : {"-r0", "-r2"}) {  // through ddprun, and a file that the worker writes itself
+  for (const char* where : {"-r0", "-r2"}) {  // through ddprun, or into a file that the worker writes itself
     CAPTURE(where);
     const TemporaryFolder logs;
     const std::string err = run(shell({where, "--log-dir", logs.path()}, script)).err;
@@ -219,18 +219,19 @@ TEST_CASE("report: a worker that the kernel killed for lack of memory is called 
   CHECK(count(result.err, "or more memory for the job") == 1);
   CHECK(job.left_over().empty());
 
-  // In a container the kernel's log is of no use: its pids are other ones. The cgroup's counter is.
+  // In a container the kernel's log is useless because its pids are those outside; the cgroup's
+  // counter still works.
   Process container(cgroup.inside(std::vector<std::string>{"unshare", "--pid", "--fork", "--mount-proc"} +
                                   ddprun({"--nproc_per_node=2"}, {"1:eat=200", "wait"})));
   const Result counted = container.wait();
   if (counted.code == 128 + SIGKILL) {
     CHECK(count(counted.err, "out of memory: the kernel killed a process of this job's cgroup") == 1);
   } else {
-    CHECK(count(counted.err, "unshare") >= 1);  // which this machine does not allow
+    CHECK(count(counted.err, "unshare") >= 1);  // this machine does not allow a container
   }
   CHECK(container.left_over().empty());
 
-  // The same death without the kernel's doing.
+  // The same signal, but not from the kernel.
   const Result other = run(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:die=KILL", "wait"})));
   CHECK(count(other.err, "that is: killed from outside") == 1);
   CHECK(count(other.err, "out of memory") == 0);

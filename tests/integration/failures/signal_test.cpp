@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Signals that end a job, stop it and let it go on, as a shell with job control sends them.
+// Signals that end a job, stop it or continue it, as a shell with job control sends them.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A shell with job control, at a terminal: what is typed are commands and keys. $JOB is the command, so that what the
-// shell echoes is not taken for what workers say.
+// A shell with job control, on a terminal. The test types commands and keys. The command is in
+// $JOB, so that the shell's echo is not mistaken for the workers' output.
 struct Shell : Process {
   explicit Shell(const Words& job) : Process({"bash", "--norc", "--noprofile", "--noediting", "-i"}, options(job)) {}
 
@@ -35,7 +35,7 @@ struct Shell : Process {
   }
 };
 
-// Waits until all of them are in this state: 'T' stopped, 'S' asleep.
+// Waits until all processes are in this state: 'T' stopped, 'S' asleep.
 bool become(const std::vector<pid_t>& pids, char state) {
   const auto deadline = Clock::now() + kDeadline;
   for (const pid_t pid : pids) {
@@ -47,7 +47,7 @@ bool become(const std::vector<pid_t>& pids, char state) {
   return true;
 }
 
-// Of `before` on the console: "ready 123" -> 123.
+// Returns the pids that follow `before` on the console: "ready 123" -> 123.
 std::vector<pid_t> pids_after(const std::string& before, const std::string& out) {
   std::vector<pid_t> pids;
   for (auto at = out.find(before); at != std::string::npos; at = out.find(before, at + 1)) {
@@ -129,7 +129,7 @@ TEST_CASE("signals: a job inside a worker is stopped and goes on with it", "[lau
 }
 
 TEST_CASE("signals: where no shell could let it go on, Ctrl-Z stops nothing", "[launcher][integration]") {
-  // As in `ssh host ddprun ...` and `docker run -it`: it leads the terminal's session.
+  // As in `ssh host ddprun ...` and `docker run -it`: ddprun leads the terminal's session.
   Process::Options terminal;
   terminal.on_terminal = true;
   Process job(ddprun({}, {"note=CONT", "catch=INT", "ready", "wait"}), terminal);
@@ -169,7 +169,7 @@ TEST_CASE("signals: of --signals-to-handle each is forwarded as it is and ends t
 }
 
 TEST_CASE("signals: a signal that is not in --signals-to-handle does not end the job", "[launcher][integration]") {
-  // torchrun dies of it and leaves the workers.
+  // torchrun dies of this signal and leaves its workers behind.
   Process job(ddprun({"--signals-to-handle=SIGINT"}, {"catch=INT", "note=USR2", "ready", "wait"}));
   job.wait_for("ready");
   for (const int number : {SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGPIPE}) job.signal(number);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of several nodes come together: who is which, who is waited for, who is not let in.
+// How jobs of several nodes come together: which node gets which rank, which nodes are waited for,
+// which are refused.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <sstream>
@@ -68,7 +69,7 @@ TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint'
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
     CHECK(result.code == 0);
-    CHECK(count(result.err, "\n") <= 4);  // a line every few seconds, no stream
+    CHECK(count(result.err, "\n") <= 4);  // one line every few seconds at most
   }
   CHECK(hosts.all_gone());
 }
@@ -211,7 +212,7 @@ TEST_CASE(
   }
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
-  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // which version it has met
+  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // the coordinator's answer, with its version
   coordinator.wait_for("agent link: refused 10.7.0.3:");
   coordinator.wait_for("it is of another version of ddprun");
 
@@ -240,7 +241,7 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
   NodesJob job(hosts, c10d_job("2"), {"env=DDPRUN_SECRET_FILE", "meet"});
   Process& coordinator = job.start(0, {}, knows("right"));
 
-  // Strangers first: whatever they say or do not say, others are served.
+  // Strangers come first. Whatever they send or do not send, the others are served.
   coordinator.wait_for("1 of 2 there");
   const Words connect = {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400"};
   Process garbage(hosts.on(2, connect + Words{"GET / HTTP/1.1\r\n\r\n"}));
@@ -249,7 +250,7 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
       hosts.on(2, connect + Words{"\\xddddprun\\x01\\x01 sixteen bytes .and no proof at all, but much more"}));
   for (Process* stranger : {&garbage, &unproven}) stranger->wait_for("closed");
   half.wait_for("connected");
-  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);  // a nonce, zeros
+  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);  // a nonce, or zeros
 
   const Result other = job.start(1, {}, knows("other")).wait();
   CAPTURE(other.err);
@@ -281,7 +282,7 @@ TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher]
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(2), {"meet", "catch=USR1", "ready", "wait"});
   job.start_ranked(0);
-  // ADD 1 to "key"; eight bytes come back.
+  // Sends ADD 1 to "key", which is answered by eight bytes.
   const auto is_served = [&](int host) {
     const std::string add = "\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x00key\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00";
     Process client(hosts.on(host, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29500", add}));
@@ -304,7 +305,7 @@ TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher]
 TEST_CASE("nodes: a job of one node listens on loopback only, a node that does not coordinate on nothing",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  // Addresses as the kernel writes them.
+  // Addresses in the kernel's notation.
   const auto listening = [&](int host) {
     Words found;
     std::istringstream lines(run(hosts.on(host, {"cat", "/proc/net/tcp", "/proc/net/tcp6"})).out);
@@ -340,7 +341,8 @@ TEST_CASE("nodes: when somebody else has the coordinator's port, its own host sa
   CAPTURE(by_rank.err);
   CHECK(by_rank.code == 1);
   CHECK(count(by_rank.err, "port 29500 is taken by pid " + std::to_string(taken.pid())) == 1);
-  // It may be another node of this job that coordinates, so this one knocks first.
+  // The port may belong to another node of this job that coordinates, so this one tries to connect
+  // first.
   const Result elastic = run(hosts.on(
       0,
       ddprun({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-conf=join_timeout=1"}, {})));
@@ -383,7 +385,7 @@ TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher]
 }
 
 TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launcher][integration][N12]") {
-  // Not on hosts of our own, so that it runs everywhere.
+  // Does not use separate hosts, so that it runs everywhere.
   const std::string port = std::to_string(free_port());
   const std::vector<Words> jobs = {
       {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:" + port},
@@ -426,7 +428,7 @@ TEST_CASE("nodes: --local-addr is what all workers are told, is_host overrides w
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});
   job.start(0, {"--local-addr=10.7.1.1"});
   job.start(1);
-  for (const int host : {0, 1}) {  // the other node's worker comes from another address than its agent
+  for (const int host : {0, 1}) {  // the other node's worker has another address than its agent
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
     CHECK(result.code == 0);

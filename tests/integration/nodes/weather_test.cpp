@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of several nodes on networks that are slow, lossy, cut connections, swallow large frames, or give wrong names.
+// Jobs of several nodes on networks that are slow or lossy, cut connections, drop large frames, or
+// resolve names wrongly.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <thread>
@@ -20,7 +21,8 @@ void expect_success(NodesJob& job, int nodes) {
   }
 }
 
-// `command`, which alone sees `text` instead of the file.
+// Returns a command that runs `command` with `text` in place of the file; no other process sees the
+// change.
 Words with_file(const TemporaryFolder& folder, const std::string& file, const std::string& text, const Words& command) {
   return Words{"unshare",
                "-m",
@@ -60,7 +62,7 @@ TEST_CASE("nodes: a job goes on while its connections are reset again and again"
       const Result cut = run(hosts.on(host, {"ss", "-K", "--tcp", "dport", "=", "29400"}));
       if (i == 0 && count(cut.out, "ESTAB") == 0) skip("ss -K cannot end connections here");
     }
-    std::this_thread::sleep_for(100ms);  // between two resets
+    std::this_thread::sleep_for(100ms);  // the time between two resets
   }
   for (const int host : {1, 2}) job.on(host).wait_for("the link to the coordinator is back");
   for (int host = 0; host < 3; ++host) job.on(host).signal(SIGUSR1);
@@ -77,7 +79,7 @@ TEST_CASE("nodes: a node whose large frames are swallowed is lost, not waited fo
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
   hosts.lose_frames_above(1, 600);
   const auto start = Clock::now();
-  job.on(1).signal(SIGUSR1);  // its report has the end of its stderr in it
+  job.on(1).signal(SIGUSR1);  // its report contains the end of its stderr
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     const std::string own = result.err.substr(result.err.find("ddprun:"));
@@ -135,7 +137,7 @@ TEST_CASE("nodes: of several addresses of the coordinator's name the one that an
                     with_file(folder, "/etc/hosts", "127.0.0.1 localhost\n" + names, ddprun(c10d_job("2"), {"meet"})));
   };
   job.start(0);
-  // Nobody has 10.7.0.3, which is nearer to 10.7.0.2 than 10.7.0.1 is and so comes first.
+  // No host has 10.7.0.3. It is nearer to 10.7.0.2 than 10.7.0.1 is, so it is tried first.
   Process wrong_first(other("10.7.0.3 node0\n10.7.0.1 node0\n"));
   CHECK(wrong_first.wait().code == 0);
   CHECK(job.on(0).wait().code == 0);
@@ -143,7 +145,7 @@ TEST_CASE("nodes: of several addresses of the coordinator's name the one that an
   job.start(0);
   Process moved(other("10.7.0.3 node0\n"));
   moved.wait_for("waiting for the coordinator");
-  folder.write("instead", "10.7.0.1 node0\n");  // the same file, so it is the new text that is seen
+  folder.write("instead", "10.7.0.1 node0\n");  // writes to the same inode, so that the new text is seen
   CHECK(moved.wait().code == 0);
   CHECK(job.on(0).wait().code == 0);
   CHECK(hosts.all_gone());
@@ -156,7 +158,7 @@ TEST_CASE("nodes: a coordinator that is started again is another job's, and whoe
                {"meet", "catch=USR1", "ready", "wait"});
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  ::kill(agent_of(job.on(0)), SIGKILL);  // at once: no word of it to the other
+  ::kill(agent_of(job.on(0)), SIGKILL);  // at once, so that the other agent receives nothing
   CHECK(job.on(0).all_gone());
   job.start(0);
   const Result served = job.on(1).wait();

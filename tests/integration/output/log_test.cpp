@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --redirects, --tee and their kin: what workers print is in the files it should be in, and on the console where it
-// should be, whatever happens to the files.
+// --redirects, --tee and related options: workers' output reaches the files and the console as it
+// should, whatever happens to the files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,8 @@ Words two_workers(const TemporaryFolder& folder) {
   return {"--nproc_per_node=2", "--rdzv-id=job", "--log-dir", folder.path()};
 }
 
-// The lines "line I of rank R ..." of each rank are there, in order, each whole behind `prefix` and the rank, if any.
+// Checks that the lines "line I of rank R ..." of each rank are complete and in order, each whole
+// after its prefix and rank, if any.
 void check_flood(const std::string& text, const std::vector<int>& ranks, int lines, const std::string& prefix = "") {
   std::map<int, int> next;
   std::istringstream stream(text);
@@ -45,7 +46,8 @@ int flood_lines() {
   return lines ? atoi(lines) : 3000;
 }
 
-// The command, with a file system of `options` at `folder` that only it sees. Skips the test where that may not be.
+// Returns a command that runs `command` with a file system of type `options` mounted at `folder`,
+// visible to it alone. Skips the test where that is not allowed.
 Words with_file_system(const std::string& folder, const std::string& options, const Words& command) {
   const Words own = {"unshare", "-rm", "sh", "-c", "mount -t tmpfs -o " + options + " none \"$0\" && exec \"$@\"",
                      folder};
@@ -241,9 +243,9 @@ TEST_CASE("logs: a line of 200 MB comes in pieces of a line each, and is whole i
     }
   }
   CHECK(zeros == kLong);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep freed memory
   CHECK(memory > 0);
-  CHECK(memory < 160'000);  // KiB: 64 MiB wait for the console at most, and pieces are 16 MiB
+  CHECK(memory < 160'000);  // KiB: at most 64 MiB wait for the console, and pieces have 16 MiB
 #endif
   check_flood(others, {1}, 1000, "[default");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What workers print arrives whole, complete and as they wrote it.
+// The workers' output arrives complete, with whole lines and unchanged bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ TEST_CASE("output: a reader that is slow slows the workers, and misses nothing",
   constexpr int kLines = 20'000;
   Process job(ddprun({"--nproc_per_node=2"}, {"flood=" + std::to_string(kLines)}));
   job.wait_for("line 0 of");
-  usleep(2'500'000);  // what is meant by slow; nothing is read meanwhile
+  usleep(2'500'000);  // a slow reader: it reads nothing during this time
   const Result result = job.wait();
   CHECK(result.code == 0);
   CHECK(count(result.out, "is one whole line\n") == 2 * kLines);
@@ -86,7 +86,8 @@ TEST_CASE("output: a reader that is slow slows the workers, and misses nothing",
 
 namespace {
 
-// A worker that has said more than the pipe to us holds, less than that and its own, and is gone.
+// A worker that has ended after writing more than the pipe to the test holds, but less than that
+// plus its own pipe.
 struct SaidAndGone {
   static constexpr std::size_t kBytes = 120'000;
   SaidAndGone() : job(ddprun({"--log-dir", folder.path()}, {"error={}", "long=" + std::to_string(kBytes)})) {

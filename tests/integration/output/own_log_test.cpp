@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ddprun itself says: its log as JSON, and the event log.
+// ddprun's own output: its log as JSON, and the event log.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,7 +18,7 @@ std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
-// "WORKER 1 FAILED", in the order of the file.
+// Returns the states, such as "WORKER 1 FAILED", in the order of the file.
 std::vector<std::string> states(const std::string& file) {
   std::vector<std::string> states;
   for (const json& record : json_lines(read_file(file))) {
@@ -71,7 +71,7 @@ TEST_CASE("event log: has what became of each worker in each round, and of the n
                                  "WORKER 1 FAILED", "AGENT RENDEZVOUS", "WORKER 0 START", "WORKER 1 START",
                                  "WORKER 0 SUCCEEDED", "WORKER 1 SUCCEEDED", "AGENT SUCCEEDED"});
   run(ddprun({"--event-log-file", folder / "events"}, {"exit=1"}));
-  CHECK(states(folder / "events").size() == 15);  // appended
+  CHECK(states(folder / "events").size() == 15);  // the second run appends
   CHECK(states(folder / "events").back() == "AGENT FAILED");
 }
 
