@@ -140,8 +140,7 @@ class Run {
       }
       apply(connection, std::get<RequestView>(decoded));
     }
-    connection.stream.resize(connection.stream.size() -
-                             input.size());  // without the bytes that the server did not read
+    connection.stream.resize(connection.stream.size() - input.size());  // drops what the server did not read
   }
 
   void settle(Connection& connection) {

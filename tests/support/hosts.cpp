@@ -32,8 +32,8 @@ constexpr int kReady = 4;
 std::string network_of(pid_t pid) {
   char text[64];
   const auto size = readlink(("/proc/" + std::to_string(pid) + "/ns/net").c_str(), text, sizeof text);
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size))
-                  : "";  // the process has ended, or is not accessible to this one
+  // An empty text means that the process has ended, or is not accessible to this one.
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "";
 }
 
 std::vector<pid_t> processes_in(const std::string& network, pid_t but_for) {

@@ -501,8 +501,7 @@ TEST_CASE("nodes: a node that dies after its workers have succeeded neither fail
                {"meet", "catch=USR1", "say=done", "0:wait", "1:wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("done");
-  while (hosts.processes(2).size() > 3)
-    std::this_thread::yield();  // only ddprun's own are left: the worker has been reaped
+  while (hosts.processes(2).size() > 3) std::this_thread::yield();  // the rest is ddprun's own: the worker is reaped
   job.on(2).wait_for("done");
   hosts.power_off(2);
   const auto start = Clock::now();
