@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training script in the style of PyTorch's guides: DDP over gloo, a DataLoader with its own processes, and a snapshot
-after each epoch, from which it resumes when it is started again.
+"""A training script in the style of PyTorch's guides: DDP over gloo, a DataLoader with its own processes, and a
+snapshot after each epoch, from which it resumes when it is started again.
 
 usage: snapshot_trainer.py SNAPSHOT [--die-in EPOCH]    kills rank 1 in that epoch, if there was no snapshot
 """
