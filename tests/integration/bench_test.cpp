@@ -43,7 +43,7 @@ TEST_CASE("ddp_bench: libddp and plain Gloo and memory are measured in each coll
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: what a call costs in libddp is told for each collective and way of calling",
+TEST_CASE("ddp_bench: the cost of a call in libddp is printed for each collective and way of calling",
           "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "layer", "--calls", "1000"}));
   const Result result = job.wait();
@@ -71,7 +71,7 @@ TEST_CASE("ddp_bench: a training step is measured without communication, with on
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: what DDP copies is measured for each of its ways beside memcpy", "[apps][integration]") {
+TEST_CASE("ddp_bench: DDP's copies are measured for each of its modes, next to memcpy", "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "ddp", "--model", "mlp", "--copies", "2"}));
   const Result result = job.wait();
   INFO(result.out << result.err);
@@ -99,7 +99,7 @@ TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured"
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: where no GPU is the count says why", "[apps][integration]") {
+TEST_CASE("ddp_bench: without a GPU the output says why", "[apps][integration]") {
   Process::Options nowhere;
   nowhere.environment = {{"DDP_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}};
   const Result result = run({DDP_BENCH_BINARY, "nccl", "--count"}, nowhere);

@@ -11,7 +11,8 @@
 
 using namespace ddp::testing;
 
-TEST_CASE("launch: eight workers that succeed are a success, and nothing is said or left", "[launcher][integration]") {
+TEST_CASE("launch: eight workers that succeed are a success, and ddprun prints nothing and leaves nothing",
+          "[launcher][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "8", "true"}));
   const Result result = job.wait();
   CHECK(result.code == 0);
@@ -85,7 +86,7 @@ TEST_CASE("launch: NVML, opened at run time, says how many GPUs there are", "[la
   CHECK(none.out.empty());
 }
 
-TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[launcher][integration]") {
+TEST_CASE("launch: all workers read a file on stdin, only rank 0 reads a terminal", "[launcher][integration]") {
   Process::Options file;
   file.stdin_text = "hello\n";
   CHECK(count(run(ddprun({}, {"stdin"}), file).out, "rank 0 read 'hello'\n") == 1);
@@ -101,7 +102,7 @@ TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[la
   CHECK(count(result.out, "rank 1 read ''") == 1);
 }
 
-TEST_CASE("launch: --stdin says who reads it: one rank, all, or none", "[launcher][integration]") {
+TEST_CASE("launch: --stdin selects its readers: one rank, all, or none", "[launcher][integration]") {
   Process::Options file;
   file.stdin_text = "hello\n";
   const std::vector<std::string> three_read = {"0:stdin", "1:stdin", "2:stdin"};
@@ -149,7 +150,8 @@ TEST_CASE("launch: a ddprun inside a worker is a job of its own", "[launcher][in
   CHECK(count(result.out, "[WORLD_SIZE=2]") == 4);
 }
 
-TEST_CASE("launch: what cannot be run is said in one line and nothing is started", "[launcher][integration][P16]") {
+TEST_CASE("launch: a program that cannot be run is reported in one line, and nothing is started",
+          "[launcher][integration][P16]") {
   const TemporaryFolder folder;
   write_file(folder / "no_shebang", "echo hello\n", true);
   write_file(folder / "bad_interpreter", "#!/no/such/shell\n", true);
@@ -231,7 +233,7 @@ TEST_CASE("launch: a port that is taken is named before anything starts", "[laun
   CHECK(count(result.err, port) >= 1);
 }
 
-TEST_CASE("launch: a given address and port are what workers are told", "[launcher][integration]") {
+TEST_CASE("launch: workers are given the address and port of the command line", "[launcher][integration]") {
   const Result result = run(ddprun({"--master-addr", "localhost"}, {"env=MASTER_ADDR", "count"}));
   CHECK(result.code == 0);
   CHECK(result.out == "[MASTER_ADDR=localhost]\ncount 1\n");
@@ -242,7 +244,7 @@ TEST_CASE("launch: a given address and port are what workers are told", "[launch
   CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");
 }
 
-TEST_CASE("launch: of an option that is given twice the last counts", "[launcher][integration]") {
+TEST_CASE("launch: if an option is given twice, the last one counts", "[launcher][integration]") {
   CHECK(run(ddprun({"--role=a", "-t", "1", "--role", "b", "--tee=0"}, {"env=ROLE_NAME"})).out == "[ROLE_NAME=b]\n");
 }
 

@@ -44,7 +44,7 @@ struct StoreProcess {
 
 }  // namespace
 
-TEST_CASE("ddp_store: serves, tells what it did when asked and at the end, and goes", "[apps][integration]") {
+TEST_CASE("ddp_store: serves, prints statistics on request and at its end, and exits", "[apps][integration]") {
   StoreProcess store({"--json"});
   CHECK(count(store.process.out(), "listening on 127.0.0.1:" + std::to_string(store.port) + "\n") == 1);
   TcpStore client("127.0.0.1", store.port, kDeadline);
@@ -60,7 +60,7 @@ TEST_CASE("ddp_store: serves, tells what it did when asked and at the end, and g
   CHECK(store.process.left_over().empty());
 }
 
-TEST_CASE("ddp_store: without --json its numbers are a sentence", "[apps][integration]") {
+TEST_CASE("ddp_store: without --json its statistics are a sentence", "[apps][integration]") {
   StoreProcess store;
   TcpStore("127.0.0.1", store.port, kDeadline).add("n", 1);
   store.process.signal(SIGINT);
@@ -70,7 +70,7 @@ TEST_CASE("ddp_store: without --json its numbers are a sentence", "[apps][integr
   CHECK(count(result.out, "1 keys, 0 waiting") == 1);
 }
 
-TEST_CASE("ddp_store: a port that is taken and an option that is none are told apart", "[apps][integration]") {
+TEST_CASE("ddp_store: a port in use and an unknown option have different errors", "[apps][integration]") {
   const StoreProcess first;
   const Result taken = run({DDP_STORE_BINARY, "--bind", "127.0.0.1", "--port", std::to_string(first.port)});
   CHECK(taken.code == 1);

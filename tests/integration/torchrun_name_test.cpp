@@ -65,7 +65,7 @@ TEST_CASE("torchrun's name: what its parser refuses is exit code 2, told as argp
   }
 }
 
-TEST_CASE("torchrun's name: a failure is told in torchrun's words after ours", "[launcher][integration]") {
+TEST_CASE("torchrun's name: a failure is reported in torchrun's words after ddprun's own", "[launcher][integration]") {
   const Torchrun torchrun;
   const Result result = torchrun.run_workers({"--nproc-per-node=2"}, {"1:error=no data", "1:exit=7", "0:wait"});
   const auto ours = result.err.find("ddprun: "), summary = result.err.find("ChildFailedError");

@@ -86,7 +86,7 @@ TEST_CASE("train: two runs with the same workers are bitwise equal", "[apps][int
   CHECK(read_file(folder / "first.log") == read_file(folder / "second.log"));
 }
 
-TEST_CASE("train: --clip takes hold below the gradient's norm, and 0 is no limit", "[apps][integration]") {
+TEST_CASE("train: --clip takes effect below the gradient's norm, and 0 means no limit", "[apps][integration]") {
   const TemporaryFolder folder;
   for (const std::string limit : {"0", "1e9", "1e-9"}) {
     REQUIRE(run(train(folder, limit, 2, {"--steps=5", "--clip=" + limit})).code == 0);
@@ -104,7 +104,7 @@ TEST_CASE("train: the first steps of a longer warm-up are smaller", "[apps][inte
   CHECK(none.at(2) < longer.at(2));
 }
 
-TEST_CASE("train: the optimizer's state is handed out where a training goes on, not where it begins",
+TEST_CASE("train: the optimizer's state is broadcast when a training resumes, not when it starts",
           "[apps][integration]") {
   const TemporaryFolder folder;
   const int anew = broadcasts_of_a_run(folder, {});

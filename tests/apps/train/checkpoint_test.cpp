@@ -44,7 +44,7 @@ struct Fixture {
   }
 };
 
-TEST_CASE_METHOD(Fixture, "checkpoint: without a file, a training begins anew", "[train][unit]") {
+TEST_CASE_METHOD(Fixture, "checkpoint: without a file, a training starts from scratch", "[train][unit]") {
   CHECK(file.choose_start(false, 0) == StartMode::Fresh);
   CHECK(file.choose_start(true, 0) == StartMode::Fresh);
   CHECK(file.choose_start(false, 1) == StartMode::Fresh);
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: a first start, or a restart of another jo
   CHECK(of_another_job.choose_start(true, 0) == StartMode::Continue);
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: one of another training is refused, and says in what it differs",
+TEST_CASE_METHOD(Fixture, "checkpoint: another training's checkpoint is refused, with the difference",
                  "[train][unit]") {
   write();
   const CheckpointFile wider{path, {{"width", "16"}, {"seed", "1"}}, "job-1"};
@@ -77,7 +77,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: one of another training is refused, and s
   CHECK(file.choose_start(true, 0) == StartMode::Continue);
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: a file that is none is refused and left as it is", "[train][unit]") {
+TEST_CASE_METHOD(Fixture, "checkpoint: a file that is not a checkpoint is refused and not changed", "[train][unit]") {
   folder.write("checkpoint", "My diary. Do not overwrite.");
   CHECK_THROWS_WITH(file.choose_start(false, 0), Contains(path));
   CHECK_THROWS_AS(file.choose_start(true, 0), Failure);
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: cut short at any place, it is refused", "
   }
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: a folder that is not there is found out before training", "[train][unit]") {
+TEST_CASE_METHOD(Fixture, "checkpoint: a missing folder is reported before training", "[train][unit]") {
   const CheckpointFile lost{folder / "missing/checkpoint", kIdentity, ""};
   CHECK_THROWS_WITH(lost.choose_start(false, 0), Contains("missing/checkpoint") && Contains("cannot be written"));
 }

@@ -76,7 +76,7 @@ TEST_CASE("crash: a session records crashes without being asked", "[runtime][int
   CHECK(count(crash({"segv", "after init"}).err, "(crash_here+0x") == 1);
 }
 
-TEST_CASE("crash: what the groups did last is written too, and the report says where", "[runtime][integration]") {
+TEST_CASE("crash: the groups' last operations are written too, and the report says where", "[runtime][integration]") {
   const TemporaryFolder folder;  // the report names a file, so the folder is kept
   Process::Options options;
   options.environment = {{"TMPDIR", folder.path()}};
@@ -120,7 +120,7 @@ TEST_CASE("crash: a stack that cannot be walked costs the backtrace only", "[run
   CHECK(count(result.err, "SIGSEGV at address 0x0") >= 1);
 }
 
-TEST_CASE("crash: one within the handler costs the backtrace only, and changes nothing about the death",
+TEST_CASE("crash: a crash within the handler costs only the backtrace, and does not change how the worker dies",
           "[runtime][integration]") {
   const Result lost = crash({"no stack"});
   CHECK(lost.code == 128 + SIGSEGV);
@@ -134,7 +134,7 @@ TEST_CASE("crash: the C++ runtime still says its words", "[runtime][integration]
   CHECK(count(crash({"throw"}).err, "terminate called after throwing an instance of 'std::runtime_error'") >= 1);
 }
 
-TEST_CASE("crash: what others handle stays theirs", "[runtime][integration]") {
+TEST_CASE("crash: handlers installed by others are kept", "[runtime][integration]") {
   CHECK(record_of({"segv", "own handler"}, 42).is_null());
   CHECK(record_of({"segv", "after words"}, 128 + SIGSEGV)["message"]["message"] == "words of its own");
   CHECK(record_of({"segv", "in a child"}, 3).is_null());

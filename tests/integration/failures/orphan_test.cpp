@@ -153,7 +153,7 @@ int number_in(const char* variable, int otherwise) {
 
 }  // namespace
 
-TEST_CASE("orphans: whoever of ddprun is killed, at whatever moment, nothing of the job is left",
+TEST_CASE("orphans: whichever process of ddprun is killed, at any moment, nothing of the job is left",
           "[launcher][integration][P10][A2]") {
   const int kills = number_in("DDPRUN_KILLS", 100);
   const auto first =
@@ -240,7 +240,8 @@ TEST_CASE("orphans: pkill -9 ddprun, which hits guardian and agent at once, leav
   }
 }
 
-TEST_CASE("orphans: a process that forks and ends without end does not outrun ddprun", "[launcher][integration][P9]") {
+TEST_CASE("orphans: a process that forks and ends again and again does not escape ddprun",
+          "[launcher][integration][P9]") {
   for (const char* way : kWays) {
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", way}};
@@ -254,7 +255,7 @@ TEST_CASE("orphans: a process that forks and ends without end does not outrun dd
   }
 }
 
-TEST_CASE("orphans: what ddprun did not start is not killed, though it is its child", "[launcher][integration]") {
+TEST_CASE("orphans: a child that ddprun did not start is not killed", "[launcher][integration]") {
   // As with `exec ddprun ... > >(tee log)` in a script: the shell's children become ddprun's.
   for (const bool keeper : {true, false}) {
     Process job({"sh", "-c", "sleep 1000 & echo stranger $!; exec \"$@\"", "sh", DDPRUN_BINARY, FAKE_WORKER_BINARY,
@@ -309,7 +310,7 @@ TEST_CASE("orphans: the control group of a ddprun that was killed with all it ha
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
 
-TEST_CASE("orphans: without permission for a control group nothing is said, unless one asks",
+TEST_CASE("orphans: without permission for a control group ddprun prints nothing, except for debugging",
           "[launcher][integration][A11]") {
   if (geteuid() != 0) skip("only root can take permissions away");
   const TemporaryFolder folder;

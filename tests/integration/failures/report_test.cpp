@@ -87,7 +87,7 @@ TEST_CASE("report: says what the exit code means, what to do, and quotes stderr 
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: has the last twenty lines of stderr, however many states of a progress bar came after",
+TEST_CASE("report: has the last twenty lines of stderr, however many progress bar updates follow them",
           "[launcher][integration]") {
   const std::string script =
       "for i in $(seq 30); do echo line $i >&2; done;"
@@ -103,7 +103,7 @@ TEST_CASE("report: has the last twenty lines of stderr, however many states of a
   }
 }
 
-TEST_CASE("report: a restart says what the worker said last", "[launcher][integration]") {
+TEST_CASE("report: a restart quotes the worker's last words", "[launcher][integration]") {
   const Result result = run(ddprun({"--max-restarts=1"}, {"0/0:shout=loss is NaN", "0/0:exit=3"}));
   CHECK(result.code == 0);
   CHECK(count(result.err, "restart 1 of 1: rank 0 on node ") == 1);
@@ -138,7 +138,7 @@ TEST_CASE("report: --log-format json has its facts as fields", "[launcher][integ
   CHECK(count(err, "\x1b") == 0);
 }
 
-TEST_CASE("report: many workers with huge error files full of quotes end the job in good order",
+TEST_CASE("report: many workers with huge error files full of quotes do not disturb the end of the job",
           "[launcher][integration]") {
   Process job(
       shell({"--nproc_per_node=48"}, "head -c 3000000 /dev/zero | tr '\\0' '\"' > $TORCHELASTIC_ERROR_FILE; exit 3"));
@@ -149,7 +149,7 @@ TEST_CASE("report: many workers with huge error files full of quotes end the job
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: a pipe, a folder or /dev/zero in the place of an error file ends the job in good order",
+TEST_CASE("report: a pipe, a folder or /dev/zero in place of an error file does not disturb the end of the job",
           "[launcher][integration]") {
   for (const char* make : {"mkfifo", "mkdir", "ln -s /dev/zero"}) {
     CAPTURE(make);

@@ -152,7 +152,7 @@ TEST_CASE("signals: SIGCONT is passed on, also to a worker that has stopped itse
   CHECK(job.wait().code == 0);
 }
 
-TEST_CASE("signals: of --signals-to-handle each is forwarded as it is and ends the job, Ctrl-Z's too",
+TEST_CASE("signals: each of --signals-to-handle is forwarded unchanged and ends the job, even Ctrl-Z's",
           "[launcher][integration]") {
   for (const int number : {SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM}) {
     const std::string name = sigabbrev_np(number);

@@ -146,7 +146,7 @@ TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: who looks for the coordinator at a wrong port is told what it found there",
+TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port reports what it found there",
           "[launcher][integration]") {
   const Hosts hosts(2);
   Process http(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29501", "HTTP/1.1 400 Bad Request\r\n\r\n"}));
@@ -179,9 +179,8 @@ TEST_CASE("nodes: who looks for the coordinator at a wrong port is told what it 
   }
 }
 
-TEST_CASE(
-    "nodes: a host that was told something else than the others is told both, and the job waits for the right one",
-    "[launcher][integration]") {
+TEST_CASE("nodes: a host whose options differ from the others' is told both, and the job waits for the right one",
+          "[launcher][integration]") {
   const Hosts hosts(3);
   const Words c10d = {"--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"};
   const Words right = c10d + Words{"--nnodes=2", "--rdzv-id=job"};
@@ -278,7 +277,7 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
   CHECK(count(only_here.err, "the coordinator at node0:29400 has no secret, this node has one") == 1);
 }
 
-TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher][integration]") {
+TEST_CASE("nodes: the store serves only the job's hosts", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(2), {"meet", "catch=USR1", "ready", "wait"});
   job.start_ranked(0);
@@ -332,8 +331,7 @@ TEST_CASE("nodes: a job of one node listens on loopback only, a node that does n
   for (const int host : {0, 1}) CHECK(job.on(host).wait().code == 0);
 }
 
-TEST_CASE("nodes: when somebody else has the coordinator's port, its own host says so",
-          "[launcher][integration][N12]") {
+TEST_CASE("nodes: if another process has the coordinator's port, its host says so", "[launcher][integration][N12]") {
   const Hosts hosts(1);
   Process taken(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29500", "220 mail.example\r\n"}));
   taken.wait_for("listening");
@@ -365,7 +363,7 @@ TEST_CASE("nodes: an elastic node coordinates after all when what held its port 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher][integration]") {
+TEST_CASE("nodes: a node that waits for others can be stopped", "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(3), {"say=started"});
   for (const int host : {0, 1}) job.start_ranked(host);

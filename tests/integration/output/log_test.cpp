@@ -106,7 +106,7 @@ TEST_CASE("logs: the prefix is a template, of the option or of a variable", "[la
   CHECK(run(ddprun({"--role=r", "--log_dir", folder.path()}, {"say=out"}), environment).out == "r/0 ${what} out\n");
 }
 
-TEST_CASE("logs: bytes that are no text pass through", "[launcher][integration][P15]") {
+TEST_CASE("logs: bytes that are not text pass through", "[launcher][integration][P15]") {
   const TemporaryFolder folder;
   const Result result = run(ddprun({"-t", "1", "--log-dir", folder.path()}, {"say=\xff\xfe", "nul"}));
   CHECK(result.out == "[default0]:\xff\xfe\n[default0]:a\0b\n"s);
@@ -305,7 +305,7 @@ TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][
         1);
 }
 
-TEST_CASE("logs: where no log can be, the job goes on without, with one warning", "[launcher][integration][A6]") {
+TEST_CASE("logs: if no log can be written, the job goes on without, with one warning", "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   Process::Options environment;
   environment.environment["TMPDIR"] = folder.path();
@@ -318,7 +318,7 @@ TEST_CASE("logs: where no log can be, the job goes on without, with one warning"
   CHECK(count(result.err, "Read-only file system") == 1);
 }
 
-TEST_CASE("logs: where no log can be but in the temporary folder, it is there", "[launcher][integration][A6]") {
+TEST_CASE("logs: if only the temporary folder is writable, the log is there", "[launcher][integration][A6]") {
   const TemporaryFolder read_only, temporary;
   Process::Options environment;
   environment.environment["TMPDIR"] = temporary.path();

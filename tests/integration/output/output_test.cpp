@@ -103,7 +103,7 @@ struct SaidAndGone {
 
 }  // namespace
 
-TEST_CASE("output: a reader that comes back after the workers' end finds all they said", "[launcher][integration]") {
+TEST_CASE("output: a reader that returns after the workers' end finds all of their output", "[launcher][integration]") {
   SaidAndGone worker;
   usleep(2'500'000);
   const Result result = worker.job.wait();

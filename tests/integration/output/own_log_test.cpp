@@ -52,16 +52,16 @@ TEST_CASE("own log: --log-format json is one object a line, the failure report o
   CHECK(last.at("reason").get<std::string>().find("exited with code 3\n  first failure: rank 1 ") != std::string::npos);
 }
 
-TEST_CASE("own log: --log-format json says nothing of a job that succeeds", "[launcher][integration]") {
+TEST_CASE("own log: --log-format json prints nothing for a job that succeeds", "[launcher][integration]") {
   CHECK(run(ddprun({"--log-format=json"}, {"say=out"})).err.empty());
 }
 
-TEST_CASE("own log: an unknown format is wrong usage", "[launcher][integration]") {
+TEST_CASE("own log: an unknown format is a usage error", "[launcher][integration]") {
   const Result result = run(ddprun({"--log-format=xml"}, {}));
   CHECK((result.code == 2 && count(result.err, "use text or json") == 1));
 }
 
-TEST_CASE("event log: has what became of each worker in each round, and of the node", "[launcher][integration]") {
+TEST_CASE("event log: records the end of each worker in each round, and of the node", "[launcher][integration]") {
   const TemporaryFolder folder;
   const Result result = run(ddprun({"--event-log-file", folder / "events", "--nproc_per_node=2", "--max-restarts=1"},
                                    {"1/0:exit=3", "0/0:wait"}));
@@ -75,7 +75,7 @@ TEST_CASE("event log: has what became of each worker in each round, and of the n
   CHECK(states(folder / "events").back() == "AGENT FAILED");
 }
 
-TEST_CASE("event log: a file that cannot be opened is said before anything starts", "[launcher][integration]") {
+TEST_CASE("event log: a file that cannot be opened is reported before anything starts", "[launcher][integration]") {
   const Result result = run(ddprun({"--event-log-file=/nowhere/events"}, {"say=out"}));
   CHECK((result.code == 1 && result.out.empty()));
   CHECK(count(result.err, "cannot open /nowhere/events (--event-log-file): No such file") == 1);

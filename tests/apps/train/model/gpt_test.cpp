@@ -125,13 +125,13 @@ TEST_CASE("gpt: an announced gradient does not change any more", "[train][unit]"
   for (const Parameter& p : gpt.parameters()) CHECK(seen[p.index] == p.gradient);
 }
 
-TEST_CASE("gpt: untrained, it finds all bytes about equally likely", "[train][unit]") {
+TEST_CASE("gpt: an untrained model finds all bytes about equally likely", "[train][unit]") {
   Gpt gpt(GptShape{}, 1);
   const Batch batch(4, 65, 2);
   CHECK(gpt.forward(batch.windows) == Approx(std::log(256)).margin(0.2));
 }
 
-TEST_CASE("gpt: later bytes do not change what was expected before them", "[train][unit]") {
+TEST_CASE("gpt: later bytes do not change the predictions before them", "[train][unit]") {
   Gpt gpt(kTiny, 3);
   enlarge(gpt);
   std::vector<std::uint8_t> text = {'a', 'b', 'c', 'd', 'e', 'f'};
@@ -145,7 +145,7 @@ TEST_CASE("gpt: later bytes do not change what was expected before them", "[trai
   }
 }
 
-TEST_CASE("gpt: earlier bytes do change what is expected after them", "[train][unit]") {
+TEST_CASE("gpt: earlier bytes change the predictions after them", "[train][unit]") {
   Gpt gpt(kTiny, 3);
   enlarge(gpt);
   const auto last = [&gpt](const std::string& text) {

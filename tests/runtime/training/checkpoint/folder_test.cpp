@@ -206,7 +206,7 @@ TEST_CASE("checkpoint folder: a changed byte is found, and named by file, tensor
   CHECK(b == small);
 }
 
-TEST_CASE("checkpoint folder: a header, a record or a size that was changed is found", "[training][unit]") {
+TEST_CASE("checkpoint folder: a changed header, record or size is detected", "[training][unit]") {
   const TemporaryFolder place;
   ddp::CheckpointFolder folder(place.path());
   save(folder, 1);
@@ -233,7 +233,7 @@ TEST_CASE("checkpoint folder: a header, a record or a size that was changed is f
   }
 }
 
-TEST_CASE("checkpoint folder: latest_valid goes back to the newest that is whole, and says what it left out",
+TEST_CASE("checkpoint folder: latest_valid returns the newest undamaged checkpoint, and reports those it skips",
           "[training][unit]") {
   const TemporaryFolder place;
   ddp::CheckpointFolder folder(place.path());
@@ -285,7 +285,7 @@ TEST_CASE("checkpoint folder: a save in the background takes a copy, and only on
   }
 }
 
-TEST_CASE("checkpoint folder: it ends when the save in flight has ended", "[training][unit]") {
+TEST_CASE("checkpoint folder: its destructor waits for the save in flight", "[training][unit]") {
   const TemporaryFolder place;
   const std::vector<float> values = numbers(2'000'000, 0);
   {
@@ -344,7 +344,7 @@ TEST_CASE("checkpoint folder: what cannot be saved is refused, and nothing is wr
   CHECK(fs::is_empty(place.path()));
 }
 
-TEST_CASE("checkpoint folder: where nothing can be written it says so at once, and can be read all the same",
+TEST_CASE("checkpoint folder: a folder that is not writable is reported at once, and can still be read",
           "[training][unit]") {
   const TemporaryFolder place;
   CHECK_THAT(what([&] { ddp::CheckpointFolder(""); }), Contains("1 ") && Contains("its path is empty"));

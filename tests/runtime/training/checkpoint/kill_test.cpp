@@ -84,7 +84,7 @@ Run run_to_its_kill(int size, const std::string& scenario, const Variables& to_s
 
 }  // namespace
 
-TEST_CASE("checkpoint folder: killed at each call that changes the disk, the one before can be loaded",
+TEST_CASE("checkpoint folder: after a kill at any call that changes the disk, the previous checkpoint can be loaded",
           "[training][integration]") {
   const std::string what = GENERATE("die", "half");
   const int least = 200;  // number of kills, of both kinds together
@@ -110,7 +110,7 @@ TEST_CASE("checkpoint folder: killed at each call that changes the disk, the one
   CHECK(no_child_left());
 }
 
-TEST_CASE("checkpoint folder: killed while it replaces a step, that step can be loaded, the old one or the new one",
+TEST_CASE("checkpoint folder: after a kill while a step is replaced, its old or new checkpoint can be loaded",
           "[training][integration]") {
   int kills = 0;
   for (int call = 1;; ++call) {
@@ -129,7 +129,7 @@ TEST_CASE("checkpoint folder: killed while it replaces a step, that step can be 
   CHECK(kills > 15);
 }
 
-TEST_CASE("checkpoint folder: whichever of its ranks is killed at whatever call, the one before can be loaded",
+TEST_CASE("checkpoint folder: whichever rank is killed at any call, the previous checkpoint can be loaded",
           "[training][integration]") {
   const int size = is_full() ? 3 : 2;
   for (const char* scenario : {"save", "save async"}) {

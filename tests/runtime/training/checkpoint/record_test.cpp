@@ -67,7 +67,7 @@ TEST_CASE("checkpoint record: any changed byte is noticed", "[training][unit]") 
   for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(why_not(text.substr(0, length)).empty());
 }
 
-TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is right", "[training][unit]") {
+TEST_CASE("checkpoint record: impossible content is corrupt even with a correct checksum", "[training][unit]") {
   const std::string good = to_string(join({rank_with("a", 0), rank_with("b", 2)}));
   const std::string body = good.substr(good.find('\n') + 1);
   REQUIRE(why_not(signed_text(body)).empty());
@@ -96,7 +96,7 @@ TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is r
   CHECK_THAT(why_not(signed_text(changed)), Contains(why));
 }
 
-TEST_CASE("checkpoint record: ranks that do not agree, or leave something out, are told which tensor",
+TEST_CASE("checkpoint record: an error names the tensor about which ranks disagree, or of which a part is missing",
           "[training][unit]") {
   CHECK_THROWS_WITH(join({rank_with("a", 0)}), Contains("tensor w is not whole: 6 of the 12 elements"));
   CHECK_THROWS_WITH(join({rank_with("a", 0), rank_with("b", 1)}), Contains("[1:2, 0:3] of [4, 3] is given twice"));

@@ -40,12 +40,12 @@ TEST_CASE("bucket plan: buckets come in the order in which a backward from last 
   CHECK(plan_backwards({{8, 1}, {4, 0}, {4, 0}, {8, 1}}, 100, 100) == Plan{{2, 1}, {3, 0}});
 }
 
-TEST_CASE("bucket plan: nothing and empty parameters are fine", "[training][unit]") {
+TEST_CASE("bucket plan: a plan may be empty, and parameters may be empty", "[training][unit]") {
   CHECK(plan_backwards({}, 10, 20).empty());
   CHECK(plan_backwards({{0, 0}, {0, 0}}, 10, 20) == Plan{{1, 0}});
 }
 
-TEST_CASE("bucket plan: another order of gradients makes other buckets by the same rule", "[training][unit]") {
+TEST_CASE("bucket plan: another order of gradients gives other buckets by the same rule", "[training][unit]") {
   CHECK(plan_buckets(Parameters(5, {4, 0}), {2, 0, 4, 1, 3}, {4, 8}) == Plan{{2}, {0, 4}, {1, 3}});
 }
 

@@ -30,7 +30,7 @@ TEST_CASE("join: buffers come from the highest rank that has input", "[training]
   CHECK_FALSE(two.early);
 }
 
-TEST_CASE("join: in the end the model is that of the highest rank among the last that had input", "[training][unit]") {
+TEST_CASE("join: at the end the model is that of the highest rank among the last ones with input", "[training][unit]") {
   JoinCore core({}, 3);
   decide(core, {kStep, kStep, kStep});
   decide(core, {kStep, kStep, kNoInput});
@@ -39,7 +39,7 @@ TEST_CASE("join: in the end the model is that of the highest rank among the last
   CHECK(end.authority == 1);
 }
 
-TEST_CASE("join: where nobody ever had input the last rank's model counts", "[training][unit]") {
+TEST_CASE("join: if no rank ever had input, the last rank's model counts", "[training][unit]") {
   JoinCore core({}, 3);
   CHECK(decide(core, {kNoInput, kNoInput, kNoInput}).authority == 2);
 }
@@ -50,7 +50,7 @@ TEST_CASE("join: a step under no_sync has no reductions", "[training][unit]") {
   CHECK(decide(core, {kStep, kNoInput}).synchronizes);
 }
 
-TEST_CASE("join: sums are divided by all ranks, or by those that have input if that was asked for",
+TEST_CASE("join: sums are divided by the number of all ranks, or on request by that of ranks with input",
           "[training][unit]") {
   JoinCore by_all({}, 3);
   JoinCore by_active({false, false}, 3);
@@ -60,14 +60,14 @@ TEST_CASE("join: sums are divided by all ranks, or by those that have input if t
   CHECK(by_active.divisor(3) == 2);
 }
 
-TEST_CASE("join: who throws on early termination names the first rank that has no input left", "[training][unit]") {
+TEST_CASE("join: throw_on_early_termination names the first rank without input", "[training][unit]") {
   JoinCore core({true, true}, 4);
   CHECK_FALSE(decide(core, {kStep, kStep, kStep, kStep}).early);
   CHECK(decide(core, {kStep, kNoInput, kStep, kNoInput}).early ==
         "rank 1 has no more input while 2 of 4 ranks have: all stop, as throw_on_early_termination asks");
 }
 
-TEST_CASE("join: to run out all at once is no early termination", "[training][unit]") {
+TEST_CASE("join: running out of input on all ranks at once is not an early termination", "[training][unit]") {
   JoinCore core({true, true}, 2);
   CHECK_FALSE(decide(core, {kNoInput, kNoInput}).early);
 }

@@ -21,7 +21,7 @@ std::vector<T> there_and_back(const std::vector<T>& values, std::int32_t dtype, 
 
 }  // namespace
 
-TEST_CASE("compression: what 16 bits can hold comes back as it was, of floats and of doubles", "[training][unit]") {
+TEST_CASE("compression: floats and doubles that fit into 16 bits come back unchanged", "[training][unit]") {
   std::vector<float> floats = {0, 1, -2.5F, 0.125F, 240};
   std::vector<double> doubles;
   // More doubles than are converted at a time.

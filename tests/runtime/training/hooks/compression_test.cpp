@@ -15,13 +15,12 @@ TEST_CASE("compressed gradients: every hook averages parameters of every type", 
   run(size, "compressed, every type");
 }
 
-TEST_CASE("compressed gradients: ranks with less input go along with zeros, whatever the hook",
-          "[training][integration]") {
+TEST_CASE("compressed gradients: ranks with less input contribute zeros, with every hook", "[training][integration]") {
   const int size = GENERATE(1, 2, 4);
   run(size, "compressed, uneven");
 }
 
-TEST_CASE("compressed gradients: what cannot be registered says why and leaves room for what can",
+TEST_CASE("compressed gradients: a refused hook is reported, and another can be registered",
           "[training][integration]") {
   const std::string output = run(1, "compression mistakes")[0];
   CHECK_THAT(output, Contains("kind failed: 1 there is no built-in communication hook 9"));

@@ -129,7 +129,7 @@ TEST_CASE("PowerSGD: every rank ends with the same gradients, and vectors with t
   }
 }
 
-TEST_CASE("PowerSGD: an average of the rank that is kept arrives whole", "[training][unit]") {
+TEST_CASE("PowerSGD: an average whose rank is kept arrives unchanged", "[training][unit]") {
   for (const std::size_t columns : {std::size_t{1}, std::size_t{4}}) {
     Job job(3, options(columns));
     Gradients gradients = gradients_of_rank_one(3);
@@ -139,8 +139,7 @@ TEST_CASE("PowerSGD: an average of the rank that is kept arrives whole", "[train
   }
 }
 
-TEST_CASE("PowerSGD: columns that had nothing to do come back to life for gradients that need them",
-          "[training][unit]") {
+TEST_CASE("PowerSGD: columns that became zero are filled again when gradients need them", "[training][unit]") {
   PowerSgdOptions with = options(4);
   with.error_feedback = false;
   double distances[2];
@@ -177,7 +176,7 @@ TEST_CASE("PowerSGD: with error feedback no part of the gradients is lost, only 
   CHECK(distances[1] < 0.15);
 }
 
-TEST_CASE("PowerSGD: from the last step's Q it finds the best approximation of gradients that stay",
+TEST_CASE("PowerSGD: starting from the last step's Q, it finds the best approximation of constant gradients",
           "[training][unit]") {
   const std::vector<double> average = average_of(random_gradients(2, 5));
   double first = 0, last = 0;
@@ -226,7 +225,7 @@ TEST_CASE("PowerSGD: gradients of zeros are zeros and leave no trace", "[trainin
   CHECK(distance(gradients[0], average) < 1e-5);
 }
 
-TEST_CASE("PowerSGD: one rank's overflow reaches all and is gone in the next step", "[training][unit]") {
+TEST_CASE("PowerSGD: one rank's overflow reaches all ranks, and only in that step", "[training][unit]") {
   Job job(2, options(2));
   Gradients gradients = random_gradients(2, 7);
   job.step(gradients);

@@ -79,7 +79,7 @@ TEST_CASE("tensor box: rows of a matrix are one run, columns one for each row", 
   CHECK(runs({{0, 2}, {4, 3}}) == 4);
 }
 
-TEST_CASE("tensor box: parts are whole, overlap or lack something, and that is said", "[training][unit]") {
+TEST_CASE("tensor box: parts that are whole, overlap or lack something are recognised", "[training][unit]") {
   const Box upper = {{0, 0}, {2, 3}};
   const Box lower = {{2, 0}, {2, 3}};
   CHECK(why_not_whole({4, 3}, {lower, upper}).empty());
@@ -92,7 +92,7 @@ TEST_CASE("tensor box: parts are whole, overlap or lack something, and that is s
   CHECK(why_not_whole({3, 3}, {upper, lower}) == "[2:4, 0:3] is not within [3, 3]");
 }
 
-TEST_CASE("tensor box: what no dimension can hold is not within it", "[training][unit]") {
+TEST_CASE("tensor box: a box that a dimension cannot hold is not within the tensor", "[training][unit]") {
   CHECK(is_within({{1}, {2}}, {3}));
   CHECK_FALSE(is_within({{2}, {2}}, {3}));
   CHECK_FALSE(is_within({{-1}, {2}}, {3}));
