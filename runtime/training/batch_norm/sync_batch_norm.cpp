@@ -80,7 +80,7 @@ BatchShape SyncBatchNorm::shape_of(const ddp_buffer& input, std::size_t length) 
   }
   const std::size_t row = channels_ * length;
   if (row == 0 || input.count % row != 0) {
-    refuse("an input of " + std::to_string(input.count) + " elements is no whole number of rows of " +
+    refuse("an input of " + std::to_string(input.count) + " elements is not a whole number of rows of " +
            std::to_string(channels_) + " channels x " + std::to_string(length));
   }
   return {input.count / row, channels_, length, channels_last_};

@@ -159,7 +159,7 @@ void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& loc
   if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
   throw Error(ErrorCode::Timeout, describe() + ": the save in flight has not ended in " +
                                       rendezvous::to_string(timeout) + " (" + human_bytes(written_) +
-                                      " written by this rank): a slow disk here, or another rank that does not come");
+                                      " written by this rank): the disk here is slow, or another rank has not come");
 }
 
 void CheckpointFolder::run() {
@@ -181,7 +181,7 @@ CheckpointFolder::Job CheckpointFolder::take(std::int64_t step, std::span<const 
   Job job{step};
   job.taken = report_of([&]() -> std::string {
     if (options_.read_only) throw Error(ErrorCode::InvalidArgument, "this folder was opened for reading only");
-    if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step is not negative");
+    if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step cannot be negative");
     job.slices = take_slices(slices);
     job.metadata = take_metadata(metadata);
     if (!copy) return "";
@@ -320,7 +320,7 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
     why_none = wrong.text;
   }
   if (why_none.empty()) return nullptr;
-  throw Error(ErrorCode::Corrupt, describe() + ": none of them is as it was written; the oldest: " + why_none);
+  throw Error(ErrorCode::Corrupt, describe() + ": all of them are damaged; the oldest: " + why_none);
 }
 
 // Returns the newest step before this one, or "" if there is none.

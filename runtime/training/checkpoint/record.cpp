@@ -36,14 +36,14 @@ template <typename T>
 T get(const Json& object, const char* key) {
   const Json& value = field(object, key);
   if (std::is_unsigned_v<T> && !value.is_number_unsigned()) {
-    throw Wrong{std::string("\"") + key + "\" is no natural number"};
+    throw Wrong{std::string("\"") + key + "\" is not a natural number"};
   }
   return value.get<T>();
 }
 
 std::uint64_t get_checksum(const Json& text) {
   const auto checksum = parse_checksum(text.get<std::string>());
-  if (!checksum) throw Wrong{"\"" + text.get<std::string>() + "\" is no checksum"};
+  if (!checksum) throw Wrong{"\"" + text.get<std::string>() + "\" is not a checksum"};
   return *checksum;
 }
 
@@ -93,8 +93,8 @@ Record::Tensor parse_tensor(const std::string& name, const Json& json, const Rec
 
 Record parse_json(const Json& json) {
   if (get<std::string>(json, "format") != kFormat)
-    throw Wrong{"it is of another version: " + get<std::string>(json, "format")};
-  if (get<std::uint64_t>(json, "block") != kChecksumBlock) throw Wrong{"its checksums are of other blocks"};
+    throw Wrong{"it has another version: " + get<std::string>(json, "format")};
+  if (get<std::uint64_t>(json, "block") != kChecksumBlock) throw Wrong{"its checksums are of blocks of another size"};
   Record record;
   record.step = get<std::int64_t>(json, "step");
   record.metadata = get<std::map<std::string, std::string>>(json, "metadata");
@@ -102,7 +102,7 @@ Record parse_json(const Json& json) {
     record.files.push_back({get<std::string>(each, "name"), get<std::uint64_t>(each, "bytes"),
                             get<std::uint64_t>(each, "header_bytes"), get_checksum(field(each, "header_checksum"))});
     const std::string& name = record.files.back().name;
-    if (name.empty() || name.find('/') != std::string::npos) throw Wrong{"\"" + name + "\" is no name of a file"};
+    if (name.empty() || name.find('/') != std::string::npos) throw Wrong{"\"" + name + "\" is not a file name"};
   }
   for (const auto& item : field(json, "tensors").items()) {
     record.tensors.emplace(item.key(), parse_tensor(item.key(), item.value(), record));

@@ -21,7 +21,7 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
   if (part.name == nullptr) invalid("a tensor's name is null");
   const std::string name = part.name;
   if ((given.offset == nullptr) != (given.whole_shape == nullptr)) {
-    invalid(name + ": of offset and whole_shape one is null");
+    invalid(name + ": give both offset and whole_shape, or neither");
   }
   if (part.rank > 0 && part.shape == nullptr) invalid(name + ": its shape is null");
   if (dtype_size(part.dtype) == 0) invalid(name + ": there is no element type " + std::to_string(part.dtype));

@@ -94,12 +94,12 @@ void ReducerCore::mark_unused(std::size_t i, ReducerActions& actions) {
   check_number(i);
   if (shape_ == StepShape::All) {
     fail(names_[i] +
-         " was said to be unused, but find_unused_parameters is off: set it when DistributedDataParallel is "
+         " was marked unused, but find_unused_parameters is off: set it when DistributedDataParallel is "
          "constructed");
   }
   if (no_sync_ || shape_ == StepShape::AsFirst || marked_unused_[i]) return;  // being unmarked says as much
   begin_step(actions);
-  if (ready_[i]) fail(names_[i] + " was said to be unused, but it was marked ready in the same step");
+  if (ready_[i]) fail(names_[i] + " was marked unused, but it was marked ready in the same step");
   marked_unused_[i] = true;
   become_ready(i, actions);
 }
@@ -127,7 +127,7 @@ void ReducerCore::count_mark(std::size_t i, ReducerActions& actions) {
     if (marks_[i] == expected_[i]) become_ready(i, actions);
     return;
   }
-  if (marked_unused_[i]) fail(names_[i] + " was marked ready, but it was said to be unused in the same step");
+  if (marked_unused_[i]) fail(names_[i] + " was marked ready, but it was marked unused in the same step");
   if (ready_[i]) {
     fail(names_[i] +
          " was marked ready twice in one step: mark it once, after the last use that adds to its gradient, "

@@ -97,7 +97,7 @@ std::string describe_nth(const std::vector<std::int64_t>& facts, std::int64_t in
 TensorPlace place_of(const ProcessGroup& group, const std::string& name, ddp_device device) {
   if (device.kind == DDP_CPU) return {};
   const std::string where = name + " is on cuda:" + std::to_string(device.index);
-  if (device.kind != DDP_CUDA) throw Error(ErrorCode::InvalidArgument, name + " is on a device of no known kind");
+  if (device.kind != DDP_CUDA) throw Error(ErrorCode::InvalidArgument, name + " is on a device of unknown kind");
   std::shared_ptr<collectives::CudaDevice> gpu = group.gpu();
   if (gpu == nullptr) {
     throw Error(ErrorCode::InvalidArgument,
@@ -119,7 +119,7 @@ std::vector<std::int64_t> shape_of(const std::string& name, const ddp_parameter&
   for (const std::int64_t size : shape) fits &= size >= 0 && !__builtin_mul_overflow(product, size, &product);
   if (fits && static_cast<std::size_t>(product) == tensor.count) return shape;
   throw Error(ErrorCode::InvalidArgument,
-              name + " has " + std::to_string(tensor.count) + " elements, which is not what its shape makes");
+              name + " has " + std::to_string(tensor.count) + " elements, but its shape has another number");
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ void check_pair(const std::string& what, const ddp_buffer& from, const ddp_buffe
   }
   const bool known = from.dtype == to.dtype || from.dtype == DDP_FLOAT32 || to.dtype == DDP_FLOAT32;
   if (!known) {
-    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) + ": go by float32");
+    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) +
+            ": convert through float32");
   }
 }
 
@@ -122,7 +123,7 @@ Norm norm_of(double norm_type) {
   if (norm_type == 2) return Norm::Squares;
   if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
   if (norm_type > 0) return Norm::Power;
-  invalid("norm: there is none of type " + std::to_string(norm_type) + ": give 1, 2, infinity or another above 0");
+  invalid("norm: there is no norm of type " + std::to_string(norm_type) + ": give a number above 0, or infinity");
 }
 
 // Adds up the lanes one after the other, so that the order is fixed.

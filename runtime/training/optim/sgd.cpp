@@ -73,7 +73,7 @@ void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives:
   if (numbers.momentum != 0) check_arrays("SGD with momentum", arrays.count, arrays.dtype, {arrays.momentum_buffer});
   if (numbers.nesterov != 0 && (numbers.momentum <= 0 || numbers.dampening != 0)) {
     throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
-                            "SGD: Nesterov's way needs a momentum above 0 and no dampening");
+                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
   }
   if (arrays.dtype == DDP_FLOAT32) return step_all<float>(numbers, arrays, unit);
   step_all<double>(numbers, arrays, unit);

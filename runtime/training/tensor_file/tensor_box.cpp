@@ -110,7 +110,7 @@ std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
   const std::uint64_t all = element_count(whole_box(shape));
   if (covered == all) return "";
   return std::to_string(all - covered) + " of the " + std::to_string(all) + " elements of " + to_string(shape) +
-         " are given by nobody";
+         " are missing";
 }
 
 }  // namespace ddp::runtime

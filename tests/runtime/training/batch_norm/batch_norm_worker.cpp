@@ -350,8 +350,8 @@ void mistakes(ddp::Session& session, const std::string&) {
   refused("eps is", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {-1, 0.1, false, false}); });
   refused("momentum is", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {1e-5, std::nan(""), false, false}); });
   refused("must be above 0", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {1e-5, 0, false, false}); });
-  refused("no whole number of rows of 3 channels x 5", [&] { norm.forward(x, y, 5); });
-  refused("no whole number of rows of 3 channels x 0", [&] { norm.forward(x, y, 0); });
+  refused("not a whole number of rows of 3 channels x 5", [&] { norm.forward(x, y, 5); });
+  refused("not a whole number of rows of 3 channels x 0", [&] { norm.forward(x, y, 0); });
   refused("output is 11 float32, its input 12 float32", [&] { norm.forward(x, other); });
   refused("the input is float64, the weights and statistics float32", [&] { norm.forward(wide, wide); });
   refused("backward without a forward", [&] { norm.backward(x, y, y); });

@@ -72,11 +72,11 @@ TEST_CASE("checkpoint record: impossible content is corrupt even with a correct 
   const std::string body = good.substr(good.find('\n') + 1);
   REQUIRE(why_not(signed_text(body)).empty());
   const auto [from, to, why] = GENERATE(table<std::string, std::string, std::string>({
-      {"ddp checkpoint 1", "ddp checkpoint 2", "of another version"},
+      {"ddp checkpoint 1", "ddp checkpoint 2", "has another version"},
       {"4194304", "4194305", "other blocks"},
       {"\"step\":500,", "", "\"step\" is missing"},
       {"\"file\":1", "\"file\":2", "a part [2:4, 0:3] that cannot be"},
-      {"\"file\":1", "\"file\":-1", "no natural number"},
+      {"\"file\":1", "\"file\":-1", "not a natural number"},
       {"\"begin\":128,\"offset\":[2", "\"begin\":129,\"offset\":[2", "cannot be where it is said to be"},
       {"\"begin\":128,\"offset\":[2", "\"begin\":9223372036854775807,\"offset\":[2",
        "cannot be where it is said to be"},
@@ -84,7 +84,7 @@ TEST_CASE("checkpoint record: impossible content is corrupt even with a correct 
       {"\"F32\"", "\"Q4\"", "cannot be [4, 3] of Q4"},
       {"\"shape\":[4,3]", "\"shape\":[-4,3]", "cannot be [-4, 3]"},
       {"\"0000000000000011\"]", "]", "cannot be where"},
-      {"\"0000000000000011\"", "\"11\"", "\"11\" is no checksum"},
+      {"\"0000000000000011\"", "\"11\"", "\"11\" is not a checksum"},
       {"\"name\":\"b\"", "\"name\":\"../b\"", "no name of a file"},
       {"\"files\":", "\"filed\":", "\"files\" is missing"},
       {"{\"w\"", "[{\"w\"", "parse error"},

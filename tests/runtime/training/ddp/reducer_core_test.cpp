@@ -178,7 +178,7 @@ TEST_CASE("reducer: used and unused in the same step is an error that names the 
   SECTION("used first") {
     mark(c, {2});
     CHECK_THROWS_MATCHES(c.mark_unused(2, actions), Error,
-                         Message("DistributedDataParallel: parameter 2 (c) was said to be unused, but it was marked "
+                         Message("DistributedDataParallel: parameter 2 (c) was marked unused, but it was marked "
                                  "ready in the same step"));
   }
 }
@@ -186,7 +186,7 @@ TEST_CASE("reducer: used and unused in the same step is an error that names the 
 TEST_CASE("reducer: without find_unused no parameter can be marked unused", "[training][unit]") {
   ReducerCore c = core();
   ReducerActions actions;
-  CHECK_THROWS_WITH(c.mark_unused(2, actions), Contains("parameter 2 (c) was said to be unused, but "
+  CHECK_THROWS_WITH(c.mark_unused(2, actions), Contains("parameter 2 (c) was marked unused, but "
                                                         "find_unused_parameters is off"));
 }
 

@@ -146,10 +146,10 @@ TEST_CASE("gradients: arguments that make no sense are refused with a reason", "
   std::vector<float> three(3);
   CHECK_THROWS_WITH(convert(buffer(floats), buffer(three)), Contains("from 2 elements to 3"));
   CHECK_THROWS_WITH(convert(buffer(doubles), buffer(halves, DDP_FLOAT16)),
-                    Contains("not from float64 to float16: go by float32"));
+                    Contains("not from float64 to float16: convert through float32"));
   CHECK_THROWS_WITH(convert(buffer(integers, DDP_INT32), buffer(floats)), Contains("floating point, not on int32"));
-  CHECK_THROWS_WITH(power_sum(buffer(floats), 0), Contains("there is none of type 0"));
-  CHECK_THROWS_WITH(power_sum(buffer(floats), -kInfinity), Contains("there is none of type -inf"));
+  CHECK_THROWS_WITH(power_sum(buffer(floats), 0), Contains("there is no norm of type 0"));
+  CHECK_THROWS_WITH(power_sum(buffer(floats), -kInfinity), Contains("there is no norm of type -inf"));
   ddp_buffer device = buffer(floats);
   device.device.kind = DDP_CUDA;
   CHECK_THROWS_WITH(multiply(device, device, 1), Contains("CPU memory"));

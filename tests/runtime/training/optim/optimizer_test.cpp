@@ -229,7 +229,7 @@ TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice
   check_refused([&] { sgd.step(); }, "SGD with momentum: an array is null");
   sgd.options().momentum = 0;
   sgd.options().nesterov = true;
-  check_refused([&] { sgd.step(); }, "Nesterov's way needs a momentum");
+  check_refused([&] { sgd.step(); }, "Nesterov momentum needs a momentum");
 
   ddp_adamw numbers = {1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
   const ddp_adamw_arrays arrays = {&value, &grad, &value, &value, nullptr, 1, DDP_FLOAT32};

@@ -86,7 +86,7 @@ TEST_CASE("tensor box: parts that are whole, overlap or lack something are recog
   CHECK(why_not_whole({}, {whole_box({})}).empty());
   CHECK(why_not_whole({0, 3}, {}).empty());
   CHECK(why_not_whole({0, 3}, {whole_box({0, 3}), whole_box({0, 3})}).empty());
-  CHECK(why_not_whole({4, 3}, {upper}) == "6 of the 12 elements of [4, 3] are given by nobody");
+  CHECK(why_not_whole({4, 3}, {upper}) == "6 of the 12 elements of [4, 3] are missing");
   CHECK(why_not_whole({4, 3}, {upper, lower, {{1, 1}, {2, 1}}}) == "[1:2, 1:2] of [4, 3] is given twice");
   CHECK(why_not_whole({}, {whole_box({}), whole_box({})}) == "[] of [] is given twice");
   CHECK(why_not_whole({3, 3}, {upper, lower}) == "[2:4, 0:3] is not within [3, 3]");
