@@ -206,7 +206,7 @@ TEST_CASE("launch: Python scripts, modules and folders run under the user's inte
   CHECK(run(ddprun_raw({folder / "package"}), options).out == "python -u " + (folder / "package") + "\n");
 }
 
-TEST_CASE("launch: a program without a path is found in PATH, else beside ddprun", "[launcher][integration]") {
+TEST_CASE("launch: a program without a path is found in PATH, else next to ddprun", "[launcher][integration]") {
   const TemporaryFolder folder;
   std::filesystem::create_symlink("/bin/true", folder / "unused");
   std::filesystem::copy_file(DDPRUN_BINARY, folder / "ddprun");

@@ -5,8 +5,7 @@
 
 using namespace ddp::testing;
 
-TEST_CASE("coordinator: a thousand agents are told to run, to stop, to run again and to leave",
-          "[rendezvous][integration]") {
+TEST_CASE("coordinator: a thousand agents run, stop, run again and leave", "[rendezvous][integration]") {
   const Result result = run({DDP_BENCH_BINARY, "rendezvous", "--nodes", "1000", "--ddprun", DDPRUN_BINARY});
   CAPTURE(result.err);
   CHECK(result.code == 0);

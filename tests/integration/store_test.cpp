@@ -79,7 +79,8 @@ TEST_CASE("ddp_store: a port in use and an unknown option have different errors"
   CHECK(run({DDP_STORE_BINARY, "--help"}).code == 0);
 }
 
-TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody waiting", "[apps][integration]") {
+TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep no other client waiting",
+          "[apps][integration]") {
   rlimit files = {};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
   files.rlim_cur = files.rlim_max;

@@ -118,8 +118,7 @@ TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration][A1]
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: what a dead worker leaves behind goes with it while the others go on",
-          "[launcher][integration][P10][A11]") {
+TEST_CASE("failure: a dead worker's leftovers are killed while the others go on", "[launcher][integration][P10][A11]") {
   Process job(
       ddprun({"--nproc_per_node=2"}, {"0:child", "0:escape", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
   job.wait_for("leaving");
@@ -134,7 +133,8 @@ TEST_CASE("failure: what a dead worker leaves behind goes with it while the othe
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: an orphan that shed its environment goes when the job ends", "[launcher][integration][P10]") {
+TEST_CASE("failure: an orphan that cleared its environment is killed when the job ends",
+          "[launcher][integration][P10]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"0:forget", "0:say=leaving"}));
   CHECK(job.wait().code == 0);
   CHECK(job.left_over().empty());

@@ -83,7 +83,7 @@ class MemoryLimit {
 
 }  // namespace
 
-TEST_CASE("limits: too few open files refuse the start with the figure that is enough",
+TEST_CASE("limits: with too few open files the start is refused, with the number that is enough",
           "[launcher][integration][P16][A5]") {
   for (const Words& logs : {Words{}, Words{"--tee=3"}}) {
     const TemporaryFolder folder;
@@ -106,7 +106,7 @@ TEST_CASE("limits: too few open files refuse the start with the figure that is e
   }
 }
 
-TEST_CASE("limits: too few processes are told with the limit, nothing runs and nothing is left",
+TEST_CASE("limits: too few processes are reported with the limit, nothing runs and nothing is left",
           "[launcher][integration][P16]") {
   if (geteuid() != 0) skip("the limit binds a user, and only root can become one that has no processes");
   const TemporaryFolder folder;
@@ -137,7 +137,7 @@ TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, 
   CHECK(job.all_gone());
 }
 
-TEST_CASE("limits: of an agent or a keeper that the kernel kills for memory nothing is left",
+TEST_CASE("limits: nothing is left of an agent or a keeper that the kernel kills for its memory",
           "[launcher][integration][A7]") {
   for (const bool keeper : {false, true}) {
     const MemoryLimit memory(100);

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 // ---- Signals ----
 
-TEST_CASE("failure: a batch system's end, TERM to every process of the job and KILL later, leaves nothing",
+TEST_CASE("failure: a batch system that sends TERM, later KILL, to every process of the job leaves nothing",
           "[launcher][integration][S1]") {
   for (const int n : worker_counts()) {
     for (const bool patient : {true, false}) {
@@ -86,7 +86,7 @@ TEST_CASE("failure: an agent that is killed or crashes leaves no process, and it
   }
 }
 
-TEST_CASE("failure: an agent that stands still for seconds goes on, and learns what happened meanwhile",
+TEST_CASE("failure: an agent that is stopped for seconds continues, and learns what happened meanwhile",
           "[launcher][integration][A4]") {
   for (const auto still : full_matrix() ? std::vector<std::chrono::milliseconds>{3s, 30s} : std::vector{1000ms}) {
     for (const int n : worker_counts()) {
@@ -158,7 +158,7 @@ TEST_CASE("failure: a log folder that is deleted under the job does not end it",
 
 // ---- What it inherits ----
 
-TEST_CASE("failure: ddprun hears its workers and its user whatever signals were blocked or ignored when it started",
+TEST_CASE("failure: ddprun handles signals that were blocked or ignored when it started",
           "[launcher][integration][A10]") {
   const Words deaf = {"env", "--ignore-signal=CHLD", "--ignore-signal=PIPE", "--block-signal"};
   for (const int n : worker_counts()) {
@@ -193,7 +193,7 @@ TEST_CASE("failure: a job goes on when the shell that started it ends", "[launch
 
 // ---- Clocks ----
 
-TEST_CASE("failure: a time of day that jumps by an hour either way changes nothing but the times told",
+TEST_CASE("failure: a time of day that jumps by an hour either way changes nothing but the printed times",
           "[launcher][integration][A9]") {
   const TemporaryFolder folder;
   const std::string clock = folder.write("clock", "0");

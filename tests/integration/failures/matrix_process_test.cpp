@@ -34,7 +34,7 @@ TEST_CASE("failure: a worker that succeeds early is no failure, the others go on
   }
 }
 
-TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts it, and is told by the signal",
+TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts it, and the report names the signal",
           "[launcher][integration][P3]") {
   for (const int n : worker_counts()) {
     for (const int number : {SIGSEGV, SIGABRT}) {
@@ -63,7 +63,7 @@ constexpr char kLookedAt[] = "has much memory and shows no liveness word: looked
 
 }  // namespace
 
-TEST_CASE("failure: a worker's death is acted on however much memory the kernel has to take back first",
+TEST_CASE("failure: ddprun acts on a worker's death however much memory the kernel must first take back",
           "[launcher][integration][P4]") {
   const std::vector<int> sizes = full_matrix() ? std::vector<int>{0, 1024, 4096, 32768} : std::vector<int>{0, 256};
   for (const int megabytes : sizes) {
@@ -118,7 +118,7 @@ void measured(const std::string& what, std::vector<double> times) {
 
 }  // namespace
 
-TEST_CASE("failure: the death of a large worker of libddp is acted on before the kernel has its memory back",
+TEST_CASE("failure: ddprun acts on the death of a large libddp worker before the kernel has its memory back",
           "[launcher][integration][P4]") {
   const std::vector<int> sizes = full_matrix() ? std::vector<int>{10, 1024, 4096} : std::vector<int>{10, 512};
   for (const int megabytes : sizes) {
@@ -177,20 +177,20 @@ Result kill_plain_worker(int megabytes, const std::string& seen, const Words& op
 
 }  // namespace
 
-TEST_CASE("failure: the death of a large worker of any program is acted on before the kernel has its memory back",
+TEST_CASE("failure: ddprun acts on the death of any large worker before the kernel has its memory back",
           "[launcher][integration][P4]") {
   int early = 0;
   for (int i = 0; i < 3; ++i) early += count(kill_plain_worker(512, kLookedAt).err, kEarly);
   CHECK(early > 0);  // always, unless the machine holds the agent up
 }
 
-TEST_CASE("failure: --monitor-interval says how often large workers are looked at", "[launcher][integration][P4]") {
+TEST_CASE("failure: --monitor-interval sets how often large workers are polled", "[launcher][integration][P4]") {
   const Result slow = kill_plain_worker(128, kLookedAt + std::string("3600000 ms"), {"--monitor-interval=3600"});
   CHECK(count(slow.err, kEarly) == 0);
   kill_plain_worker(128, kLookedAt + std::string("1 ms"), {"--monitor-interval=1e-9"});
 }
 
-TEST_CASE("failure: small workers are not looked at", "[launcher][integration][P4]") {
+TEST_CASE("failure: small workers are not polled", "[launcher][integration][P4]") {
   Process job(ddprun({workers(2), "--log-level=debug"}, {"meet", "0:wait", "1:nap=700", "1:exit=3"}));
   const Result result = job.wait();
   CHECK(result.code == 3);
@@ -198,7 +198,7 @@ TEST_CASE("failure: small workers are not looked at", "[launcher][integration][P
   CHECK(count(result.err, kEarly) == 0);
 }
 
-TEST_CASE("failure: a worker of libddp that loses its liveness word without failing fails nothing",
+TEST_CASE("failure: a libddp worker that loses its liveness word without failing is not a failure",
           "[launcher][integration][P2][P4]") {
   for (const std::string how : {"exit=0", "become=0", "leave=0"}) {
     CAPTURE(how);
@@ -217,7 +217,7 @@ TEST_CASE("failure: a worker of libddp that loses its liveness word without fail
   }
 }
 
-TEST_CASE("failure: the code of a worker of libddp is its own however it left its liveness word",
+TEST_CASE("failure: a libddp worker's exit code is its own, however it left its liveness word",
           "[launcher][integration][P4]") {
   for (const std::string how : {"become=9", "leave=9", "leave_well"}) {
     CAPTURE(how);
@@ -234,7 +234,7 @@ TEST_CASE("failure: the code of a worker of libddp is its own however it left it
   }
 }
 
-TEST_CASE("failure: of each round's libddp workers the death is known early", "[launcher][integration][P4]") {
+TEST_CASE("failure: the death of a libddp worker is known early in every round", "[launcher][integration][P4]") {
   Process job(dying(512, "wait", {"--max-restarts=2"}));
   for (int round = 1; round <= 3; ++round) {
     job.wait_for("ready ", 2 * round);
@@ -258,7 +258,7 @@ TEST_CASE("failure: a worker that is stopped for a while and goes on is no failu
   }
 }
 
-TEST_CASE("failure: two, half, all but one, or all workers killed in one moment: one of them is the cause",
+TEST_CASE("failure: if two, half, all but one or all workers are killed at once, one of them is the cause",
           "[launcher][integration][P24]") {
   constexpr int kWorkers = 8;
   for (const int killed : {2, kWorkers / 2, kWorkers - 1, kWorkers}) {
@@ -280,7 +280,7 @@ TEST_CASE("failure: two, half, all but one, or all workers killed in one moment:
   }
 }
 
-TEST_CASE("failure: an uncaught exception ends a worker beside its other threads, and is quoted",
+TEST_CASE("failure: an uncaught exception ends a worker that has other threads, and is quoted",
           "[launcher][integration][P25]") {
   for (const int n : worker_counts()) {
     const Result result = run(ddprun({workers(n)}, {"0:throw=the loss is no number", "wait"}));
@@ -324,7 +324,7 @@ TEST_CASE("failure: a crash loop spends its budget, no more, and ends with the w
 
 // ---- Workers that multiply ----
 
-TEST_CASE("failure: a daemon that holds a port is gone, and the port free, when the job has ended",
+TEST_CASE("failure: when the job has ended, a daemon that held a port is gone and the port is free",
           "[launcher][integration][P8]") {
   for (const int n : worker_counts()) {
     Process job(ddprun({workers(n), "--shutdown-timeout=1"}, {"0:daemon", "ready", "wait"}));
@@ -369,7 +369,7 @@ TEST_CASE("failure: ten thousand dead grandchildren are reaped, and the job goes
   }
 }
 
-TEST_CASE("failure: where pids come round every moment, only the job's processes are killed",
+TEST_CASE("failure: where pids are reused at every moment, only the job's processes are killed",
           "[launcher][integration][P21]") {
   utsname kernel = {};
   int major = 0, minor = 0;
@@ -397,7 +397,7 @@ TEST_CASE("failure: where pids come round every moment, only the job's processes
   CHECK(count(result.out, "stranger") == 0);
 }
 
-TEST_CASE("failure: a worker that is dead before the agent has its pid is a failure like another",
+TEST_CASE("failure: a worker that dies before the agent has its pid is an ordinary failure",
           "[launcher][integration][P19]") {
   for (const char* which : {"3:die", "4:die", "5:die"}) {  // the first two forks are the keeper and the agent
     CAPTURE(which);
@@ -443,7 +443,7 @@ TEST_CASE("failure: a worker that closes every descriptor but three works as bef
   }
 }
 
-TEST_CASE("failure: a worker that pours into a console nobody reads stops itself, not the others",
+TEST_CASE("failure: a worker that floods an unread console blocks itself, not the others",
           "[launcher][integration][P13]") {
   const TemporaryFolder folder;
   const int n = full_matrix() ? 8 : 2;

@@ -276,7 +276,7 @@ TEST_CASE("orphans: a child that ddprun did not start is not killed", "[launcher
   }
 }
 
-TEST_CASE("orphans: a control group takes what a dead worker left behind, also if it shed its environment",
+TEST_CASE("orphans: a control group catches a dead worker's leftovers, even with a cleared environment",
           "[launcher][integration][P10]") {
   Process job(ddprun({"--nproc_per_node=2", "--log-level=debug"},
                      {"0:forget", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
@@ -295,7 +295,7 @@ TEST_CASE("orphans: a control group takes what a dead worker left behind, also i
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
 
-TEST_CASE("orphans: the control group of a ddprun that was killed with all it had is removed by the next one",
+TEST_CASE("orphans: the control group of a ddprun that was killed completely is removed by the next one",
           "[launcher][integration]") {
   Process first(ddprun({"--log-level=debug"}, {"ready", "wait"}));
   first.wait_for("ready");
@@ -324,7 +324,7 @@ TEST_CASE("orphans: without permission for a control group ddprun prints nothing
   CHECK(count(told.err, "no control group (") == 1);
 }
 
-TEST_CASE("orphans: a job inside a worker goes with it, its own control group too", "[launcher][integration]") {
+TEST_CASE("orphans: a job inside a worker ends with it, and so does its own control group", "[launcher][integration]") {
   for (const char* way : kWays) {
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", way}};

@@ -188,7 +188,7 @@ TEST_CASE("error file: the launcher above gets one of a job that no worker faile
   CHECK(count(message(), "'no_such_program' was not found") == 1);
 }
 
-TEST_CASE("error file: where it cannot be written, a warning says so and the exit code stays",
+TEST_CASE("error file: if it cannot be written there is a warning, and the exit code stays",
           "[launcher][integration]") {
   const Result result = run(ddprun({}, {"exit=7"}), told_to("/proc/error.json"));
   CHECK(result.code == 7);
@@ -206,7 +206,8 @@ TEST_CASE("error file: a ddprun within a ddprun is explained by the outer one's 
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: a worker that the kernel killed for lack of memory is called so", "[launcher][integration][P17]") {
+TEST_CASE("report: a worker that the kernel killed for lack of memory is reported as such",
+          "[launcher][integration][P17]") {
   const MemoryCgroup cgroup(64);
   if (!cgroup.works()) skip("no memory cgroup with a limit can be made here");
   Process job(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:eat=200", "wait"})));

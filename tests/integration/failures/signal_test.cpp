@@ -95,7 +95,7 @@ TEST_CASE("signals: Ctrl-Z stops the workers and ddprun, bg and fg let all of th
   CHECK(shell.all_gone());
 }
 
-TEST_CASE("signals: a stopped job that is told to end, ends", "[launcher][integration]") {
+TEST_CASE("signals: a stopped job that gets SIGTERM ends", "[launcher][integration]") {
   Shell shell(ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
   shell.type("$JOB\n");
   shell.wait_for("ready ", 2);
@@ -128,7 +128,7 @@ TEST_CASE("signals: a job inside a worker is stopped and goes on with it", "[lau
   CHECK(shell.all_gone());
 }
 
-TEST_CASE("signals: where no shell could let it go on, Ctrl-Z stops nothing", "[launcher][integration]") {
+TEST_CASE("signals: Ctrl-Z stops nothing where no shell could continue the job", "[launcher][integration]") {
   // As in `ssh host ddprun ...` and `docker run -it`: ddprun leads the terminal's session.
   Process::Options terminal;
   terminal.on_terminal = true;
@@ -200,7 +200,7 @@ TEST_CASE("signals: a terminal that hangs up ends the job", "[launcher][integrat
   CHECK(job.all_gone());
 }
 
-TEST_CASE("signals: a node that is stopped longer than a lost one is waited for stays in the job",
+TEST_CASE("signals: a node that is stopped for longer than the wait for a lost node stays in the job",
           "[launcher][integration]") {
   const Hosts hosts(2);
   const Words conf = {"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=1", "--max-restarts=0"};

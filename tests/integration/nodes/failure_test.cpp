@@ -259,7 +259,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: when the coordinator's node dies the others kill their workers, say so and exit",
+TEST_CASE("nodes: when the coordinator's node dies the others kill their workers, report it and exit",
           "[launcher][integration][N1][N10]") {
   const Hosts hosts(3);
   for (const bool by_power : {false, true}) {
@@ -288,9 +288,8 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
   }
 }
 
-TEST_CASE(
-    "nodes: an agent that was stopped for long kills its workers and comes back, one stopped for a moment goes on",
-    "[launcher][integration][A4]") {
+TEST_CASE("nodes: an agent that was stopped for long kills its workers and rejoins, one stopped for a moment goes on",
+          "[launcher][integration][A4]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
@@ -327,7 +326,7 @@ TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node that nobody hears, that hears nobody, or both, has killed its workers when the others go on",
+TEST_CASE("nodes: a node that cannot send, cannot receive, or both, has killed its workers when the others go on",
           "[launcher][integration][N1][N2][N3]") {
   const Hosts hosts(4);
   const TemporaryFolder folder;
@@ -391,7 +390,7 @@ TEST_CASE("nodes: a node that is back before it is lost takes part in the next r
 
 // ---- Nodes come and go ----
 
-TEST_CASE("nodes: one more than MAX waits as a spare, and takes the place and rank of a node that dies",
+TEST_CASE("nodes: a node above MAX waits as a spare, and takes the place and rank of a node that dies",
           "[launcher][integration][N13]") {
   const Hosts hosts(4);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
@@ -474,7 +473,7 @@ TEST_CASE("nodes: Ctrl-C on one node asks the workers of all, a second one kills
 
 // ---- The end ----
 
-TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][integration][P2]") {
+TEST_CASE("nodes: nodes may finish at different times, even the coordinator's first", "[launcher][integration][P2]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet", "catch=USR1", "1:wait", "2:wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);

@@ -54,7 +54,7 @@ TEST_CASE("nodes: an elastic job starts at once with MAX nodes, after the last c
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint's may come in the middle",
+TEST_CASE("nodes: a host that comes first waits and prints for which, and the endpoint's host may come later",
           "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet"});
@@ -112,7 +112,7 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: of two hosts with one --node-rank the second is told both names, the job waits for the right one",
+TEST_CASE("nodes: if two hosts have the same --node-rank, the second gets an error with both names, and the job waits",
           "[launcher][integration][A8]") {
   const Hosts hosts(4);
   NodesJob job(hosts, static_job(3), {"meet"});
@@ -225,7 +225,7 @@ TEST_CASE("nodes: a host whose options differ from the others' is told both, and
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: with a secret only those who know it are let in, and workers are not told",
+TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers do not get it",
           "[launcher][integration]") {
   const Hosts hosts(3);
   const TemporaryFolder folder;
@@ -405,7 +405,7 @@ TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launche
   }
 }
 
-TEST_CASE("nodes: with several networks each host's workers are told an address that they can reach",
+TEST_CASE("nodes: with several networks each host's workers get an address that they can reach",
           "[launcher][integration][N9]") {
   const Hosts hosts(3, {.networks = {{0, 1}, {0}, {1}}});
   NodesJob job(hosts, c10d_job("3"), {"place", "meet"});
@@ -420,7 +420,7 @@ TEST_CASE("nodes: with several networks each host's workers are told an address 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: --local-addr is what all workers are told, is_host overrides what is found out",
+TEST_CASE("nodes: all workers get the address given by --local-addr, and is_host overrides detection",
           "[launcher][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});
@@ -462,7 +462,7 @@ TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a host whose own name is 127.0.1.1 to itself is found, and others are not told that address",
+TEST_CASE("nodes: a host that resolves its own name to 127.0.1.1 is found, and others do not get that address",
           "[launcher][integration][N9]") {
   const Hosts hosts(2, {.debian_names = true});
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});

@@ -36,7 +36,7 @@ Words with_file(const TemporaryFolder& folder, const std::string& file, const st
 
 }  // namespace
 
-TEST_CASE("nodes: a job comes up, restarts and ends through loss, jitter, overtaken and doubled frames",
+TEST_CASE("nodes: a job starts, restarts and ends despite loss, jitter, reordered and duplicated frames",
           "[launcher][integration][N4]") {
   const Hosts hosts(3);
   Process weather(hosts.instead_of_cable(1, {FAKE_CABLE_BINARY, "loss=5", "dup=3", "delay=100", "jitter=100"}));
@@ -71,7 +71,7 @@ TEST_CASE("nodes: a job goes on while its connections are reset again and again"
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node whose large frames are swallowed is lost, not waited for", "[launcher][integration][N6]") {
+TEST_CASE("nodes: a node whose large frames are dropped is lost, not waited for", "[launcher][integration][N6]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"},
                {"meet", "note=USR1", "ready", "1:until=USR1", "1:shout=" + std::string(5000, 'x'), "1:exit=3", "wait"});
@@ -127,7 +127,7 @@ TEST_CASE("nodes: a name server that does not answer holds up neither a stop nor
   CHECK(hosts.processes(1).empty());
 }
 
-TEST_CASE("nodes: of several addresses of the coordinator's name the one that answers is taken, also when it changes",
+TEST_CASE("nodes: of the several addresses of a coordinator's name the one that answers is used, even if it changes",
           "[launcher][integration][N8][N9]") {
   const Hosts hosts(2);
   const TemporaryFolder folder;
@@ -151,7 +151,7 @@ TEST_CASE("nodes: of several addresses of the coordinator's name the one that an
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a coordinator that is started again is another job's, and whoever served the old one leaves",
+TEST_CASE("nodes: a restarted coordinator belongs to another job, and nodes of the old job leave",
           "[launcher][integration][N11]") {
   const Hosts hosts(2);
   NodesJob job(hosts, c10d_job("2", "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"),

@@ -195,7 +195,7 @@ TEST_CASE("logs: the failure report has the end of a redirected or teed stderr a
   }
 }
 
-TEST_CASE("logs: of eight workers that write as fast as they can nothing is lost", "[launcher][integration][P13]") {
+TEST_CASE("logs: nothing is lost from eight workers that write as fast as they can", "[launcher][integration][P13]") {
   const TemporaryFolder folder;
   const int lines = flood_lines();
   Process::Options patient;
@@ -222,7 +222,7 @@ TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][
   CHECK((result.out == line0 + line1 || result.out == line1 + line0));
 }
 
-TEST_CASE("logs: a line of 200 MB comes in pieces of a line each, and is whole in its file",
+TEST_CASE("logs: a line of 200 MB is printed as several lines, and is whole in its file",
           "[launcher][integration][P14]") {
   const TemporaryFolder folder;
   constexpr std::size_t kLong = 200'000'000;
@@ -261,7 +261,7 @@ TEST_CASE("logs: a closed stdout leaves teed files whole", "[launcher][integrati
   check_flood(files.at("attempt_0/1/stdout.log"), {1}, 2000);
 }
 
-TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not the job",
+TEST_CASE("logs: a stdout on a full disk is reported once and ends the output, not the job",
           "[launcher][integration][A6]") {
   const Words job = ddprun({"--nproc_per_node=2"}, {"lines=100"});
   const Result result = run(Words{"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} + job);
@@ -269,7 +269,7 @@ TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not t
   CHECK(result.err == "ddprun: cannot write to stdout: No space left on device; the job goes on without it\n");
 }
 
-TEST_CASE("logs: a stranger that holds a worker's pipe does not hold ddprun back", "[launcher][integration]") {
+TEST_CASE("logs: another process that holds a worker's pipe does not block ddprun", "[launcher][integration]") {
   const TemporaryFolder folder;
   Process job(ddprun({"-t1", "--log-dir", folder.path()}, {"catch=TERM", "ready", "wait"}));
   job.wait_for("ready ");

@@ -65,7 +65,7 @@ TEST_CASE("output: a closed stdout ends the output, not the job", "[launcher][in
   CHECK(count(result.err, "done\n") == 2);
 }
 
-TEST_CASE("output: a process that keeps a worker's pipe open does not hold ddprun back", "[launcher][integration]") {
+TEST_CASE("output: a process that keeps a worker's pipe open does not block ddprun", "[launcher][integration]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"escape", "say=last line"}));
   const Result result = job.wait();
   CHECK(result.code == 0);
@@ -73,7 +73,7 @@ TEST_CASE("output: a process that keeps a worker's pipe open does not hold ddpru
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("output: a reader that is slow slows the workers, and misses nothing", "[launcher][integration]") {
+TEST_CASE("output: a slow reader slows the workers, and misses nothing", "[launcher][integration]") {
   constexpr int kLines = 20'000;
   Process job(ddprun({"--nproc_per_node=2"}, {"flood=" + std::to_string(kLines)}));
   job.wait_for("line 0 of");
@@ -118,7 +118,7 @@ TEST_CASE("output: SIGTERM ends the wait for a reader that does not come back", 
   CHECK(worker.job.wait().out.size() < SaidAndGone::kBytes);
 }
 
-TEST_CASE("output: a console that nobody reads holds no teed worker back, its log is whole, the gap is told",
+TEST_CASE("output: an unread console does not block a teed worker, whose log is whole, and the gap is reported",
           "[launcher][integration][P13]") {
   constexpr int kLines = 50'000;
   const TemporaryFolder folder;
