@@ -17,7 +17,7 @@ class ProgressReport {
   ProgressReport(int rank, int steps, double bytes_per_step);
 
   // Writes one line per step to a file: the step and the loss, with all digits of a float. mode is
-  // that of fopen.
+  // as for fopen.
   void open_log(const std::string& path, const char* mode);
 
   // Starts the clock for speed and remaining time.

@@ -187,6 +187,7 @@ std::vector<Bytes> Trainer::next_windows() {
 // Takes one step of data-parallel training. This is what libddp is for.
 void Trainer::take_step() {
   loss_ = gpt_.forward(next_windows());
+  // The loss travels while backward is still computing.
   const ddp::Work loss_averaged = world_.all_reduce_async({&loss_, 1}, ddp::ReduceOp::Avg);
   gpt_.backward([this](std::size_t i) { model_.mark_ready(i); });  // meanwhile full buckets are averaged
   loss_averaged.wait();

@@ -2,8 +2,8 @@
 // libFuzzer for Decoder and StoreCore together. An input is a script (store_script.hpp): what four
 // connections send, in which pieces and in which order, and when they leave. After each step this
 // must hold:
-//   * Every answer to any connection equals that of store_model.hpp, byte for byte: one for each request that has one,
-//     in order, and at most one byte for a WAIT.
+//   * Every answer to any connection equals store_model.hpp's, byte for byte: one for each request that has one, in
+//     order, and at most one byte for a WAIT.
 //   * However a stream is cut, its requests are the same as those of the stream in one piece. A Modern stream equals
 //     its requests encoded again, plus a request that is not complete yet.
 //   * The lists of waiters and of watched keys agree; when all connections have left, both are empty.

@@ -48,8 +48,8 @@ class Hosts {
   static std::string address(int host, int network = 0);  // IPv4
   static std::string v6_address(int host, int network = 0);
 
-  // Returns the command that runs `command` on a host, for Process. The process it starts becomes
-  // that of the program.
+  // Returns the command that runs `command` on a host, for Process. The process that it starts
+  // becomes the program.
   std::vector<std::string> on(int host, std::vector<std::string> command) const;
 
   // Drops everything from and to the host, silently: its interfaces stay up, and neither end of a

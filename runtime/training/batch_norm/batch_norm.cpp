@@ -120,6 +120,7 @@ void moments_across(const typename Element::Stored* x, const Lines& lines, std::
       const auto* line = x + (first + r) * lines.length;
       for (std::size_t c = 0; c < lines.length; ++c) block[c].mean += Element::get(line[c]);
     }
+    // Second pass, while the block is in the cache: squared deviations from the block's mean.
     for (Moments& channel : block) channel.mean /= channel.count;
     for (std::size_t r = 0; r < rows; ++r) {
       const auto* line = x + (first + r) * lines.length;
@@ -128,6 +129,7 @@ void moments_across(const typename Element::Stored* x, const Lines& lines, std::
         block[c].deviations += distance * distance;
       }
     }
+    // Merge the block into the moments of the lines before it.
     for (std::size_t c = 0; c < lines.length; ++c) moments[c] = merge(moments[c], block[c]);
   }
 }

@@ -185,6 +185,7 @@ void SyncBatchNorm::backward(const ddp_buffer& input, const ddp_buffer& grad_out
   }
   check("SyncBatchNorm's output gradient", grad_output, input);
   check("SyncBatchNorm's input gradient", grad_input, input);
+  // The sums over all ranks are needed if forward used the statistics of all ranks.
   BatchNormPasses::gradient_sums(input.dtype, input.data, grad_output.data, shape, normalisation_, own_sums_);
   sums_ = own_sums_;
   if (statistics_ == Statistics::OfAllRanks) exchange_sums();

@@ -213,14 +213,17 @@ SaveReport CheckpointFolder::perform(const Job& job) const {
 void CheckpointFolder::save_together(const Job& job) const {
   SaveReport verdict;
   try {
+    // Agree on the step and on who writes. Any rank's refusal is everyone's.
     const SavePlan plan = agree_on_plan(job, verdict);
     if (verdict.failure) throw_failure(kNotSaved, verdict);
+    // Every rank writes its shard; rank 0 gathers the records and commits.
     const TemporaryFolder temporary{ranks_.is_first() ? plan.folder : ""};
     const std::vector<SaveReport> reports = ranks_.gather_reports(report_of([&] { return write(job, plan); }));
     if (ranks_.is_first()) {
       verdict = first_failure(reports);
       if (!verdict.failure) verdict = report_of([&] { return commit(job.step, plan, reports); });
     }
+    // All ranks learn whether the checkpoint exists.
     verdict = ranks_.broadcast_report(verdict);
   } catch (const Error& e) {
     if (verdict.failure) throw;
@@ -245,6 +248,7 @@ CheckpointFolder::SavePlan CheckpointFolder::agree_on_plan(const Job& job, SaveR
   if (!report.failure) report.text = to_string(mine);
   const std::vector<SaveReport> reports = ranks_.all_gather_reports(report);
   verdict = first_failure(reports);
+  // From all intents follow the folder, the number of shards and this rank's number among them.
   SavePlan plan;
   std::size_t writers = 0;
   std::size_t number = 0;
@@ -303,6 +307,7 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
   std::int64_t before = INT64_MAX;
   std::string why_none;
   for (;;) {
+    // Rank 0 chooses the candidate, so that all ranks open the same one.
     const SaveReport chosen = ranks_.broadcast_report(report_of([&] { return newest_before(before); }));
     throw_failure(describe(), chosen);
     if (chosen.text.empty()) break;
@@ -313,6 +318,7 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
       if (verified) found->verify(static_cast<std::size_t>(ranks_.rank()), static_cast<std::size_t>(ranks_.size()));
       return "";
     }));
+    // With `verified` a damaged checkpoint is skipped; any other error ends the search.
     const SaveReport wrong = first_failure(reports);
     if (!wrong.failure) return found;
     if (!verified || wrong.failure != ErrorCode::Corrupt) throw_failure(describe(), wrong);

@@ -177,6 +177,7 @@ Record join(const std::vector<Record>& ranks) {
   whole.metadata = ranks.at(0).metadata;
   for (const Record& rank : ranks) add(whole, rank);
   for (const auto& [name, tensor] : whole.tensors) {
+    // The parts of each tensor must cover it exactly once.
     std::vector<Box> boxes;
     for (const Record::Part& part : tensor.parts) boxes.push_back(part.box);
     const std::string why = why_not_whole(tensor.shape, boxes);

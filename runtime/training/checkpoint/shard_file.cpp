@@ -82,6 +82,7 @@ CheckpointRecord write_shard(const std::string& folder, const std::string& name,
   CheckpointRecord record;
   NewFile file(path);
   file.write(header.data(), header.size());
+  // Write the slices one after the other, with a checksum for each block.
   std::uint64_t at = header.size();
   for (const TensorSlice& slice : slices) {
     CheckpointRecord::Part part{0, at, slice.box};

@@ -23,6 +23,7 @@ std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& par
   };
   std::map<std::int32_t, Open> open;
   std::vector<PlannedBucket> plan;
+  // Put each parameter into its type's open bucket, and close the bucket at its limit.
   for (const std::size_t i : order) {
     Open& o = open.try_emplace(parameters[i].dtype, Open{{}, 0, limits.first}).first->second;
     o.bucket.push_back(i);
@@ -32,6 +33,7 @@ std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& par
     o.bytes = 0;
     o.limit = limits.other;
   }
+  // What is still open at the end is a bucket too.
   for (auto& [dtype, o] : open) {
     if (!o.bucket.empty()) plan.push_back(std::move(o.bucket));
   }

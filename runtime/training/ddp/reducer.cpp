@@ -350,6 +350,7 @@ std::vector<std::size_t> Reducer::agree_on_order() {
 void Reducer::rebuild(const std::vector<std::size_t>& order) {
   std::vector<PlannedBucket> better = plan(order);
   if (better == plan_) return;
+  // Gradients that lie in buckets move to their new places with their values.
   std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
   std::vector<void*> before;
   for (const Gradient& g : gradients_) before.push_back(g.own == nullptr ? old[g.bucket].at(g.slice) : nullptr);

@@ -160,11 +160,13 @@ void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers)
 // throw the same error.
 void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
+  // Rank 0's facts are the reference.
   auto size = static_cast<std::int64_t>(mine.size());
   exchange.broadcast(&size, sizeof(size), 0);
   std::vector<std::int64_t> reference = mine;
   reference.resize(static_cast<std::size_t>(size));
   exchange.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
+  // Every rank learns every rank's first difference.
   Difference found = find_difference(mine, reference);
   const std::vector<Difference> all = gather(exchange, std::span(&found, 1));
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -201,6 +203,7 @@ void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors,
   const ReplicatedTensor* const end = tensors.data() + tensors.size();
   const ReplicatedTensor* first = tensors.data();  // first of the small tensors not sent yet
   std::size_t waiting = 0;
+  // Collect neighbouring small tensors in one place, and send them before a large one or when enough wait.
   for (const ReplicatedTensor* t = first; t != end; ++t) {
     if (t != first && t->place.is_gpu() != first->place.is_gpu()) {
       send_packed(group, first, t, root);

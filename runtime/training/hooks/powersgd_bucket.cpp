@@ -26,6 +26,7 @@ class TypedBucket final : public PowerSgdBucket {
     for (std::size_t i = 0; i < bucket.slice_count; ++i) {
       const ddp_grad_slice& slice = bucket.slices[i];
       const MatrixShape shape = matrix_shape(slice);
+      // Each gradient is compressed as a matrix, or belongs to the rest.
       const std::size_t columns = columns_for(shape, options.columns);
       if (columns == 0 || !is_worth_compressing(shape, columns, options.min_compression_rate)) {
         rest_of_.push_back({slice.offset, slice.count});

@@ -109,6 +109,7 @@ struct AddPowers {
       std::memcpy(&some, values + i, sizeof some);
       add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
     }
+    // The last lanes: missing numbers count as zeros.
     if (i < count) {
       some = Vector<T>{};
       std::memcpy(&some, values + i, (count - i) * sizeof(T));

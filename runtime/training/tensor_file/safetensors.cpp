@@ -159,6 +159,7 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
                         std::span<const ddp_metadata_entry> metadata) {
   if (tensors.data() == nullptr && !tensors.empty()) invalid(path, "the tensors are null");
   if (metadata.data() == nullptr && !metadata.empty()) invalid(path, "the metadata is null");
+  // The metadata comes first, then the tensors with their offsets.
   Json header = Json::object();
   if (!metadata.empty()) {
     Json entries = Json::object();
@@ -184,6 +185,7 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
   } catch (const Json::exception&) {
     invalid(path, "a name or a metadata entry is not valid UTF-8");
   }
+  // Pad, so that the data begins at a multiple of 8, and prepend the length.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMaxHeader) invalid(path, "the header would be larger than " + human_bytes(kMaxHeader));
   const std::uint64_t length = text.size();
@@ -195,6 +197,7 @@ std::uint64_t data_bytes(const ddp_tensor& tensor) {
 }
 
 FileHeader read_header(const std::string& path, const OpenFile& file) {
+  // The length must fit the file before anything of that size is allocated.
   std::uint64_t length = 0;
   const std::uint64_t size = file.size();
   if (size < kPrefix || file.read_at(&length, kPrefix, 0) != kPrefix) {
@@ -213,6 +216,7 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
   if (!json.is_object()) corrupt(path, "its header is not a JSON object");
 
   FileHeader header;
+  // Each entry is a tensor, except the one with the metadata.
   header.bytes = kPrefix + length;
   for (const auto& item : json.items()) {
     const std::string& name = item.key();

@@ -232,7 +232,7 @@ TEST_CASE("report: a worker that the kernel killed for lack of memory is reporte
   }
   CHECK(container.left_over().empty());
 
-  // The same signal, but not from the kernel.
+  // A SIGKILL that does not come from the kernel.
   const Result other = run(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:die=KILL", "wait"})));
   CHECK(count(other.err, "that is: killed from outside") == 1);
   CHECK(count(other.err, "out of memory") == 0);

@@ -86,8 +86,8 @@ void save_async(ddp::CheckpointFolder& folder) {
   }
 }
 
-// Loads this rank's rows, divided by the current number of ranks, which may differ from that of the
-// save.
+// Loads this rank's rows, divided by the current number of ranks, which may differ from the number
+// when they were saved.
 void load(ddp::CheckpointFolder& folder) {
   const ddp::ProcessGroup world = ddp::default_group();
   const auto checkpoint = folder.latest_valid([](const std::string& why) { say("skipped: " + why); });
