@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A convolutional network of libtorch's, trained by all ranks: what is libddp's are the five lines that say ddp::. The
-// images are made here, ten patterns under noise; each rank sees its own share of them.
+// A convolutional network in libtorch, trained by all ranks. The five lines with ddp:: are libddp's
+// part. The images are made here: ten patterns with noise. Each rank sees its own share of them.
 //
 //   cmake --preset release -DDDPRUN_TORCH=$(python3 -c "import torch; print(*torch.__path__)")     builds it
 //   ddprun --nproc_per_node 2 ./libtorch
@@ -34,7 +34,7 @@ int main() {
       torch::randn({10, 1, 28, 28}).index_select(0, labels) + torch::randn({kImages, 1, 28, 28});
 
   Net net;
-  ddp::torch::DistributedDataParallel model(net);  // rank 0's weights go to everyone
+  ddp::torch::DistributedDataParallel model(net);  // broadcasts rank 0's weights
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   ddp::DistributedSampler sampler(kImages, session.world_size(), session.rank());
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -44,7 +44,7 @@ int main() {
     for (const torch::Tensor& batch : mine.split(kBatch)) {
       const torch::Tensor output = model(images.index_select(0, batch)), wanted = labels.index_select(0, batch);
       optimizer.zero_grad();
-      torch::nn::functional::cross_entropy(output, wanted).backward();  // its gradients are averages when it returns
+      torch::nn::functional::cross_entropy(output, wanted).backward();  // the gradients are averages when it returns
       optimizer.step();
       right += output.argmax(1).eq(wanted).sum();
     }

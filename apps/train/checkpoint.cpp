@@ -18,22 +18,22 @@ ddp::Checkpoint open(const std::string& path) try { return ddp::Checkpoint(path)
 
 }  // namespace
 
-CheckpointFile::Start CheckpointFile::choose_start(bool resume, int restart_count) const {
+CheckpointFile::StartMode CheckpointFile::choose_start(bool resume, int restart_count) const {
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw Failure(path + ": cannot be written there (" + std::strerror(errno) + "): give another --checkpoint");
+    throw Failure(path + ": cannot be written (" + std::strerror(errno) + "): give another --checkpoint");
   }
-  if (!std::filesystem::exists(path)) return Start::Anew;
+  if (!std::filesystem::exists(path)) return StartMode::Fresh;
 
   const ddp::Checkpoint file = open(path);
   for (const auto& [key, value] : identity) {
     const std::string other = file.metadata(key).value_or("none");
     if (other == value) continue;
-    throw Failure(path + ": is of another training (" + key + " " + other + ", here " + value +
+    throw Failure(path + ": belongs to another training (" + key + " " + other + ", here " + value +
                   "): give another --checkpoint, or move it away");
   }
   const bool ours = restart_count > 0 && file.metadata("run_id") == run_id;
-  return resume || ours ? Start::Continue : Start::SetAside;
+  return resume || ours ? StartMode::Continue : StartMode::SetAside;
 }
 
 Position CheckpointFile::read(Parameters& parameters, ddp::AdamW& optimizer) const {
@@ -43,7 +43,7 @@ Position CheckpointFile::read(Parameters& parameters, ddp::AdamW& optimizer) con
     optimizer.load_state_dict(file);
     return {std::stoi(file.metadata("step").value()), std::stoll(file.metadata("sequences").value())};
   } catch (const std::exception& e) {
-    throw Failure(path + ": cannot be continued from (" + e.what() + "): move it away to begin anew");
+    throw Failure(path + ": cannot be continued from (" + e.what() + "): move it away to start from scratch");
   }
 }
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 std::set<fs::path> files_of(const fs::path& path) {
   if (fs::is_regular_file(path)) return {path};
   if (!fs::is_directory(path)) throw BadInput("--data " + path.string() + ": no such file or folder");
-  std::set<fs::path> files;  // by name; canonical, so that a link and its target are one
+  std::set<fs::path> files;  // sorted by name; canonical paths, so that a link and its target are one file
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     if (entry.is_regular_file()) files.insert(fs::canonical(entry));
   }

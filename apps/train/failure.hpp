@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a training ends that cannot go on. Every rank throws the same.
+// Errors that end a training. Every rank throws the same one.
 #pragma once
 
 #include <stdexcept>
 
 namespace train {
 
-// The message is one line: what is wrong, with what, and what to do.
+// The message is one line that says what is wrong, with which value, and what to do.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The command line or the data cannot be worked with: exit code 2 instead of 1.
+// The command line or the data cannot be used. The exit code is 2 instead of 1.
 struct BadInput : Failure {
   using Failure::Failure;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// train: the example job. Run it under ddprun with any number of workers,
+// train, the example job. Run it under ddprun with any number of workers,
 //
 //     ddprun --nproc_per_node 8 train
 //
-// or alone: without a launcher a process is a world of its own.
+// or alone: without a launcher a process is a job of one rank.
 #include <cstdio>
 #include <cstdlib>
 #include <ddp/ddp.hpp>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// A launcher's report says it once for all ranks; without a launcher we do.
+// Under a launcher, its report shows the message once for all ranks. Without one, print it here.
 int fail(int code, const std::string& message) {
   if (!ddp::record_error(message)) std::fprintf(stderr, "train: %s\n", message.c_str());
   return code;
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   try {
     const train::Options options = train::parse_options(argc, argv);
     if (!options.help.empty()) {
-      // Once on each node; asked before a session could tell.
+      // Print once per node. There is no session yet that knows the local rank.
       const char* local_rank = std::getenv("LOCAL_RANK");
       if (local_rank == nullptr || *local_rank == '0') std::fputs(options.help.c_str(), stdout);
       return 0;
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const train::BadInput& e) {
     return fail(2, e.what());
-  } catch (const std::exception& e) {  // train::Failure, or ddp::Error: which collective, whom it blames
+  } catch (const std::exception& e) {  // train::Failure, or ddp::Error: names the collective and the rank at fault
     return fail(1, e.what());
   }
 }

@@ -8,11 +8,11 @@
 namespace train {
 namespace {
 
-// Without a description: the help stays a table of options.
+// An empty description keeps the help a plain table of options.
 CLI::Validator in(double low, double high) { return CLI::Range(low, high).description(""); }
 
 void declare(CLI::App& app, Options& o) {
-  // The upper bounds only catch slips of the hand before they become gigabytes.
+  // The upper bounds only catch typing errors before they become gigabytes.
   const CLI::Validator count = in(1, 1e9), count_or_none = in(0, 1e9), size = in(1, 65536), fraction = in(0, 1);
   app.set_help_flag("-h,--help", "Print this and exit");
   app.option_defaults()->always_capture_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `train` can be told on its command line. Defaults train for well under a minute on two cores.
+// The command line of `train`. With the defaults, training takes well under a minute on two cores.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Options {
   GptShape shape;
 
   int steps = 600;
-  int global_batch = 16;  // sequences a step, all workers together
+  int global_batch = 16;  // sequences per step, of all workers together
   double learning_rate = 6e-3;
   int warmup = 40;
   double weight_decay = 0.1;
@@ -22,14 +22,14 @@ struct Options {
   std::uint64_t seed = 1;
 
   std::string checkpoint = "train-checkpoint.safetensors";
-  int checkpoint_every = 100;  // 0: no checkpoint at all
+  int checkpoint_every = 100;  // steps; 0: write no checkpoint
   bool resume = false;
 
-  int validate_every = 100;  // 0: at start and end only
+  int validate_every = 100;  // steps; 0: at start and end only
   int sample_bytes = 300;
-  std::string log;  // empty: none
+  std::string log;  // path; empty: none
 
-  std::string help;  // not empty: the user asked for it, print it and stop
+  std::string help;  // if not empty, the user asked for help: print it and stop
 };
 
 // Throws BadInput.

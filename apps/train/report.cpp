@@ -25,15 +25,15 @@ std::string bar(int done, int all) {
 
 }  // namespace
 
-Report::Report(int rank, int steps, double bytes_per_step)
+ProgressReport::ProgressReport(int rank, int steps, double bytes_per_step)
     : speaks_(rank == 0), terminal_(isatty(STDOUT_FILENO) != 0), steps_(steps), bytes_per_step_(bytes_per_step) {}
 
-void Report::open_log(const std::string& path, const char* mode) {
+void ProgressReport::open_log(const std::string& path, const char* mode) {
   log_.reset(std::fopen(path.c_str(), mode));
   if (!log_) throw BadInput("--log " + path + ": " + std::strerror(errno));
 }
 
-void Report::step(int step, double loss) {
+void ProgressReport::step(int step, double loss) {
   if (!speaks_) return;
   if (log_) {
     std::fprintf(log_.get(), "%d %.9g\n", step, loss);
@@ -50,7 +50,7 @@ void Report::step(int step, double loss) {
   std::fflush(stdout);
 }
 
-void Report::line(const char* format, ...) {
+void ProgressReport::line(const char* format, ...) {
   if (!speaks_) return;
   if (terminal_) std::fputs(kClearLine, stdout);
   va_list arguments;

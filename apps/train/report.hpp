@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rank 0 tells the user: lines, and between them a bar on a terminal or now and then a line elsewhere. All of it
-// on stdout and by the step, so that those of two runs can be compared; ddp::ProgressBar is for stderr and by the
-// clock.
+// Rank 0's output on stdout: lines, and between them a progress bar on a terminal, or a line every
+// few steps elsewhere. Output depends on steps, not on time, so that two runs can be compared;
+// ddp::ProgressBar writes to stderr by the clock.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,16 @@
 
 namespace train {
 
-class Report {
+class ProgressReport {
  public:
-  // Silent on any rank but 0.
-  Report(int rank, int steps, double bytes_per_step);
+  // Writes nothing on ranks other than 0.
+  ProgressReport(int rank, int steps, double bytes_per_step);
 
-  // One line for each step into a file: step and loss, to all the digits a float has. mode as for fopen.
+  // Writes one line per step to a file: the step and the loss, with all digits of a float. mode is
+  // as for fopen.
   void open_log(const std::string& path, const char* mode);
 
-  // The clock for speed and time left starts here.
+  // Starts the clock for speed and remaining time.
   void begin(int step) { first_step_ = step, begun_ = Clock::now(); }
   void step(int step, double loss);
   [[gnu::format(printf, 2, 3)]] void line(const char* format, ...);

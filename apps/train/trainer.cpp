@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each worker computes the gradient of its share of a batch; libddp averages the gradients while they are being
-// computed; each worker then takes the same step, so that all have the same model all the time.
+// Each worker computes the gradients of its share of a batch, and libddp averages them while
+// backward is still running. Then all workers take the same step, so that they have the same model
+// at all times.
 #include "apps/train/trainer.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace train {
 namespace {
 
 constexpr std::size_t kValidationWindows = 256;
-constexpr float kTemperature = 0.7F;  // of the sample: below 1, likely bytes become likelier
+constexpr float kTemperature = 0.7F;  // for the sample; below 1, likely bytes become likelier
 
 class Trainer {
  public:
@@ -30,7 +31,7 @@ class Trainer {
 
  private:
   Position start(int restart_count);
-  Position look_at_files(int restart_count);
+  Position open_files(int restart_count);
   std::vector<Bytes> next_windows();
   void take_step();
   void validate();
@@ -42,12 +43,12 @@ class Trainer {
   const Corpus& corpus_;
   std::size_t context_;
   ddp::ProcessGroup world_;
-  std::int64_t sequences_per_epoch_;  // whole batches only, so that any number of workers reads the same ones
+  std::int64_t sequences_per_epoch_;  // whole batches only, so that every number of workers reads the same ones
   ddp::DistributedSampler sampler_;
-  std::int64_t epoch_ = -1;  // whose windows, as far as they are this worker's, are in windows_
+  std::int64_t epoch_ = -1;  // the epoch to which windows_, this worker's share, belongs
   std::vector<std::int64_t> windows_;
   CheckpointFile file_;
-  Report report_;
+  ProgressReport report_;
 
   Gpt gpt_;
   ddp::AdamW optimizer_;
@@ -56,7 +57,8 @@ class Trainer {
   double loss_ = 0;                     // of the last step, averaged over all workers
 };
 
-// How many of the training windows an epoch reads; checked before anything is done with them.
+// Returns how many training windows an epoch reads. Called first, so that it checks the options
+// before they are used.
 std::int64_t sequences_per_epoch(const Options& o, const Corpus& corpus, int workers) {
   if (o.global_batch % workers != 0) {
     throw BadInput("--global-batch " + std::to_string(o.global_batch) + " cannot be split evenly over " +
@@ -74,7 +76,7 @@ std::int64_t sequences_per_epoch(const Options& o, const Corpus& corpus, int wor
   return batches * o.global_batch;
 }
 
-// What makes two trainings the same one: a checkpoint of one can be continued as the other.
+// Returns what two trainings must have in common for one to continue the other's checkpoint.
 ddp::Metadata identity(const Options& o, const Corpus& corpus) {
   return {{"context", std::to_string(o.shape.context)},
           {"layers", std::to_string(o.shape.layers)},
@@ -103,19 +105,20 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
       position_(start(session.restart_count())),
       model_(world_, ddp_parameters(gpt_.parameters())) {
-  // The parameters are the same everywhere now. So must be the rest of what the next step depends on.
+  // All ranks have the same parameters now. Broadcast the rest of what the next step depends on.
   world_.broadcast({&position_.step, 1});
-  if (position_.step == 0) return;  // an optimizer that took no step is the same everywhere
+  if (position_.step == 0) return;  // an optimizer without a step has the same state everywhere
   world_.broadcast({&position_.sequences, 1});
   for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
 }
 
-// Rank 0 alone looks at files. What it finds wrong reaches every rank, so that all go on or all stop.
+// Only rank 0 accesses files. It sends the problem it finds to every rank, so that all continue or
+// all stop.
 Position Trainer::start(int restart_count) {
   Position position;
   std::string problem;
   try {
-    if (world_.rank() == 0) position = look_at_files(restart_count);
+    if (world_.rank() == 0) position = open_files(restart_count);
   } catch (const std::exception& e) {
     problem = e.what();
   }
@@ -127,19 +130,20 @@ Position Trainer::start(int restart_count) {
   throw Failure(problem);
 }
 
-Position Trainer::look_at_files(int restart_count) {
-  using Start = CheckpointFile::Start;
+Position Trainer::open_files(int restart_count) {
+  using StartMode = CheckpointFile::StartMode;
   const bool writes = options_.checkpoint_every > 0;
-  const Start start = writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : Start::Anew;
+  const StartMode start =
+      writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : StartMode::Fresh;
   Position position;
-  if (start == Start::Continue) {
+  if (start == StartMode::Continue) {
     position = file_.read(gpt_.parameters(), optimizer_);
     report_.line("continuing %s from step %d", file_.path.c_str(), position.step);
   }
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
-  if (start == Start::SetAside) {
+  if (start == StartMode::SetAside) {
     std::filesystem::rename(file_.path, file_.path + ".previous");
-    report_.line("beginning anew; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
+    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
   }
   return position;
 }
@@ -162,8 +166,9 @@ void Trainer::run() {
   write_sample();
 }
 
-// This worker's share of the next batch. Which windows make a batch depends on the seed and on how many sequences went
-// before; the number of workers decides only who takes which.
+// Returns this worker's share of the next batch. The windows of a batch depend on the seed and on
+// the number of sequences read before; the number of workers only decides which worker takes which
+// window.
 std::vector<Bytes> Trainer::next_windows() {
   if (const std::int64_t epoch = position_.sequences / sequences_per_epoch_; epoch != epoch_) {
     epoch_ = epoch;
@@ -179,16 +184,17 @@ std::vector<Bytes> Trainer::next_windows() {
   return result;
 }
 
-// One step of data-parallel training: what libddp is for.
+// Takes one step of data-parallel training. This is what libddp is for.
 void Trainer::take_step() {
   loss_ = gpt_.forward(next_windows());
+  // The loss travels while backward is still computing.
   const ddp::Work loss_averaged = world_.all_reduce_async({&loss_, 1}, ddp::ReduceOp::Avg);
-  gpt_.backward([this](std::size_t i) { model_.mark_ready(i); });  // buckets of gradients are averaged meanwhile
+  gpt_.backward([this](std::size_t i) { model_.mark_ready(i); });  // meanwhile full buckets are averaged
   loss_averaged.wait();
-  model_.synchronize();  // gradients are now the average over all workers
+  model_.synchronize();  // gradients are now averages over all workers
 
   const double norm = ddp::get_total_norm(optimizer_.parameters());
-  // Every worker has the same gradients, so all of them stop here or none.
+  // Every worker has the same gradients, so all of them stop here or none does.
   if (!std::isfinite(norm)) throw Failure("the gradient is no longer a number: try a lower --lr");
   if (options_.clip > 0) ddp::clip_grads_with_norm(optimizer_.parameters(), options_.clip, norm);
   position_.sequences += options_.global_batch;
@@ -197,11 +203,12 @@ void Trainer::take_step() {
   optimizer_.step();
 }
 
-// Windows spread over the held-out data. Each worker takes its share of them; sums meet.
+// Computes the loss on windows spread over the held-out data. Each worker takes its share of them,
+// and the sums are added up over all workers.
 void Trainer::validate() {
   const std::size_t available = window_count(corpus_.validation(), context_);
   const std::size_t count = std::min(available, kValidationWindows);
-  std::array<double, 2> sum = {0, 0};  // of losses, of windows
+  std::array<double, 2> sum = {0, 0};  // of losses; number of windows
   for (auto i = static_cast<std::size_t>(world_.rank()); i < count; i += static_cast<std::size_t>(world_.size())) {
     const Bytes bytes = window(corpus_.validation(), context_, i * available / count);
     sum[0] += gpt_.forward({&bytes, 1});
@@ -217,7 +224,8 @@ void Trainer::write_checkpoint() {
   report_.line("checkpoint after %d steps: %s", position_.step, file_.path.c_str());
 }
 
-// Text from the model: each byte drawn from what it expects after those before it. Rank 0's alone; the others are done.
+// Generates text: draws each byte from the model's prediction for the bytes before it. Runs on rank
+// 0 only; the others are done.
 void Trainer::write_sample() {
   if (world_.rank() != 0 || options_.sample_bytes == 0) return;
   std::mt19937_64 random(options_.seed);
@@ -229,13 +237,13 @@ void Trainer::write_sample() {
       weights.push_back(std::exp(*s / kTemperature));
     text.push_back(static_cast<std::uint8_t>(std::discrete_distribution<int>(weights.begin(), weights.end())(random)));
   }
-  // What a terminal could take for a command is left out.
+  // Replace control characters, which a terminal could execute.
   std::replace_if(
       text.begin(), text.end(), [](std::uint8_t c) { return c < ' ' && c != '\n'; }, ' ');
   report_.line("sample:%.*s", static_cast<int>(text.size()), reinterpret_cast<const char*>(text.data()));
 }
 
-// Every so many steps (0: never), and after the last.
+// True every so often (0: never) and after the last step.
 bool Trainer::is_due(int every) const {
   return position_.step == options_.steps || (every > 0 && position_.step % every == 0);
 }

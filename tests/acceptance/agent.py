@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows 19 to 30: what agents tell their workers, roles, restarts, nodes that die."""
+"""Rows 19 to 30: workers' environment, roles, restarts, nodes that die."""
 import glob
 import json
 import os
@@ -11,22 +11,22 @@ from jobs import free_port
 from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
-# A node's silence is noticed in 3 s; read_timeout is how long torchrun's agents wait for each other's keys.
+# A silent node is noticed after 3 s. read_timeout is how long torchrun's agents wait for each other's keys.
 IMPATIENT = "keep_alive_interval=1", "keep_alive_max_attempt=3", "read_timeout=10"
 
 
 WAITS_FOR_THE_DEAD = "the one left waits 300 s at its exit barrier for the other, then exits with 0"
-# So that of two launchers written in Python none comes after last call, to a job that runs already.
+# Long enough that neither of two launchers written in Python arrives after last call, in a running job.
 UNHURRIED = "last_call_timeout=6"
 
 
 def hold(launch):
-    """The worker that waits to be let go, and the file that lets it go."""
+    """Returns the command of a worker that waits for a file named `go`."""
     return (RECORD, "--touch-file-dir", launch.path("seen"), "--hold", launch.path("go"))
 
 
 def host_and_another(launch, port, job):
-    """Of two agents the one that has the store, which is whoever was quicker, and the other. Each has a worker."""
+    """Returns two agents with one worker each; the first has the store, because it was quicker."""
     agents = [launch.start(*job), launch.start(*job)]
     agents[0].until(lambda: started(launch, 2), "two workers")
     return sorted(agents, key=lambda agent: not agent.listens_at(port))

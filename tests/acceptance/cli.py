@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows 1 to 18: the command line and what is launched."""
+"""Rows 1 to 18: the command line, and what it starts."""
 import json
 import os
 import re
@@ -8,7 +8,7 @@ from jobs import free_port
 from launcher import RECORD, WORKERS, c10d, ended, environments, incarnations
 from rows import not_run, row
 
-# What a worker is told, beside what is checked by value.
+# Further variables in a worker's environment; their values are not checked.
 GIVEN = ("LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
          "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
          "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
@@ -19,7 +19,7 @@ touch "$1/$RANK"
 
 
 def check_four(folder):
-    """Four workers of one node ran, and knew it."""
+    """Checks that four workers of one node ran, with the matching environment."""
     four = environments(folder, 4)
     for rank, environment in enumerate(four):
         missing = [name for name in GIVEN if name not in environment]
@@ -123,7 +123,7 @@ def _(launch):
 @row("10a", "--standalone needs no address and no id")
 def _(launch):
     both = [launch.start("--standalone", "--nproc-per-node=2", RECORD, "--touch-file-dir", launch.path(name))
-            for name in ("one", "other")]  # at the same time: they share nothing
+            for name in ("one", "other")]  # at the same time; the jobs share nothing
     for job in both:
         ended(job)
     one, other = environments(launch.path("one"), 2)[0], environments(launch.path("other"), 2)[0]

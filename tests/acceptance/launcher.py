@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The launcher under test, as one row sees it: starts jobs, has a folder of its own, leaves nothing."""
+"""The launcher under test: starts a row's jobs, in a folder of the row's own, and leaves nothing behind."""
 import json
 import os
 import subprocess
@@ -10,22 +10,22 @@ from jobs import Job
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 RECORD = os.path.join(WORKERS, "record.py")
 
-# What the caller's own environment must not decide.
+# Variables of the caller that must not influence a test, by the beginning of their names.
 CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "TORCH_NCCL_", "SLURM_", "OMP_NUM_THREADS", "MASTER_", "LOGLEVEL",
            "CUDA_VISIBLE_DEVICES", "JOB_COMPLETION_INDEX")
 
 
 class Launcher:
-    """Which one it is, and what runs the workers' Python."""
+    """The launcher's path and kind, and the Python that runs its workers."""
 
     def __init__(self, path, python):
         self.path = os.path.abspath(path)
         says = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL).stdout
         self.is_ddprun = says.startswith("ddprun ")
-        # Also ddprun, if it is called by this name.
+        # ddprun does so too, if it is called by this name.
         self.always_exits_with_1 = not self.is_ddprun or os.path.basename(path) == "torchrun"
-        # The real torchrun is a script of the Python that it runs workers with.
+        # The real torchrun is a script; it runs workers with the Python that runs it.
         self.python = python if self.is_ddprun else shebang(self.path) or python
         self.has_torch = subprocess.run([self.python, "-c", "import importlib.util as i, sys;"
                                          "sys.exit(not i.find_spec('torch'))"]).returncode == 0
@@ -38,7 +38,7 @@ def shebang(path):
 
 
 class Launch:
-    """What a row is given."""
+    """The argument of a row's test: a launcher, a temporary folder and the jobs started so far."""
 
     def __init__(self, launcher):
         self.launcher = launcher
@@ -51,14 +51,14 @@ class Launch:
         return os.path.join(self.folder, name)
 
     def script(self, name, text):
-        """A file that can be executed."""
+        """Writes an executable file and returns its path."""
         with open(self.path(name), "w") as file:
             file.write(text)
         os.chmod(self.path(name), 0o755)
         return self.path(name)
 
     def start(self, *arguments, environment=None, **options):
-        """One agent."""
+        """Starts one agent."""
         python = {"PYTHON_EXEC": self.python} if self.is_ddprun else {}
         return self._start(self.launcher.path, *arguments, environment={**python, **(environment or {})}, **options)
 
@@ -67,15 +67,15 @@ class Launch:
         return self.jobs[-1]
 
     def run(self, *arguments, good=True, **options):
-        """To the end, which is exit code 0, or another if not good."""
+        """Starts an agent and waits for its end. The exit code must be 0, or, if not good, anything else."""
         return ended(self.start(*arguments, **options), good)
 
     def alone(self, *command, **options):
-        """The same without the launcher."""
+        """Runs a command without the launcher, to its end."""
         return ended(self._start(*command, **options))
 
     def left_over(self):
-        """What the jobs that have ended left behind; it is killed."""
+        """Returns the processes that ended jobs have left behind."""
         left = {}
         for job in self.jobs:
             if not job.running():
@@ -95,14 +95,14 @@ def ended(job, good=True):
 
 
 def c10d(nnodes, port, *conf):
-    """An elastic job of agents on this machine; --local-addr, since not every machine can say what it is called."""
+    """Returns options of an elastic job on this machine. --local-addr, because not every machine resolves its own name."""
     shown = ",".join(("last_call_timeout=1", *conf))
     return (f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=acceptance",
             "--local-addr=127.0.0.1", f"--rdzv-conf={shown}")
 
 
 def incarnations(folder):
-    """{rank: what each of its processes wrote down, in order}"""
+    """Returns, for each rank, what its processes recorded, in order."""
     seen = {}
     for rank in os.listdir(folder) if os.path.isdir(folder) else []:
         with open(os.path.join(folder, rank)) as file:
@@ -111,7 +111,7 @@ def incarnations(folder):
 
 
 def environments(folder, world):
-    """The environment of each rank, 0 to world - 1, each of which ran once."""
+    """Returns the environments of the ranks 0 to world - 1, each of which must have run once."""
     seen = incarnations(folder)
     assert sorted(seen) == list(range(world)), f"ranks {sorted(seen)}, not 0..{world - 1}"
     assert all(len(times) == 1 for times in seen.values()), f"not once each: {seen}"

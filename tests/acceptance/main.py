@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user of torchrun may rely on, asked of a launcher from outside: each row starts real processes.
+"""Checks from outside what users of torchrun rely on. Each row starts real processes.
 
     scripts/acceptance build/release/bin/ddprun          all rows
-    scripts/acceptance build/release/bin/ddprun 12 31    these
-    scripts/acceptance build/torch/bin/torchrun          the same of the real torchrun
+    scripts/acceptance build/release/bin/ddprun 12 31    these rows
+    scripts/acceptance build/torch/bin/torchrun          the real torchrun
 
-Rows that need PyTorch are skipped if the workers' Python has none: torchrun's own, for ddprun --python. "known" is
-where torchrun does not keep the promise, and what it does. The exit code is 1 if a row failed, 77 if all were skipped.
+Rows that need PyTorch are skipped if the workers' Python has none. That is torchrun's own Python, or for ddprun the one
+given by --python. "known" marks rows in which torchrun does not keep the promise, and says what it does instead. The
+exit code is 1 if a row failed, 77 if all were skipped.
 """
 import argparse
 import os
@@ -26,7 +27,7 @@ from rows import Skip, chosen  # noqa: E402
 
 
 def attempt(row, launcher):
-    """("ok" | "FAILED" | "known" | "skipped", why)"""
+    """Runs one row. Returns "ok", "FAILED", "known" or "skipped", and the reason."""
     if row.torch and not launcher.has_torch:
         return "skipped", f"{launcher.python} has no torch"
     launch = Launch(launcher)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows 31 to 39: ends of workers, their files, signals."""
+"""Rows 31 to 39: how workers end, their files, signals."""
 import glob
 import json
 import os
@@ -11,7 +11,7 @@ from rows import row
 
 
 def attempt(launch, path):
-    """A file of the only run in logs."""
+    """Returns the content of a file of the only run in logs."""
     (found,) = glob.glob(launch.path("logs/*/attempt_0/" + path)) or [None]
     return found
 
@@ -45,7 +45,7 @@ def _(launch):
     assert re.search(r"exitcode +: 1\b|exited with code 1\b", job.err()), job.said()
     assert not attempt(launch, "0/error.json")
     os.rename(launch.path("logs"), launch.path("earlier"))
-    # stderr into a file, so that what is on the console is the launcher's.
+    # With stderr in a file, only the launcher's own lines are on the console.
     job = launch.run(f"--log-dir={launch.path('logs')}", "--redirects=2", script, "record", good=False)
     text = "ValueError: rank 0 of role default has had enough"
     error = json.loads(content(launch, "0/error.json"))["message"]
@@ -124,6 +124,6 @@ def _(launch):
 def _(launch):
     script = launch.script("bytes.sh", "#!/bin/sh\nprintf 'caf\\351 of %s\\n' $RANK\n")
     job = launch.run("--nproc-per-node=2", "--tee=1", f"--log-dir={launch.path('logs')}", "--no-python", script)
-    # On the console torchrun puts U+FFFD for the byte, ddprun passes it on.
+    # On the console torchrun writes U+FFFD in place of the byte; ddprun passes it on.
     assert sorted(job.out().splitlines()) == ["[default0]:caf\ufffd of 0", "[default1]:caf\ufffd of 1"], job.said()
     assert [content(launch, f"{rank}/stdout.log") for rank in range(2)] == [b"caf\xe9 of 0\n", b"caf\xe9 of 1\n"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows 40 to 43, and the second half of 9: how agents meet."""
+"""Rows 40 to 43, and the second half of row 9: rendezvous of agents."""
 import os
 import signal
 
@@ -66,7 +66,7 @@ def _(launch):
     agents = [launch.start(*job), launch.start(*job)]
     for agent in agents:
         ended(agent, good=not launch.is_ddprun)
-        if launch.is_ddprun:  # which has no such store, and says where to meet instead
+        if launch.is_ddprun:  # it has no such store, and the message names the alternative
             assert agent.process.returncode == 2 and "store_type=file" in agent.err(), agent.said()
     if not launch.is_ddprun:
         environments(launch.path("seen"), 2)

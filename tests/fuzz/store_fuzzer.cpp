@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libFuzzer against Decoder and StoreCore together. An input is a script (store_script.hpp) of what four connections
-// send, in which pieces, in which order, and when they leave. What is held true:
-//   * every answer, to whomever, equals the one of store_model.hpp, byte for byte: one for each request that has one,
-//     in order, and at most one byte for a WAIT
-//   * however a stream was cut, its requests are those of the same bytes in one piece; a Modern stream is its requests
-//     encoded again, plus a request that is not complete yet
-//   * who waits and what is waited for say the same; when everybody has left, nothing about them is left
-//   * no request makes the store allocate more than the script could have paid for (-malloc_limit_mb in stress/fuzz)
+// libFuzzer for Decoder and StoreCore together. An input is a script (store_script.hpp): what four
+// connections send, in which pieces and in which order, and when they leave. After each step this
+// must hold:
+//   * Every answer to any connection equals store_model.hpp's, byte for byte: one for each request that has one, in
+//     order, and at most one byte for a WAIT.
+//   * However a stream is cut, its requests are the same as those of the stream in one piece. A Modern stream equals
+//     its requests encoded again, plus a request that is not complete yet.
+//   * The lists of waiters and of watched keys agree; when all connections have left, both are empty.
+//   * No request makes the store allocate more than the script could have sent (scripts/stress/fuzz: -malloc_limit_mb).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -26,7 +27,8 @@
 namespace ddp::rendezvous::fuzz {
 namespace {
 
-// StoreCore's private members, without a word about fuzzing in store_core.hpp: an explicit instantiation may name them.
+// Gives access to StoreCore's private members without a friend declaration in store_core.hpp: an
+// explicit instantiation may name private members.
 template <typename Tag, auto Member>
 struct Reveal {
   friend constexpr auto reveal(Tag) { return Member; }
@@ -43,7 +45,7 @@ REVEAL(Watchers, watchers_);
 REVEAL(Watched, watched_);
 #undef REVEAL
 
-// The script, read from its front; 0 where it has ended.
+// Reads the script from its front; returns zeros after its end.
 class Script {
  public:
   explicit Script(std::string_view bytes) : left_(bytes) {}
@@ -65,11 +67,11 @@ class Script {
 struct Connection {
   ConnectionId id = 0;
   Decoder decoder;
-  std::string stream;       // all it sent
-  std::string requests;     // what came of it, each as append_record() writes it
-  std::size_t settled = 0;  // at this byte of the stream; a connection settles once
+  std::string stream;       // all bytes it sent
+  std::string requests;     // the requests decoded from it, each as append_record() writes it
+  std::size_t settled = 0;  // position in the stream at which it settled; a connection settles at most once
   bool has_settled = false;
-  std::string malformed;  // why, if it was
+  std::string malformed;  // if it was malformed: why
   bool gone = false;      // the server closed it; what it still sends is not read
 };
 
@@ -134,11 +136,11 @@ class Run {
       if (const Malformed* malformed = std::get_if<Malformed>(&decoded)) {
         connection.malformed = malformed->reason;
         DDP_CHECK(!connection.malformed.empty());
-        return close(connection);  // its bytes stay in the stream: so must it end as a whole
+        return close(connection);  // its bytes stay in the stream: decoded as a whole, it must end the same way
       }
       apply(connection, std::get<RequestView>(decoded));
     }
-    connection.stream.resize(connection.stream.size() - input.size());  // what the server did not look at
+    connection.stream.resize(connection.stream.size() - input.size());  // drops what the server did not read
   }
 
   void settle(Connection& connection) {
@@ -161,7 +163,7 @@ class Run {
     if (!replies_.answer.empty()) ours.to(connection.id) = replies_.answer;
     for (const Replies::Send& send : replies_.others) {
       const Connection& receiver = connections_[send.to % kConnections];
-      DDP_CHECK(receiver.id == send.to && !receiver.gone, send.to);  // nobody who has left is answered
+      DDP_CHECK(receiver.id == send.to && !receiver.gone, send.to);  // a connection that has left gets no answer
       ours.to(send.to) += send.bytes;
     }
     if (op == Op::ListKeys) {
@@ -173,7 +175,7 @@ class Run {
     if (expected.closes) close(connection);
   }
 
-  // A LIST_KEYS answer whose order does not depend on a hash table.
+  // Returns a LIST_KEYS answer in sorted order, which does not depend on a hash table.
   static std::string sorted(std::string_view answer) {
     std::vector<std::string> keys(read_integer(answer.substr(0, 8)));
     std::string again(answer.substr(0, 8));
@@ -206,7 +208,7 @@ class Run {
   void reset() {
     core_.reset();
     model_.reset();
-    for (Connection& connection : connections_) leave(connection);  // as the driver: afterwards
+    for (Connection& connection : connections_) leave(connection);  // afterwards, as the driver does
     check_nobody();
   }
 

@@ -89,7 +89,7 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
       const std::string before = value_or_empty(request.key());
       const bool removed = values_.erase(request.key()) > 0;
       if (removed) tell_watchers(request.key(), Answer::KeyDeleted, before, "", out);
-      number(removed ? 1 : 0);  // the push first, as PyTorch 1.13's deleteHandler
+      number(removed ? 1 : 0);  // after the push, as in PyTorch 1.13's deleteHandler
       break;
     }
     case Op::Ping:
@@ -161,11 +161,12 @@ void StoreModel::tell_watchers(const std::string& key, Answer change, const std:
   }
 }
 
-// As stoll: blanks, a sign, digits, whatever; a missing key is 0. False: no number of 64 bits.
+// Reads a value as stoll does: blanks, a sign, digits, then anything. A missing key is 0. Returns
+// false if it is not a number of 64 bits.
 bool StoreModel::parse(const std::string& key, std::int64_t& number) const {
   number = 0;
   if (values_.count(key) == 0) return true;
-  const char* text = values_.at(key).c_str();  // as stoll, up to the first NUL
+  const char* text = values_.at(key).c_str();  // as stoll, only up to the first NUL
   while (*text != 0 && std::strchr(" \t\n\v\f\r", *text) != nullptr) ++text;
   if (*text == '+') {
     ++text;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store as one would explain it: plain maps, a list of who waits, every request a look through all of it. What
-// StoreCore answers must equal, byte for byte, what this one does. Slow where StoreCore is fast, and nothing shared.
-// Ids of connections that live at the same time must differ modulo kConnections.
+// The store in its simplest form: plain maps and one list of waiting connections, which every
+// request searches. StoreCore's answers must equal this model's, byte for byte. The model is slow
+// where StoreCore is fast, and shares no code with it. Ids of connections that exist at the same
+// time must differ modulo kConnections.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ namespace ddp::rendezvous::fuzz {
 
 class StoreModel {
  public:
-  // What a request brings: bytes for some connections; the one that asked may have to go.
+  // The result of a request: bytes for some connections; the one that asked may have to be closed.
   struct Outcome {
     std::array<std::string, kConnections> sent;
     bool closes = false;

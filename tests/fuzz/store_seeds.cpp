@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes the fuzzer's first inputs: every recorded conversation, cut into short pieces, as scripts (store_script.hpp).
+// Writes the fuzzer's first inputs: every recorded conversation, cut into short pieces, as scripts
+// (store_script.hpp).
 // usage: store_seeds CAPTURES_FOLDER CORPUS_FOLDER
 #include <algorithm>
 #include <array>
@@ -17,7 +18,7 @@ namespace ddp::rendezvous::fuzz {
 namespace {
 
 constexpr std::size_t kSeedBytes = 500;    // at most; scripts/stress/fuzz allows inputs of 512
-constexpr std::size_t kPiecesBetween = 4;  // the beginnings of two seeds
+constexpr std::size_t kPiecesBetween = 4;  // distance between the beginnings of two seeds
 
 struct Piece {  // of one client's bytes
   std::uint64_t connection;

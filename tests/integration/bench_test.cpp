@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_bench as a rank of a job.
+// ddp_bench as one rank of a job.
 #include <catch2/catch.hpp>
 
 #include "tests/integration/ddprun.hpp"
@@ -37,13 +37,13 @@ TEST_CASE("ddp_bench: libddp and plain Gloo and memory are measured in each coll
   CHECK(result.code == 0);
   CHECK(count(result.out, R"("contender":"libddp",)") == 8 * 2 + 1);  // barriers have no size
   CHECK(count(result.out, R"("contender":"libddp_async",)") == 8 * 2 + 1);
-  CHECK(count(result.out, R"("contender":"gloo",)") == 7 * 2 + 1);  // and Gloo no reduce_scatter
+  CHECK(count(result.out, R"("contender":"gloo",)") == 7 * 2 + 1);  // Gloo has no reduce_scatter
   CHECK(count(result.out, R"("contender":"memory",)") == 8 * 2);
   CHECK(count(result.out, R"("median_us":0.0,)") == 0);
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: what a call costs in libddp is told for each collective and way of calling",
+TEST_CASE("ddp_bench: the cost of a call in libddp is printed for each collective and way of calling",
           "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "layer", "--calls", "1000"}));
   const Result result = job.wait();
@@ -56,7 +56,7 @@ TEST_CASE("ddp_bench: what a call costs in libddp is told for each collective an
   CHECK(job.all_gone());
 }
 
-// Each step's gradients are compared with what they must be before any is timed.
+// Each step's gradients are compared with the expected ones before any step is timed.
 TEST_CASE("ddp_bench: a training step is measured without communication, with one all_reduce and with DDP",
           "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "ddp", "--model", "mlp", "--backward", "0.001",
@@ -66,12 +66,12 @@ TEST_CASE("ddp_bench: a training step is measured without communication, with on
   CHECK(result.code == 0);
   CHECK(count(result.out, R"("step":"backward")") == 1);
   CHECK(count(result.out, R"("step":"plain")") == 1);
-  CHECK(count(result.out, R"("step":"ddp")") == 2);  // one for each size of buckets
+  CHECK(count(result.out, R"("step":"ddp")") == 2);  // one for each bucket size
   CHECK(count(result.out, R"("step":"ddp_view")") == 2);
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: what DDP copies is measured for each of its ways beside memcpy", "[apps][integration]") {
+TEST_CASE("ddp_bench: DDP's copies are measured for each of its modes, next to memcpy", "[apps][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "2", DDP_BENCH_BINARY, "ddp", "--model", "mlp", "--copies", "2"}));
   const Result result = job.wait();
   INFO(result.out << result.err);
@@ -82,7 +82,7 @@ TEST_CASE("ddp_bench: what DDP copies is measured for each of its ways beside me
   CHECK(job.all_gone());
 }
 
-// The results of both are checked before either is timed.
+// Both results are checked before either is timed.
 TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured", "[apps][integration]") {
   Process::Options fakes;
   fakes.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}, {"FAKE_CUDA_DEVICES", "2"}};
@@ -99,7 +99,7 @@ TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured"
   CHECK(job.all_gone());
 }
 
-TEST_CASE("ddp_bench: where no GPU is the count says why", "[apps][integration]") {
+TEST_CASE("ddp_bench: without a GPU the output says why", "[apps][integration]") {
   Process::Options nowhere;
   nowhere.environment = {{"DDP_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}};
   const Result result = run({DDP_BENCH_BINARY, "nccl", "--count"}, nowhere);

@@ -1,5 +1,6 @@
 #!/bin/bash
-# What a shell offers once it has read `ddprun --print-completion SHELL`. Exit code 77: the shell is not there.
+# Checks what a shell offers after reading `ddprun --print-completion SHELL`. Exit code 77: the
+# shell is not installed.
 #
 #   completion_test.sh bash|zsh|fish DDPRUN
 set -u
@@ -14,7 +15,7 @@ mkdir "$folder/here" && cd "$folder/here" || exit 1
 mkdir logs && touch train.py "two words.py" logs/old
 "$ddprun" --print-completion "$shell" >script || exit 1
 
-# Each prints what is offered for the last of its words, one a line.
+# Each function prints what is offered for its last argument, one word per line.
 in_bash() {
   bash --norc -c 'source ./script && complete -p ddprun >/dev/null || exit 1
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
@@ -26,7 +27,7 @@ in_zsh() { # a zsh on a terminal of its own, whose lists go to a file instead
 }
 in_fish() { fish --no-config -c 'source ./script; complete -C "$argv"' -- "$*" | cut -f 1; }
 
-# The words of $2..., as bash has them in COMP_WORDS, offer exactly $1.
+# Expects bash to offer exactly $1 for the words $2..., which it has in COMP_WORDS.
 expect() {
   local expected=$1 offered
   shift
@@ -43,8 +44,8 @@ expect() {
 }
 
 [ "$shell" = zsh ] && cat >../drive <<'DRIVE'
-# compadd with -O writes what matches into an array instead of offering it. READY and DONE are written in two pieces, so
-# that the echo of what is typed is not taken for them.
+# compadd with -O writes the matches into an array instead of offering them. READY and DONE are
+# written in two pieces, so that the echo of typed input is not mistaken for them.
 zmodload zsh/zpty
 zpty shell zsh -f -i
 zpty -w shell 'autoload -Uz compinit; compinit -u -D; source ./script'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun with fake workers, as the tests of this folder start it.
+// Starts ddprun with fake workers, for the tests in this folder.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ inline Words operator+(Words words, const Words& more) {
   return words;
 }
 
-// {ddprun, options..., fake_worker, verbs...}; see tests/fixtures/fake_worker.cpp for the verbs.
+// Returns {ddprun, options..., fake_worker, verbs...}; tests/fixtures/fake_worker.cpp describes the
+// verbs.
 inline std::vector<std::string> ddprun(std::vector<std::string> options, const std::vector<std::string>& verbs) {
   options.insert(options.begin(), DDPRUN_BINARY);
   options.push_back(FAKE_WORKER_BINARY);
@@ -24,11 +25,12 @@ inline std::vector<std::string> ddprun(std::vector<std::string> options, const s
   return options;
 }
 
-// Of a running ddprun, which is the guardian: guardian, keeper, agent, workers are each other's children.
+// For a running ddprun. Its first process is the guardian; guardian, keeper, agent and workers are
+// each the child of the one before.
 inline pid_t keeper_of(const Process& job) { return only_child_of(job.pid()); }
 inline pid_t agent_of(const Process& job) { return only_child_of(keeper_of(job)); }
 
-// The same with a program of one's own.
+// Returns the same command with a program of the test's own.
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {
   words.insert(words.begin(), DDPRUN_BINARY);
   return words;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example programs do what they say they do. The one for libtorch is in tests/interop.
+// The example programs do what they promise. The one for libtorch is in tests/interop.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -14,7 +14,7 @@ using namespace ddp::testing;
 
 namespace {
 
-// What a job of that many workers says; it must succeed and leave nothing.
+// Returns the output of a job with that many workers, which must succeed and leave nothing.
 std::string said(const std::string& workers, const std::string& program,
                  const std::map<std::string, std::string>& environment = {}) {
   Process::Options options;
@@ -27,7 +27,7 @@ std::string said(const std::string& workers, const std::string& program,
   return result.out;
 }
 
-// The numbers that stand behind `before` in the text.
+// Returns the numbers that follow `before` in the text.
 std::vector<double> numbers_after(const std::string& before, const std::string& text) {
   std::vector<double> found;
   for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
@@ -36,7 +36,7 @@ std::vector<double> numbers_after(const std::string& before, const std::string& 
   return found;
 }
 
-// The GPU's libraries that stand in, with two GPUs.
+// Returns environment variables for fake GPU libraries with two GPUs.
 std::map<std::string, std::string> fakes() {
   return {{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}, {"FAKE_CUDA_DEVICES", "2"}};
 }
@@ -48,7 +48,7 @@ void check_cuda(const std::string& out, std::size_t workers) {
   CHECK(losses.back() < losses.front() / 10);
   const std::vector<double> weights = numbers_after("weight 7 is ", out);
   REQUIRE(weights.size() == workers);
-  const double middle = 7 + (static_cast<double>(workers) - 1) / 2;  // a rank alone would find 7 plus its number
+  const double middle = 7 + (static_cast<double>(workers) - 1) / 2;  // a rank alone would find 7 plus its own number
   for (const double weight : weights) CHECK(std::abs(weight - middle) < 0.01);
 }
 

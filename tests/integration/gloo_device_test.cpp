@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Some of Gloo's own calls to libc come to collectives/gloo/device.cpp, which nothing but the dynamic linker can say.
+// Gloo's own calls to certain libc functions arrive in collectives/gloo/device.cpp. Only the
+// dynamic linker can show this.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker finds when it starts, and what is refused before anything starts.
+// What a worker finds when it starts, and what is refused before any worker starts.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,7 +11,8 @@
 
 using namespace ddp::testing;
 
-TEST_CASE("launch: eight workers that succeed are a success, and nothing is said or left", "[launcher][integration]") {
+TEST_CASE("launch: eight workers that succeed are a success, and ddprun prints nothing and leaves nothing",
+          "[launcher][integration]") {
   Process job(ddprun_raw({"--nproc_per_node", "8", "true"}));
   const Result result = job.wait();
   CHECK(result.code == 0);
@@ -43,7 +44,7 @@ TEST_CASE("launch: PET_ variables set defaults and the command line wins", "[lau
 
 TEST_CASE("launch: a worker leads its own session and has clean signals and descriptors 0, 1, 2 only",
           "[launcher][integration][P12]") {
-  const int stray = dup(0);  // a descriptor of ours that ddprun inherits must not go on to workers
+  const int stray = dup(0);  // a descriptor that ddprun inherits from the test must not reach workers
   const Result result = run(ddprun({}, {"fds", "signals"}));
   close(stray);
   CHECK(count(result.out, "open: 0 1 2\n") == 1);
@@ -85,7 +86,7 @@ TEST_CASE("launch: NVML, opened at run time, says how many GPUs there are", "[la
   CHECK(none.out.empty());
 }
 
-TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[launcher][integration]") {
+TEST_CASE("launch: all workers read a file on stdin, only rank 0 reads a terminal", "[launcher][integration]") {
   Process::Options file;
   file.stdin_text = "hello\n";
   CHECK(count(run(ddprun({}, {"stdin"}), file).out, "rank 0 read 'hello'\n") == 1);
@@ -101,7 +102,7 @@ TEST_CASE("launch: a file on stdin is everybody's, a terminal is rank 0's", "[la
   CHECK(count(result.out, "rank 1 read ''") == 1);
 }
 
-TEST_CASE("launch: --stdin says who reads it: one rank, all, or none", "[launcher][integration]") {
+TEST_CASE("launch: --stdin selects its readers: one rank, all, or none", "[launcher][integration]") {
   Process::Options file;
   file.stdin_text = "hello\n";
   const std::vector<std::string> three_read = {"0:stdin", "1:stdin", "2:stdin"};
@@ -149,7 +150,8 @@ TEST_CASE("launch: a ddprun inside a worker is a job of its own", "[launcher][in
   CHECK(count(result.out, "[WORLD_SIZE=2]") == 4);
 }
 
-TEST_CASE("launch: what cannot be run is said in one line and nothing is started", "[launcher][integration][P16]") {
+TEST_CASE("launch: a program that cannot be run is reported in one line, and nothing is started",
+          "[launcher][integration][P16]") {
   const TemporaryFolder folder;
   write_file(folder / "no_shebang", "echo hello\n", true);
   write_file(folder / "bad_interpreter", "#!/no/such/shell\n", true);
@@ -204,7 +206,7 @@ TEST_CASE("launch: Python scripts, modules and folders run under the user's inte
   CHECK(run(ddprun_raw({folder / "package"}), options).out == "python -u " + (folder / "package") + "\n");
 }
 
-TEST_CASE("launch: a program without a path is found in PATH, else beside ddprun", "[launcher][integration]") {
+TEST_CASE("launch: a program without a path is found in PATH, else next to ddprun", "[launcher][integration]") {
   const TemporaryFolder folder;
   std::filesystem::create_symlink("/bin/true", folder / "unused");
   std::filesystem::copy_file(DDPRUN_BINARY, folder / "ddprun");
@@ -231,17 +233,18 @@ TEST_CASE("launch: a port that is taken is named before anything starts", "[laun
   CHECK(count(result.err, port) >= 1);
 }
 
-TEST_CASE("launch: a given address and port are what workers are told", "[launcher][integration]") {
+TEST_CASE("launch: workers are given the address and port of the command line", "[launcher][integration]") {
   const Result result = run(ddprun({"--master-addr", "localhost"}, {"env=MASTER_ADDR", "count"}));
   CHECK(result.code == 0);
   CHECK(result.out == "[MASTER_ADDR=localhost]\ncount 1\n");
-  // Debian gives a host its own loopback address; the store listens there too when it is asked for by it.
+  // Debian gives a host its own loopback address. The store listens there too if the endpoint names
+  // it.
   const Result other = run(ddprun({"--rdzv-endpoint", "127.0.1.1"}, {"env=MASTER_ADDR", "count"}));
   CHECK(other.code == 0);
   CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");
 }
 
-TEST_CASE("launch: of an option that is given twice the last counts", "[launcher][integration]") {
+TEST_CASE("launch: if an option is given twice, the last one counts", "[launcher][integration]") {
   CHECK(run(ddprun({"--role=a", "-t", "1", "--role", "b", "--tee=0"}, {"env=ROLE_NAME"})).out == "[ROLE_NAME=b]\n");
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# groff has nothing to object to in the manual page that is installed, and it has every option of --help. Exit code 77:
-# there is no groff here.
+# groff accepts the installed manual page, and the page has every option of --help. Exit code 77:
+# groff is not installed.
 #
 #   man_page_test.sh BUILD DDPRUN
 set -u
@@ -13,7 +13,7 @@ prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 cmake --install "$build" --prefix "$prefix" --component manual >/dev/null || exit 1
 
-# Plain text, with lines so long that no term is broken.
+# Renders plain text, with lines so long that no term is broken.
 render() { groff -man -ww -Tascii -P -cbou -rLL=500n "$prefix/share/man/man1/ddprun.1"; }
 warnings=$(render 2>&1 >/dev/null)
 if [ -n "$warnings" ]; then

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --numa-binding with real processes. GPUs and a machine of two NUMA nodes come from a fake NVML and from a /sys that
-// a mount namespace shows to ddprun.
+// --numa-binding with real processes. A fake NVML provides GPUs, and a mount namespace gives ddprun
+// a /sys with two NUMA nodes.
 #include <sched.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ using ddp::launcher::to_cpu_list;
 
 namespace {
 
-// Two CPUs that this process may use; else there is nothing to bind to.
+// Returns two CPUs that this process may use; with fewer there is nothing to bind to.
 std::pair<std::string, std::string> two_cpus() {
   const CpuSet allowed = allowed_cpus();
   if (allowed.size() < 2) skip("one CPU only");
@@ -34,7 +34,7 @@ struct TwoNodes {
     nvml.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "2"}};
   }
 
-  // On those two CPUs only: what this machine has more is on no node.
+  // Runs the command on those two CPUs only, because the machine's other CPUs are on neither node.
   Result run(const std::vector<std::string>& command) const {
     const std::string mount = "mount --bind " + sysfs.path() + " /sys";
     if (ddp::testing::run({"unshare", "-m", "sh", "-c", mount}).code != 0) skip("may not mount");
@@ -51,7 +51,8 @@ struct TwoNodes {
 
 }  // namespace
 
-TEST_CASE("numa: on a machine of one node workers have it all, or cores of their own", "[launcher][integration]") {
+TEST_CASE("numa: on a machine with one NUMA node, workers have all of it, or their own cores",
+          "[launcher][integration]") {
   const std::string all = to_cpu_list(allowed_cpus());
   const Result shared = run(ddprun({"--nproc-per-node=2", "--numa-binding=socket"}, {"cpus"}));
   CHECK(shared.code == 0);
@@ -75,7 +76,7 @@ TEST_CASE("numa: each worker runs on the CPUs of its GPU's node", "[launcher][in
   CHECK(count(by_uuid.out, "rank 1 cpus " + high + "\n") == 1);
 }
 
-TEST_CASE("numa: what was bound survives a restart", "[launcher][integration]") {
+TEST_CASE("numa: the binding survives a restart", "[launcher][integration]") {
   const TwoNodes machine;
   const Result result = machine.run(
       ddprun({"--nproc-per-node=2", "--numa-binding=core-complex", "--max-restarts=1"}, {"cpus", "0/0:exit=1"}));
@@ -96,7 +97,7 @@ TEST_CASE("numa: --print-bindings shows GPU, node and CPUs of each worker, and s
   CHECK(count(here.out, "started") == 0);
 }
 
-TEST_CASE("numa: a binding that cannot be is said before anything starts", "[launcher][integration]") {
+TEST_CASE("numa: an impossible binding is reported before anything starts", "[launcher][integration]") {
   const auto refused = [](const Result& result, int code, const std::string& why) {
     CHECK(result.code == code);
     CHECK(count(result.err, why) == 1);

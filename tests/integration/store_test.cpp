@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_store and ddp_bench as their users run them.
+// ddp_store and ddp_bench, run as a user runs them.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ struct StoreProcess {
 
 }  // namespace
 
-TEST_CASE("ddp_store: serves, tells what it did when asked and at the end, and goes", "[apps][integration]") {
+TEST_CASE("ddp_store: serves, prints statistics on request and at its end, and exits", "[apps][integration]") {
   StoreProcess store({"--json"});
   CHECK(count(store.process.out(), "listening on 127.0.0.1:" + std::to_string(store.port) + "\n") == 1);
   TcpStore client("127.0.0.1", store.port, kDeadline);
@@ -60,7 +60,7 @@ TEST_CASE("ddp_store: serves, tells what it did when asked and at the end, and g
   CHECK(store.process.left_over().empty());
 }
 
-TEST_CASE("ddp_store: without --json its numbers are a sentence", "[apps][integration]") {
+TEST_CASE("ddp_store: without --json its statistics are a sentence", "[apps][integration]") {
   StoreProcess store;
   TcpStore("127.0.0.1", store.port, kDeadline).add("n", 1);
   store.process.signal(SIGINT);
@@ -70,7 +70,7 @@ TEST_CASE("ddp_store: without --json its numbers are a sentence", "[apps][integr
   CHECK(count(result.out, "1 keys, 0 waiting") == 1);
 }
 
-TEST_CASE("ddp_store: a port that is taken and an option that is none are told apart", "[apps][integration]") {
+TEST_CASE("ddp_store: a port in use and an unknown option have different errors", "[apps][integration]") {
   const StoreProcess first;
   const Result taken = run({DDP_STORE_BINARY, "--bind", "127.0.0.1", "--port", std::to_string(first.port)});
   CHECK(taken.code == 1);
@@ -79,7 +79,8 @@ TEST_CASE("ddp_store: a port that is taken and an option that is none are told a
   CHECK(run({DDP_STORE_BINARY, "--help"}).code == 0);
 }
 
-TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody waiting", "[apps][integration]") {
+TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep no other client waiting",
+          "[apps][integration]") {
   rlimit files = {};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
   files.rlim_cur = files.rlim_max;
@@ -112,14 +113,15 @@ TEST_CASE("ddp_store: a thousand hostile clients take no memory and keep nobody 
     hostile.push_back(RawConnection::to(store.port));
     hostile.back().send(never_reads);
   }
-  CHECK(client.add("still", 1) == 1);  // by now all of the above has been read
+  CHECK(client.add("still", 1) == 1);  // by now the server has read all of the above
   CHECK(client.get("large").size() == 1 << 20);
   const std::size_t after = store.resident();
   CAPTURE(before, after);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   WARN("skipped: the bound on resident memory; a sanitizer's own is many times ours");
 #else
-  // Each that never reads may cost the answer of one batch; the others next to nothing.
+  // Each client that never reads may cost the answers of one batch; the others cost next to
+  // nothing.
   CHECK(after < before + 8 * 3 * (std::size_t{1} << 20) + 1000 * 2048);
 #endif
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun called by the name torchrun, and what it does for those who come from torchrun and torch.distributed.launch.
-// tests/interop/test_torchrun_name.py holds the same against the real one.
+// ddprun called by the name torchrun, and what it does for users of torchrun and
+// torch.distributed.launch. tests/interop/test_torchrun_name.py checks the real torchrun in the
+// same way.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -14,13 +15,13 @@ using namespace ddp::testing;
 
 namespace {
 
-// A folder with a link to ddprun that is called torchrun, and a Python that says how it is called.
+// A folder with a link to ddprun named torchrun, and a fake Python that reports how it is called.
 struct Torchrun {
   Torchrun() {
     std::filesystem::create_symlink(DDPRUN_BINARY, folder / "torchrun");
     write_file(folder / "python", "#!/bin/sh\necho python \"$@\"\n", true);
   }
-  // Of fake workers. Error files that a summary names stay.
+  // Runs fake workers. Error files that a summary names are kept.
   Result run_workers(Words words, const Words& verbs) const {
     words.insert(words.begin(), {folder / "torchrun", "--no-python"});
     words.emplace_back(FAKE_WORKER_BINARY);
@@ -64,7 +65,7 @@ TEST_CASE("torchrun's name: what its parser refuses is exit code 2, told as argp
   }
 }
 
-TEST_CASE("torchrun's name: a failure is told in torchrun's words after ours", "[launcher][integration]") {
+TEST_CASE("torchrun's name: a failure is reported in torchrun's words after ddprun's own", "[launcher][integration]") {
   const Torchrun torchrun;
   const Result result = torchrun.run_workers({"--nproc-per-node=2"}, {"1:error=no data", "1:exit=7", "0:wait"});
   const auto ours = result.err.find("ddprun: "), summary = result.err.find("ChildFailedError");
@@ -119,7 +120,7 @@ TEST_CASE("torchrun's name: in an environment it runs that environment's Python"
   options.environment = {{"PYTHON_EXEC", ""}, {"VIRTUAL_ENV", "/nowhere"}};
   write_file(folder / "env/pyvenv.cfg", "");
   CHECK(run({folder / "env/bin/torchrun", "x.py"}, options).out == "mine -u x.py\n");
-  // Found through PATH.
+  // It is found through PATH.
   const char* path = getenv("PATH");
   options.environment["PATH"] = (folder / "env/bin") + ":" + (path ? path : "");
   CHECK(run({"/usr/bin/env", "torchrun", "x.py"}, options).out == "mine -u x.py\n");

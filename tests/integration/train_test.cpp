@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example job under ddprun: the same training whatever the number of workers, and whatever happens to them.
+// The example job under ddprun: the result is the same for any number of workers, whatever happens
+// to them.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
@@ -16,7 +17,7 @@ using namespace ddp::testing;
 
 namespace {
 
-// A small model, so that sanitizer builds end too. It keeps its files in `folder`.
+// Returns a job with a small model, so that sanitizer builds finish too. Its files are in `folder`.
 std::vector<std::string> train(const TemporaryFolder& folder, const std::string& name, int workers,
                                const std::vector<std::string>& train_options,
                                const std::vector<std::string>& ddprun_options = {}) {
@@ -32,7 +33,7 @@ std::vector<std::string> train(const TemporaryFolder& folder, const std::string&
   return words;
 }
 
-// step -> loss; a resumed run writes a step again, and the last line counts.
+// Returns the loss of each step. A resumed run writes some steps again; the last line counts.
 std::map<int, double> losses(const std::string& path) {
   std::map<int, double> found;
   std::istringstream lines(read_file(path));
@@ -40,7 +41,7 @@ std::map<int, double> losses(const std::string& path) {
   return found;
 }
 
-// As a flight recorder has them, which a worker writes that aborts.
+// Counts the broadcasts in the flight recorder, which a worker writes when it aborts.
 int broadcasts_of_a_run(const TemporaryFolder& folder, std::vector<std::string> options) {
   options.insert(options.end(), {"--steps=1000000", "--checkpoint-every=1"});
   const TemporaryFolder logs;
@@ -85,7 +86,7 @@ TEST_CASE("train: two runs with the same workers are bitwise equal", "[apps][int
   CHECK(read_file(folder / "first.log") == read_file(folder / "second.log"));
 }
 
-TEST_CASE("train: --clip takes hold below the gradient's norm, and 0 is no limit", "[apps][integration]") {
+TEST_CASE("train: --clip takes effect below the gradient's norm, and 0 means no limit", "[apps][integration]") {
   const TemporaryFolder folder;
   for (const std::string limit : {"0", "1e9", "1e-9"}) {
     REQUIRE(run(train(folder, limit, 2, {"--steps=5", "--clip=" + limit})).code == 0);
@@ -99,18 +100,18 @@ TEST_CASE("train: the first steps of a longer warm-up are smaller", "[apps][inte
   REQUIRE(run(train(folder, "none", 2, {"--steps=2", "--warmup=0"})).code == 0);
   REQUIRE(run(train(folder, "long", 2, {"--steps=2", "--warmup=100"})).code == 0);
   const auto none = losses(folder / "none.log"), longer = losses(folder / "long.log");
-  CHECK(none.at(1) == longer.at(1));  // before any step
+  CHECK(none.at(1) == longer.at(1));  // before any step was taken
   CHECK(none.at(2) < longer.at(2));
 }
 
-TEST_CASE("train: the optimizer's state is handed out where a training goes on, not where it begins",
+TEST_CASE("train: the optimizer's state is broadcast when a training resumes, not when it starts",
           "[apps][integration]") {
   const TemporaryFolder folder;
   const int anew = broadcasts_of_a_run(folder, {});
   const int continued = broadcasts_of_a_run(folder, {"--resume"});
   constexpr int kStateTensors = 57;  // two for each of 28 parameters, and the number of steps
   CHECK(anew > 0);
-  CHECK(continued == anew + kStateTensors + 1);  // and how many sequences have been read
+  CHECK(continued == anew + kStateTensors + 1);  // and the number of sequences read
 }
 
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
@@ -142,7 +143,7 @@ TEST_CASE("train: a worker that dies as it joins, or while it writes a checkpoin
   const std::vector<std::string> options = {"--steps=20", "--checkpoint-every=5"};
   REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);
   struct Case {
-    const char* who;  // rank 0 writes
+    const char* who;  // rank 0 writes the checkpoint
     int rank;
   };
   for (const Case& c : {Case{"1:socket", 1}, Case{"0:fsync", 0}, Case{"0:rename", 0}}) {
@@ -169,14 +170,14 @@ TEST_CASE("train: workers killed at any moment, again and again, cost time, not 
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   const TemporaryFolder folder;
-  // Too many to be done within the moments before the kills.
+  // More steps than can be done before the last kill.
   const std::vector<std::string> options = {"--steps=" + std::to_string(20 * kills), "--checkpoint-every=1"};
   Process::Options patient;
   patient.deadline = std::chrono::seconds(600);
   REQUIRE(run(train(folder, "undisturbed", 4, options), patient).code == 0);
 
   Process job(train(folder, "killed", 4, options, {"--max-restarts=" + std::to_string(kills)}), patient);
-  const auto children = [](pid_t pid) {  // also of a process that is about to start or end
+  const auto children = [](pid_t pid) {  // works also for a process that is about to start or end
     try {
       return children_of(pid);
     } catch (const std::filesystem::filesystem_error&) {
@@ -193,7 +194,8 @@ TEST_CASE("train: workers killed at any moment, again and again, cost time, not 
     std::vector<pid_t> workers;
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while ((workers = find_workers()).size() < 4) REQUIRE(std::chrono::steady_clock::now() < deadline);
-    // From before they have met to some steps later: the moment is what is tried.
+    // A random moment, from before the workers have met to several steps later: the moment is what
+    // is tested.
     std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 60'000)(random)));
     ::kill(workers[std::uniform_int_distribution<std::size_t>(0, 3)(random)], SIGKILL);
   }

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same calls on our store and on torch's: what torch's answers is right."""
+"""Makes the same calls on libddp's store and on torch's. torch's answers count as right."""
 from concurrent.futures import ThreadPoolExecutor
 
 
 class Check:
-    """new: how one more client connects, to "ours" and to "torch".
-    outcome: calls what it is given and makes of the value or the exception what must be the same."""
+    """Compares the two stores.
+
+    new: functions that connect one more client, to "ours" and to "torch".
+    outcome: calls a function, and returns the part of its value or exception that must be equal."""
 
     def __init__(self, new, outcome, about=""):
         self.new, self.outcome, self.about = new, outcome, about
@@ -16,7 +18,7 @@ class Check:
         print(f"{'ok  ' if good else 'FAIL'} {self.about}{what}: {seen}"[:150])
 
     def same(self, what, script):
-        """Runs script(new) with either."""
+        """Runs script(new) on each of the two."""
         seen = {who: self.outcome(script, new) for who, new in self.new.items()}
         self.report(seen["ours"] == seen["torch"], what, repr(seen["torch"]))
         if seen["ours"] != seen["torch"]:
@@ -24,7 +26,7 @@ class Check:
 
 
 def meanwhile(waits, then):
-    """Runs waits() in a thread and then() here; the answer is that of waits(). Right in either order."""
+    """Runs waits() in a thread and then() in this one. Returns the result of waits(). Works in either order."""
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(waits)
         then()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jobs that a test starts: what they said, their end with a deadline, and whether anything of them is left.
+"""Jobs that a test starts: their output, their end with a deadline, and whether any process of them is left.
 
-As tests/support/process.hpp does it in C++: a job carries a mark in its environment, which all its descendants inherit,
-so that they are found wherever they have gone.
+The Python counterpart of tests/support/process.hpp: a job has a mark in its environment, which all its descendants
+inherit, so that they are found wherever they are.
 """
 import os
 import re
@@ -14,11 +14,11 @@ import time
 import uuid
 
 MARK = "DDPRUN_TEST_MARK"
-PATIENCE = 60  # seconds; generous: a test fails by it only when something hangs
+PATIENCE = 60  # seconds; generous: a test reaches it only if something hangs
 
 
 def until(fact, what, seconds=PATIENCE):
-    """Waits until fact() is true, and returns what it is then."""
+    """Waits until fact() returns something true, and returns that."""
     deadline = time.monotonic() + seconds
     while not (value := fact()):
         if time.monotonic() > deadline:
@@ -34,7 +34,7 @@ def free_port():
 
 
 def listening_sockets(port):
-    """Links as /proc/<pid>/fd has them."""
+    """Returns links in the form of /proc/<pid>/fd."""
     found = set()
     for table in "/proc/net/tcp", "/proc/net/tcp6":
         with open(table) as file:
@@ -49,7 +49,7 @@ def lines_with(text, words):
 
 
 def marked(mark):
-    """Processes that inherited the mark: {pid: what was started}. Zombies have no environment any more."""
+    """Returns the processes that inherited the mark: {pid: command line}. Zombies have no environment any more."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -58,23 +58,23 @@ def marked(mark):
                     with open(f"/proc/{pid}/cmdline", "rb") as command:
                         found[int(pid)] = command.read().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:
-            pass  # gone, or not ours
+            pass  # gone, or another user's
     return found
 
 
 class Job:
-    """A command and all that it starts. As a context manager it kills what is left.
+    """A command and everything that it starts. As a context manager it kills what is left.
 
-    environment: in addition to ours, of which the variables that begin as one of `without` are left out.
+    environment: added to this process's environment, without the variables whose names begin with one of `without`.
     """
 
     def __init__(self, *command, environment=None, without=(), cwd=None, patience=PATIENCE):
         self.mark = uuid.uuid4().hex
         self.patience = patience
         own = {name: value for name, value in os.environ.items() if not name.startswith(tuple(without))}
-        # Files, not pipes: what is left over may keep them open, and nobody need read them.
+        # Files instead of pipes: leftover processes may keep them open, and they need no reader.
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        # In a process group of its own, as a shell starts it: one that nobody could wake cannot be suspended.
+        # In a new process group, as a shell starts it: the kernel does not suspend a job that no process could wake.
         self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL,
                                         stdout=self.files[0], stderr=self.files[1], preexec_fn=os.setpgrp,
                                         env={**own, **(environment or {}), MARK: self.mark})
@@ -107,14 +107,14 @@ class Job:
         return self.process.poll() is None
 
     def wait(self):
-        """Its exit code; one that does not end is an error that quotes it."""
+        """Waits for the end and returns the exit code. Raises an error with the output if it does not end."""
         try:
             return self.process.wait(self.patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {self.patience} s; {self.said()}") from None
 
     def until(self, fact, what):
-        """Waits until fact() is true; not longer than the job lives."""
+        """Waits until fact() is true, but no longer than the job runs."""
         def true_or_over():
             value = fact()
             return value or not self.running()
@@ -135,22 +135,22 @@ class Job:
         self.process.send_signal(number)
 
     def listens_at(self, port):
-        """Whether a process of this job does; nobody is asked, so that nobody has a visitor."""
+        """Returns whether a process of this job listens there. Makes no connection, which the listener would see."""
         sockets = listening_sockets(port)
         for pid in marked(self.mark):
             try:
                 if any(os.readlink(f"/proc/{pid}/fd/{fd}") in sockets for fd in os.listdir(f"/proc/{pid}/fd")):
                     return True
             except OSError:
-                pass  # it has closed that one, or ended
+                pass  # the descriptor is closed, or the process has ended
         return False
 
     def left_over(self):
-        """The job's processes beside the one that was started: {pid: command line}."""
+        """Returns the job's processes other than the one that was started: {pid: command line}."""
         return {pid: command for pid, command in marked(self.mark).items() if pid != self.pid}
 
     def end(self):
-        """Kills whatever runs, until nothing does."""
+        """Kills the job's processes until none is left."""
         def none_left():
             for pid in marked(self.mark):
                 try:
@@ -168,7 +168,7 @@ class Job:
 
 
 def run(*command, exit_code=0, **options):
-    """A job that must end with that exit code and leave nothing: (stdout, stderr)."""
+    """Runs a job that must end with that exit code and leave nothing. Returns stdout and stderr."""
     with Job(*command, **options) as job:
         code = job.wait()
         left = job.left_over()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Real PyTorch on several hosts: needs DDPRUN_TEST_PYTHON at run time, else it is skipped.
+// Real PyTorch on several hosts. Needs DDPRUN_TEST_PYTHON at run time, else it is skipped.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
@@ -10,7 +10,7 @@ using namespace ddp::testing;
 
 namespace {
 
-// Four Pythons that import PyTorch at once, on a busy machine.
+// Enough for four Pythons that import PyTorch at once on a busy machine.
 constexpr std::chrono::seconds kPatience{240};
 
 Process::Options with_torch() {
@@ -27,7 +27,7 @@ std::unique_ptr<Process> start(const Hosts& hosts, int host, const Words& option
   return std::make_unique<Process>(hosts.on(host, words), with_torch());
 }
 
-// "final loss 0.01234"
+// Returns "final loss 0.01234".
 std::string final_loss(const std::string& out) {
   const auto at = out.find("final loss ");
   return at == std::string::npos ? "no final loss in: " + out : out.substr(at, out.find('\n', at) - at);
@@ -71,7 +71,7 @@ TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint whe
   std::vector<std::unique_ptr<Process>> nodes;
   for (const int host : {0, 1, 2}) nodes.push_back(start(hosts, host, options, arguments));
   nodes[2]->wait_for("stands still");
-  hosts.power_off(2);  // its peers are in the middle of a collective, and hear nothing
+  hosts.power_off(2);  // its peers are in the middle of a collective, and get no notification
   nodes.push_back(start(hosts, 3, options, arguments));
   for (const int host : {0, 1, 3}) {
     const Result result = nodes[static_cast<std::size_t>(host)]->wait();

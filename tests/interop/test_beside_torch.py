@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libddp and torch.distributed in one process, each with a Gloo of its own.
+"""libddp and torch.distributed in one process, each with its own Gloo.
 
-libtorch's symbols are made global, as they are for a program that links it: found first, by whoever looks without deep
-binding. (Python loads it with local ones, and nothing would meet.)
+libtorch's symbols are made global, as in a program that links it, so that every lookup without deep binding finds them
+first. (Python loads them as local symbols, with which nothing could collide.)
 
 usage: test_beside_torch.py DDPRUN LIBDDP
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Error files as the real torchrun passes them on: the same worker under both leaves the same record for the launcher
-above, each launcher explains a failure below the other one, and torchrun's report tells of a crash in libddp's words.
+"""Error files under ddprun and the real torchrun: the same worker leaves the same record for an outer launcher, each
+launcher explains a failure below the other one, and torchrun's report describes a crash in libddp's words.
 
 usage: test_error_files.py DDPRUN CRASHING_WORKER LIBDDP
 """
@@ -14,7 +14,7 @@ import tempfile
 
 DDPRUN, CRASHING_WORKER, LIBDDP = sys.argv[1:]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-# --local-addr: else torchrun asks what this machine is called, which not every container can say.
+# --local-addr, because torchrun otherwise needs the machine's name, which not every container resolves.
 OPTIONS = ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
 
 RECORDED = """
@@ -33,7 +33,7 @@ KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 def run(folder, command):
-    """Exit code, stderr, what the launcher left above, and what the worker left."""
+    """Returns exit code, stderr, the record left for the outer launcher, and the record left by the worker."""
     above, logs = os.path.join(folder, "above.json"), os.path.join(folder, "logs")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable,
                    "TORCHELASTIC_ERROR_FILE": above}
@@ -45,7 +45,7 @@ def run(folder, command):
 
 
 def under_each(launchers, script):
-    """What `script` leaves under each of them."""
+    """Returns what `script` leaves under each of the two launchers."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "worker.py")
         with open(path, "w") as file:

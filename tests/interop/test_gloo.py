@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Real PyTorch under ddprun: process groups form through its store, and again after a worker was killed.
+"""Real PyTorch under ddprun: process groups form through its store, and again after a worker is killed.
 
 usage: test_gloo.py DDPRUN [OPTION...]    (DDPRUN_TEST_REPEATS: how often the killed job must recover; default 2)
 """
@@ -14,13 +14,13 @@ worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers", "gl
 
 
 def train(workers, restarts, *arguments):
-    """What ddprun said of it, and the seconds it took."""
+    """Returns ddprun's stderr and the seconds the job took."""
     start = time.monotonic()
     out, err = run(ddprun, *options, "--nproc_per_node", workers, "--max-restarts", restarts, worker, *arguments,
                    environment={"PYTHON_EXEC": sys.executable}, patience=300)
     done = [f"rank {rank} of {workers} done after {restarts} restarts" for rank in range(workers)]
-    said = sorted(line for line in out.splitlines() if line.startswith("rank "))  # Gloo of 2.8 and 2.10 talks too
-    assert said == done and "--preload" not in err, f"stdout:\n{out}\nstderr:\n{err}"  # a refusal quotes it
+    said = sorted(line for line in out.splitlines() if line.startswith("rank "))  # PyTorch 2.8 and 2.10's Gloo prints lines too
+    assert said == done and "--preload" not in err, f"stdout:\n{out}\nstderr:\n{err}"  # a refused --preload is quoted
     return err, time.monotonic() - start
 
 

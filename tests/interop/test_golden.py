@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The PyTorch at hand makes of the golden gradients what the committed files say.
+"""Checks that the installed PyTorch still computes the results in the committed golden files.
 
     python test_golden.py path/to/tests/runtime/training/golden/ddp
 
-Worlds of one and two ranks: there a sum has one order, so that the bits do not depend on the machine either.
+Uses worlds of one and two ranks, where a sum has only one order, so that the bits do not depend on the machine.
 """
 
 import os
@@ -17,7 +17,7 @@ import jobs
 
 committed = sys.argv[1]
 WORLDS = ["1", "2"]
-# These multiply matrices, which each build of PyTorch may do in another order.
+# These multiply matrices, for which builds of PyTorch may add in different orders.
 ROUNDED = ("powersgd", "sgd", "momentum")
 
 

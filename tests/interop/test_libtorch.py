@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A C++ program that links libtorch and libddp, built with the string ABI that libtorch has.
+"""A C++ program that links libtorch and libddp, built with libtorch's string ABI.
 
 usage: test_libtorch.py DDPRUN LIBDDP REPOSITORY COMPILER...
 """
@@ -19,16 +19,16 @@ here = os.path.dirname(os.path.abspath(__file__))
 BATCH, MOST_RANKS = 8, 4
 TOLERANCE = 1e-6
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
-    # PyTorch 2.2.2 and 2.15.0 do not train alike here. Releases between them have not been compared.
+    # PyTorch 2.2.2 and 2.15.0 give different results here. Releases between them have not been compared.
     del SCENARIOS["unused_views"]
 COARSE = {"fp16": 1e-3}  # PyTorch's Gloo rounds at every addition, libddp once
 
 
 def builder():
-    """A function of a source and a program's path, and the string ABI: PyTorch's wheels had the old one up to 2.6."""
+    """Returns a function that compiles a source to a program. PyTorch's wheels had the old string ABI up to 2.6."""
     wheel = os.path.dirname(torch.__file__)
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    # Only releases that do not tell a stream's handle otherwise need it.
+    # Only needed for releases that give a stream's handle in no other way.
     cuda = ["-Wl,--as-needed", "-lc10_cuda"] if os.path.exists(f"{wheel}/lib/libc10_cuda.so") else []
 
     def build(source, program):
@@ -44,7 +44,7 @@ def builder():
 
 
 def write_inputs(folder):
-    """First weights, and for each rank random images whose labels can be learned."""
+    """Writes initial weights, and for each rank random images with labels that can be learned."""
     torch.manual_seed(1)
     net = Net(batch_norm=True, spare_layers=True)
     save_file(dict(net.named_parameters()), f"{folder}/weights.safetensors")
@@ -56,7 +56,7 @@ def write_inputs(folder):
 
 
 def losses(out):
-    """{(scenario, rank, step): loss}"""
+    """Returns {(scenario, rank, step): loss}."""
     found = {}
     for line in out.splitlines():
         words = line.split()
@@ -65,7 +65,7 @@ def losses(out):
     return found
 
 
-# What every rank is told of a module that cannot work.
+# Error messages on every rank for modules that cannot work.
 MISTAKES = {
     "shapes": r"parameter 0 \(weight\) has .*\[4, 3\] on rank 0 but .*\[5, 3\] on rank 1",
     "frozen shapes": r"\(table\) has .*\[2, 2\] on rank 0 but .*\[2, 3\] on rank 1",
@@ -79,7 +79,7 @@ MISTAKES = {
 
 
 def check_training(program, ranks, folder):
-    """Losses of ours against PyTorch's, step by step and rank by rank."""
+    """Compares losses with PyTorch's, for each step and rank."""
     job = [ddprun, "--nproc_per_node", ranks]
     out, err = run(*job, program, folder, *SCENARIOS, patience=300)
     ours = losses(out)
@@ -97,7 +97,7 @@ def check_training(program, ranks, folder):
 
 
 def check_words(program, folder):
-    """Collectives on tensors, and what is said about mistakes."""
+    """Runs collectives on tensors, and checks the messages for mistakes."""
     ranks = 3
     out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "early_buckets",
                    "part_of_outputs", "mistakes", patience=120)
@@ -110,7 +110,7 @@ def check_words(program, folder):
 
 
 def write_snippet(source, expected):
-    """The program in docs/library.md that needs libtorch, and what stands below it."""
+    """Checks the libtorch program in docs/library.md, and the output below it."""
     with open(f"{repository}/docs/library.md") as document:
         program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", document.read(), re.S | re.M).groups()
     for path, text in (source, program), (expected, output):

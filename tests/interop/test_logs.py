@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Logs as the real torchrun writes them: the same command under both, the same lines on the console, the same files
-with the same bytes; and the same event records, but for what torchrun gets wrong.
+"""Logs under ddprun and the real torchrun: the same command gives the same lines on the console, the same files with
+the same bytes, and the same event records, except where torchrun is wrong.
 
 usage: test_logs.py DDPRUN
 """
@@ -15,8 +15,8 @@ from jobs import Job
 DDPRUN = sys.argv[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
-# Every line on the console has its rank, so that their order there does not matter. All is less than a page of memory:
-# of what is more torchrun may see a part first, which it ends in the middle of a line.
+# Every line on the console has its rank, so that the order of lines does not matter. All output fits into a page of
+# memory: of more, torchrun may read a part first, and then break it in the middle of a line.
 WORKER = r"""
 import os, sys
 rank = os.environ["RANK"]
@@ -45,7 +45,7 @@ CASES = {
 
 
 def files_of(folder):
-    """Of the only run in it: path to bytes."""
+    """Returns the files of the only run in the folder: {path: bytes}."""
     (run,) = os.listdir(folder)
     assert run.startswith("job_"), run
     root = os.path.join(folder, run)
@@ -59,7 +59,7 @@ def run(launcher, options, environment, exit_code=0):
         with open(script, "w") as file:
             file.write(WORKER)
         logs = os.path.join(folder, "logs")
-        # --local-addr: else torchrun asks what this machine is called, which not every container can say.
+        # --local-addr, because torchrun otherwise needs the machine's name, which not every container resolves.
         command = [*launcher, "--nproc-per-node=2", "--rdzv-id=job", "--rdzv-backend=c10d",
                    "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", *options]
         if not any(option.startswith("--log-dir") for option in options):
@@ -84,7 +84,7 @@ def compare(what, options, environment):
 
 
 def records(launcher, options, exit_code):
-    """Of each worker, of the last attempt: its states; and the names in the records."""
+    """Returns each worker's states in the last attempt, and the names in the records."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "events")
         with_file = [option.replace("FILE", file) for option in options]
@@ -110,7 +110,7 @@ for exit_code in (0, 7):
     theirs = records(TORCHRUN, ["--event-log-handler=console"], exit_code)
     for option in ("--event-log-handler=console", "--event-log-file=FILE"):
         ours = records([DDPRUN], [option], exit_code)
-        # A worker that is ended because the other failed is FAILED there, TERMINATED here.
+        # torchrun calls a worker that was ended because of another's failure FAILED, ddprun TERMINATED.
         ours[0].update({rank: [s.replace("TERMINATED", "FAILED") for s in states] for rank, states in ours[0].items()})
         assert ours == theirs, f"{option}, exit code {exit_code}\ntorchrun: {theirs}\nddprun:   {ours}"
         print(f"ok   event records of workers that exit with {exit_code}: {option}")

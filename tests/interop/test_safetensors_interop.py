@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libddp's checkpoints and the safetensors package read each other's files, also those of a folder of checkpoints.
+"""libddp's checkpoints and the safetensors package read each other's files, including those of checkpoint folders.
 
     python test_safetensors_interop.py path/to/libddp.so
 
-Needs the packages safetensors and numpy. Exit code 77: they are not there, skipped.
+Needs the packages safetensors and numpy. Exit code 77 (skipped) if they are not installed.
 """
 
 import ctypes
@@ -98,7 +98,7 @@ def read_with_libddp(lib, path, expected, metadata):
 
 
 def check_folder(lib, place, tensors, metadata):
-    """What is saved in a folder is read by the package, whole tensors and slices alike."""
+    """The package reads what libddp saves in a folder, whole tensors and slices."""
     folder = ctypes.c_void_p()
     check(lib, lib.ddp_checkpoint_folder_create(None, place.encode(), None, ctypes.byref(folder)))
     matrix = tensors["matrix.float64"]

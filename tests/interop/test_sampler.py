@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random samplers give the indices of this PyTorch's, from their beginning and from the middle of an epoch.
+"""Random samplers return the same indices as the installed PyTorch, from the start and from the middle of an epoch.
 
     python test_sampler.py path/to/sampler_printer
 
@@ -15,7 +15,7 @@ import sys
 import torch
 from torch.utils.data import DistributedSampler
 
-# From here on torch.randperm shuffles in another way, with 64 random bits.
+# From this length on, torch.randperm shuffles with another algorithm, which uses 64 random bits.
 WIDE = (2**32 - 1) // 20
 
 
@@ -36,7 +36,7 @@ def draw(dice):
 
 def theirs(case):
     length, world, rank, seed, epoch, shuffle, drop_last = case
-    if length == WIDE:  # what the sampler does, without a Python list of that length
+    if length == WIDE:  # does what the sampler does, without a Python list of that length
         return torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))[rank::world].tolist()
     sampler = DistributedSampler(range(length), world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
     sampler.set_epoch(epoch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ordinary training scripts under ddprun, as they are.
+"""Runs ordinary training scripts, unchanged, under ddprun.
 
 usage: test_scripts.py DDPRUN snapshot | module | accelerate  [OPTION OF DDPRUN...]
 """
@@ -18,9 +18,9 @@ PYTHON = {"PYTHON_EXEC": sys.executable}
 
 
 def launch(*arguments, **how):
-    """run() leaves nothing: neither the workers nor what their DataLoaders started is there when ddprun has ended."""
+    """Runs a job. run() checks that nothing is left: neither workers nor the processes of their DataLoaders."""
     out, err = run(ddprun, *options, *arguments, environment=PYTHON, patience=120, **how)
-    assert "--preload" not in err, err  # a refusal quotes it
+    assert "--preload" not in err, err  # a refused --preload is quoted
     return out, err
 
 
@@ -50,7 +50,7 @@ def snapshot(folder):
 
 
 def module(folder):
-    """A package that is run by its name, also with the -- that many write before it."""
+    """Runs a package by its name, also with the -- that many users write before it."""
     package = os.path.join(folder, "trainer")
     os.mkdir(package)
     files = {"__init__.py": "", "steps.py": "STEPS = 3\n",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ workers of libddp started by the real torchrun: they join through its store and train over Gloo.
+"""C++ workers with libddp, started by the real torchrun: they join through its store and train over Gloo.
 
 usage: test_torchrun.py COLLECTIVE_WORKER DDP_WORKER
 """
@@ -10,7 +10,7 @@ from jobs import run
 
 
 def torchrun(*arguments):
-    # --local-addr: else workers are told the machine's name, which not every container can resolve.
+    # --local-addr, because workers otherwise get the machine's name, which not every container resolves.
     out, _ = run(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--local-addr", "127.0.0.1",
                  "--no-python", *arguments, patience=200)
     return out

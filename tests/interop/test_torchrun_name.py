@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""ddprun called by the name torchrun, and the real torchrun: the same command lines under both, the same exit codes, the
-same failures in the same columns, the same arguments for the workers.
+"""ddprun under the name torchrun, and the real torchrun: the same command lines give the same exit codes, the same
+failures in the same columns, and the same arguments for the workers.
 
 usage: test_torchrun_name.py DDPRUN
 
-Each command line costs a start of PyTorch, so every third is run only, unless DDPRUN_TEST_FULL_INTEROP is set.
+Each command line starts PyTorch once, so only every third is run, unless DDPRUN_TEST_FULL_INTEROP is set.
 """
 import concurrent.futures
 import json
@@ -45,7 +45,7 @@ for name, text in SCRIPTS.items():
 
 
 def run(command, environment, stop=None):
-    """stop: a signal that the launcher gets once a worker has said `ready`."""
+    """stop: a signal sent to the launcher once a worker has printed `ready`."""
     mark = uuid.uuid4().hex
     job = subprocess.Popen(command, text=True, cwd=HERE,
                            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": HERE, **environment, MARK: mark},
@@ -74,7 +74,7 @@ BLOCK = re.compile(r"""\[\d+\]:
 
 
 def summary_of(err):
-    """The parts of ChildFailedError's text that are the same in every run."""
+    """Returns the parts of ChildFailedError's text that are equal in every run."""
     if "ChildFailedError" not in err:
         return None
     text = err[err.index("ChildFailedError: \n") + len("ChildFailedError: \n"):]
@@ -94,7 +94,7 @@ def summary_of(err):
 
 def outcome(who, options, environment, stop):
     launcher, own = LAUNCHERS[who]
-    # --local-addr: else torchrun asks what this machine is called, which not every container can say.
+    # --local-addr, because torchrun otherwise needs the machine's name, which not every container resolves.
     environment = {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment}
     try:
         result = run([*launcher, *options], environment, stop)
@@ -121,7 +121,7 @@ def same(what, options, environment=None, stop=None):
     seen = both(options, environment or {}, stop)
     (theirs, their_err), (ours, our_err) = seen["torchrun"], seen["ddprun"]
     if theirs["summary"] and options[0] == "--run-path":
-        # There the title is that of a function of torchrun, and the error is the launcher's as well as the worker's.
+        # There the title names a function of torchrun, and the error is the launcher's as well as the worker's.
         theirs["summary"]["title"] = ours["summary"]["title"]
         theirs["summary"]["logged"] = ours["summary"]["logged"]
         theirs["summary"]["width"] = ours["summary"]["width"]
@@ -157,7 +157,7 @@ for options in [
     ["nowhere.py"],
     ["--no-python", "./nowhere"],
     ["--run-path", "quit.py", "3"],
-    # Whatever cannot be read, and what can be but cannot be had.
+    # Values that cannot be parsed, and values that can but are not available.
     [],
     ["-x", "show.py"],
     ["--nproc-per-node"],
@@ -194,7 +194,7 @@ def error_file(who, script):
     content = json.load(open(path))["message"]
     extra = content["extraInfo"]
     assert re.fullmatch(r"\d{10}", extra["timestamp"]), content
-    # The lines above the script's own are the launcher's.
+    # The traceback's lines above the script's own belong to the launcher.
     return content["message"], extra["py_callstack"].split("\n")[-4:], sorted(content), sorted(extra)
 
 

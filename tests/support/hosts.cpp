@@ -26,13 +26,14 @@ namespace ddp::testing {
 namespace {
 
 constexpr int kSkipped = 77;  // CTest's SKIP_RETURN_CODE of these tests
-constexpr int kAlive = 3;     // a keeper's descriptors
+constexpr int kAlive = 3;     // descriptors that a keeper inherits
 constexpr int kReady = 4;
 
 std::string network_of(pid_t pid) {
   char text[64];
   const auto size = readlink(("/proc/" + std::to_string(pid) + "/ns/net").c_str(), text, sizeof text);
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "";  // it has ended, or is none of ours
+  // An empty text means that the process has ended, or is not accessible to this one.
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "";
 }
 
 std::vector<pid_t> processes_in(const std::string& network, pid_t but_for) {
@@ -53,7 +54,8 @@ void kill_all(const std::string& network, pid_t but_for) {
   }
 }
 
-// What a keeper does has to be done by the process itself. The first word of an answer says whether it worked.
+// Reports a failure of a keeper, which has to set up its namespaces itself. The first word of its
+// answer says whether it worked.
 void check(bool worked, const char* what) {
   if (worked) return;
   dprintf(kReady, "cannot %s: %s", what, strerror(errno));
@@ -162,7 +164,8 @@ pid_t Hosts::keep(const std::string& name, const std::string& hosts_file) {
   if (pipe2(alive, O_CLOEXEC) != 0 || pipe2(ready, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   const pid_t pid = fork();
   if (pid == 0) {
-    // Nothing of the test's, least of all what tells another keeper that the test is still there.
+    // The keeper must hold none of the test's descriptors, above all not those that show other
+    // keepers that the test still lives.
     const int above = 100;
     const int alive_end = fcntl(alive[0], F_DUPFD, above), ready_end = fcntl(ready[1], F_DUPFD, above);
     dup2(alive_end, kAlive);
@@ -182,7 +185,7 @@ pid_t Hosts::keep(const std::string& name, const std::string& hosts_file) {
   close(ready[0]);
   if (answer == "ready") return pid;
   waitpid(pid, nullptr, 0);
-  if (!in_user_namespace_ && switch_ == 0) {  // root, but not of all
+  if (!in_user_namespace_ && switch_ == 0) {  // root, but without the right to make namespaces
     in_user_namespace_ = true;
     return keep(name, hosts_file);
   }
@@ -199,7 +202,7 @@ std::string Hosts::v6_address(int host, int network) {
 }
 
 std::vector<std::string> Hosts::inside(pid_t keeper, std::vector<std::string> command) const {
-  // --wd: else it would be /.
+  // With --wd the command starts in the current folder instead of /.
   std::vector<std::string> words = {"nsenter", "--target", std::to_string(keeper), "--net", "--uts", "--mount", "--wd"};
   if (in_user_namespace_) words.insert(words.end(), {"--user", "--preserve-credentials"});
   words.push_back("--");
@@ -237,7 +240,7 @@ void Hosts::cable_in(int host) const { on_ports(host, "link set ", " up"); }
 
 namespace {
 
-// A queue that holds nothing: whatever is sent through the interface is dropped.
+// A queue of size zero drops everything sent through the interface.
 void drop_at(const std::vector<std::string>& tc, const std::string& interface, bool drop) {
   std::vector<std::string> words = tc;
   words.insert(words.end(), {"tc", "qdisc", drop ? "add" : "del", "dev", interface, "root"});
@@ -272,7 +275,8 @@ void Hosts::slow_down(int host, const std::string& rate) const {
   queue(on(host, {}), "eth0");
 }
 
-// What is sent in one piece and cut up by the network card passes as one frame of any size: so nothing is.
+// Also turns off segmentation by the network card: a packet that the card would segment passes as
+// one frame of any size.
 void Hosts::lose_frames_above(int host, int bytes) const {
   for (const Host& any : hosts_) ip(any.keeper, "link set dev eth0 gso_max_segs 1\n");
   ip(switch_, "link set dev port0_" + std::to_string(host) + " mtu " + std::to_string(bytes) + "\n");

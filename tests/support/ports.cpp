@@ -21,10 +21,10 @@ sockaddr_in loopback(int port) {
   return address;
 }
 
-// The port it got; 0 if it cannot have `port`.
+// Listens at `port`, or at any port if it is 0. Returns the port; 0 if it is taken.
 int listen_at(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;  // as servers do: connections of the one before do not matter
+  const int on = 1;  // as servers do: connections of an earlier server do not matter
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address = loopback(port);
   socklen_t size = sizeof address;

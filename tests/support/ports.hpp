@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TCP ports of the loopback interface.
+// TCP ports on the loopback interface.
 #pragma once
 
 namespace ddp::testing {
 
-// One that is free just now; two jobs one after another may have it.
+// Returns a port that is free at the moment. Two jobs, one after the other, may get the same one.
 int free_port();
 
-// May a server listen there now?
+// Returns whether a server could listen at this port now.
 bool is_free(int port);
 
-// To whoever listens there: the kernel accepts it, even if nobody else does.
+// A connection to this port of the loopback interface. The kernel accepts it even if the server
+// does not.
 class Connection {
  public:
   explicit Connection(int port);

@@ -52,7 +52,8 @@ Process::Process(const std::vector<std::string>& command, const Options& options
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  // A signal may come at once, and until the program runs the child is this one, with Catch's handlers.
+  // Block signals until the program runs: until then the child is a copy of this process, with
+  // Catch's handlers.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -148,7 +149,7 @@ Result Process::wait() {
   while (read_some(deadline)) {
   }
   int status = 0;
-  // Its output has ended; the process itself follows at once or hangs.
+  // Its output has ended. The process either ends at once, or hangs.
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (Clock::now() > deadline) throw std::runtime_error("it does not end; stderr:\n" + err_);
     std::this_thread::yield();
@@ -171,7 +172,7 @@ std::vector<pid_t> Process::left_over() const {
 }
 
 bool Process::all_gone() const {
-  constexpr int kLooks = 8;  // one that forks and ends all the time can slip through one look
+  constexpr int kLooks = 8;  // a process that keeps forking and ending can escape a single look
   const auto deadline = Clock::now() + deadline_;
   for (int none = 0; none < kLooks; none = left_over().empty() ? none + 1 : 0) {
     if (Clock::now() > deadline) return false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Running a program under test: its output as it comes, its end with a deadline, and whether anything of it is left.
-// Every process started here carries a mark in its environment, which all descendants inherit: left_over() finds them
-// wherever they have gone.
+// Runs a program under test. Gives access to its output as it comes, waits for its end with a
+// deadline, and finds out whether any process of it is left. Every process started here has a mark
+// in its environment, which all descendants inherit, so that left_over() finds them wherever they
+// are.
 #pragma once
 
 #include <sys/resource.h>
@@ -15,7 +16,7 @@
 
 namespace ddp::testing {
 
-// Generous: a test fails by it only when something hangs.
+// Generous: a test reaches it only if something hangs.
 inline constexpr std::chrono::seconds kDeadline{60};
 
 struct Result {
@@ -27,12 +28,12 @@ struct Result {
 class Process {
  public:
   struct Options {
-    std::map<std::string, std::string> environment = {};  // added to this process's
+    std::map<std::string, std::string> environment = {};  // in addition to this process's
     std::string stdin_text = {};
-    bool on_terminal = false;                   // 0, 1 and 2 are a pty of its own session: all output is in out
-    bool close_stdout = false;                  // the reading end is closed at once
-    rlim_t max_open_files = 0;                  // 0: as it is
-    std::chrono::seconds deadline = kDeadline;  // of each wait
+    bool on_terminal = false;   // gives it a pty, and a session with it, as 0, 1 and 2: all output is in out
+    bool close_stdout = false;  // the reading end of its stdout is closed at once
+    rlim_t max_open_files = 0;  // 0: unchanged
+    std::chrono::seconds deadline = kDeadline;  // for each wait
   };
   explicit Process(const std::vector<std::string>& command) : Process(command, Options()) {}
   Process(const std::vector<std::string>& command, const Options& options);
@@ -43,19 +44,20 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
   void type(const std::string& keys);  // on its terminal
-  pid_t foreground() const;            // the process group that these keys go to
-  void hang_up();                      // its terminal is closed
+  pid_t foreground() const;            // the process group that receives these keys
+  void hang_up();                      // closes its terminal
 
-  // Reads until `text` was seen `times` times on stdout (or stderr); throws with all output if it does not come.
+  // Reads until stdout or stderr has contained `text` `times` times. Throws, with all output, if
+  // that does not happen.
   void wait_for(const std::string& text, int times = 1);
-  // Reads to the end; throws if it does not end.
+  // Reads all output and waits for the end; throws if it does not end.
   Result wait();
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
-  // Processes with this one's mark that still run (zombies do not).
+  // Returns the processes that carry this one's mark and still run. Zombies do not count.
   std::vector<pid_t> left_over() const;
-  // Waits until there are none; false if there still are at the deadline.
+  // Waits until there are none; returns false if there are some at the deadline.
   bool all_gone() const;
 
  private:
@@ -69,22 +71,23 @@ class Process {
   std::string out_, err_;
 };
 
-// wait() of a process.
+// Starts the command and waits for its end.
 Result run(const std::vector<std::string>& command, const Process::Options& options = {});
 
-// As in /proc/<pid>/stat: 'R'uns, 'S'leeps, s'T'opped, 'Z'ombie, ...; 'X' if there is none.
+// Returns the state as in /proc/<pid>/stat: 'R'uns, 'S'leeps, s'T'opped, 'Z'ombie, ...; 'X' if
+// there is no such process.
 char state_of(pid_t pid);
 
-// Waits for a fact; throws if it is not there at the deadline.
+// Waits until a condition holds; throws if it does not at the deadline.
 void wait_until(const std::function<bool()>& true_at_last);
 
 std::vector<pid_t> children_of(pid_t pid);
 pid_t only_child_of(pid_t pid);  // throws if it has none, or more
 
-// How often `text` occurs.
+// Returns how often `text` occurs.
 int count(const std::string& in, const std::string& text);
 
-// A folder that is gone with the object.
+// A temporary folder, removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -93,7 +96,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  std::string write(const std::string& name, const std::string& text) const;  // the file's path
+  std::string write(const std::string& name, const std::string& text) const;  // returns the file's path
 
  private:
   std::string path_;

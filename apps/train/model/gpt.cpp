@@ -6,9 +6,9 @@
 namespace train {
 namespace {
 
-constexpr float kDeviation = 0.05F;  // of initial weights: larger than in GPT-2, which is wider
+constexpr float kDeviation = 0.05F;  // of initial weights; larger than in GPT-2, whose layers are wider
 
-// x + attention(norm(x)), then x + mlp(norm(x)).
+// One transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class Block {
  public:
   Block(Initializer& init, const std::string& name, const GptShape& shape)
@@ -31,7 +31,7 @@ class Block {
   }
 
  private:
-  // Smaller where branches join, so that the sum over all layers starts at the size of one.
+  // Smaller weights where branches join keep the sum over all layers at the size of one.
   static float residual_deviation(const GptShape& shape) {
     return kDeviation / std::sqrt(2 * static_cast<float>(shape.layers));
   }
@@ -64,7 +64,7 @@ struct Gpt::Network {
   MatrixView values(Parameter& p) { return matrix(p, p.value); }
   MatrixView gradients(Parameter& p) { return matrix(p, p.gradient); }
 
-  // Fills `scores` from the first `length` bytes of each window.
+  // Computes `scores` from the first `length` bytes of each window.
   void predict(std::span<const Bytes> windows, std::size_t length) {
     inputs.clear();
     for (const Bytes window : windows) inputs.insert(inputs.end(), window.begin(), window.begin() + long(length));
@@ -75,7 +75,7 @@ struct Gpt::Network {
     }
     for (Block& block : blocks) block.forward(x, rows_per_window);
     last = &norm.forward(x);
-    scores.noalias() = *last * values(bytes).transpose();  // the embedding, used a second time
+    scores.noalias() = *last * values(bytes).transpose();  // the embedding is used a second time
   }
 
   Parameter& bytes;
@@ -103,7 +103,8 @@ double Gpt::forward(std::span<const Bytes> windows) {
   Network& n = *network_;
   const std::size_t length = windows.front().size() - 1;
   n.predict(windows, length);
-  // Cross-entropy; on the way, scores become their own gradient: (probability - 1 for the right byte) / rows.
+  // Cross-entropy. In the same pass scores become their gradient: (probability - 1 for the right
+  // byte) / rows.
   const auto rows = static_cast<float>(n.scores.rows());
   double loss = 0;
   for (Eigen::Index i = 0; i < n.scores.rows(); ++i) {

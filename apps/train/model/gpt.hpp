@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The model: a byte-level GPT, forward and backward written out by hand.
+// The model: a byte-level GPT with forward and backward written out by hand.
 //
-// It knows nothing of other processes. backward() says when each gradient is complete; what happens then is the
-// caller's business (in trainer.cpp: libddp starts to average it).
+// It knows nothing of other processes. backward() reports when each gradient is complete; the
+// caller decides what happens then (in trainer.cpp, libddp starts to average it).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@
 
 namespace train {
 
-// Memory on a cache-line boundary: vectorised sums then run in the same order, so with the same bits, in every run.
+// Allocates on a cache-line boundary: vectorised sums then have the same order, and so the same
+// bits, in every run.
 template <typename T>
 struct CacheLineAllocator {
   using value_type = T;
@@ -33,15 +34,15 @@ using Floats = std::vector<float, CacheLineAllocator<float>>;
 struct Parameter {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::size_t index = 0;  // its place in the model, in the order of the forward pass
+  std::size_t index = 0;  // position in the model, in the order of the forward pass
   Floats value = {};
   Floats gradient = {};
 };
-// A deque: layers refer to their parameters while more are added.
+// A deque, because layers keep references to their parameters while more are added.
 using Parameters = std::deque<Parameter>;
 
 struct GptShape {
-  int context = 64;  // bytes the model sees at once
+  int context = 64;  // number of bytes the model sees at once
   int layers = 2;
   int heads = 4;
   int width = 96;
@@ -52,21 +53,23 @@ class Gpt {
   static constexpr int kVocabulary = 256;
   using GradientReady = std::function<void(std::size_t index)>;
 
-  // Random weights, the same for the same seed.
+  // Initialises the weights randomly; equal seeds give equal weights.
   Gpt(const GptShape& shape, std::uint64_t seed);
   ~Gpt();
 
   Parameters& parameters() { return parameters_; }
-  std::size_t parameter_count() const;  // numbers, not tensors
+  std::size_t parameter_count() const;  // counts numbers, not tensors
 
-  // windows: context + 1 bytes each; every byte but the first is to be predicted from those before it.
-  // Returns the mean loss in nats per byte and keeps what backward() needs.
+  // Predicts every byte of each window but the first from the bytes before it. A window has context
+  // + 1 bytes. Returns the mean loss in nats per byte, and keeps what backward() needs.
   double forward(std::span<const Bytes> windows);
 
-  // Writes the gradient of the last forward()'s loss, last parameter first, and calls `ready` as each is complete.
+  // Computes the gradients of the last forward()'s loss, last parameter first, and calls `ready` as
+  // each is complete.
   void backward(const GradientReady& ready);
 
-  // For each byte of text (at most context of them) 256 scores for the byte that follows it.
+  // Returns 256 scores for the byte that follows, for each byte of text. text has at most `context`
+  // bytes.
   std::vector<float> logits(Bytes text);
 
  private:

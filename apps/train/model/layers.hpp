@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layers a GPT is made of. Included by gpt.cpp alone, so that Eigen stays in one file.
+// The layers of a GPT. Only gpt.cpp includes this header, so that Eigen stays in one file.
 //
-// A layer's forward() remembers what its backward() needs and returns memory of its own, overwritten by its next call;
-// its input must stay as it is until then. backward() takes the gradient of the output, writes those of the layer's
-// parameters, and returns the gradient of the input. A matrix has one row for each byte of each sequence.
+// A layer's forward() keeps what its backward() needs. It returns memory of the layer, which its
+// next call overwrites; the input must stay unchanged until backward(). backward() takes the
+// gradient of the output, writes the gradients of the layer's parameters, and returns the gradient
+// of the input. A matrix has one row for each byte of each sequence.
 #pragma once
 
 #include <Eigen/Dense>
@@ -22,7 +23,7 @@ using Ready = Gpt::GradientReady;
 inline MatrixView matrix(const Parameter& p, Floats& of) { return {of.data(), p.shape[0], p.shape[1]}; }
 inline RowView row(Floats& of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
 
-// Where new parameters come from.
+// Creates parameters with their initial values.
 struct Initializer {
   Parameters& parameters;
   std::mt19937_64 random;
@@ -101,7 +102,7 @@ class LayerNorm {
     dx_.resizeLike(dy);
     const auto width = static_cast<float>(dy.cols());
     for (Eigen::Index i = 0; i < dy.rows(); ++i) {
-      // Less the parts along the mean and along x itself: neither changes what comes out.
+      // Subtract the components along the mean and along x itself: neither changes the output.
       dx_.row(i) = dy.row(i).cwiseProduct(row(gain_.value));
       const float along_mean = dx_.row(i).sum() / width;
       const float along_x = dx_.row(i).dot(normal_.row(i)) / width;
@@ -141,12 +142,13 @@ class Gelu {
   Matrix tanh_, y_, dx_;
 };
 
-// Causal self-attention. Input rows hold query, key and value side by side, each of them head after head.
+// Causal self-attention. Input rows hold query, key and value next to each other, each of them head
+// after head.
 class Attention {
  public:
   explicit Attention(int heads) : heads_(heads) {}
 
-  // length: rows of one sequence.
+  // length is the number of rows of one sequence.
   const Matrix& forward(const Matrix& qkv, Eigen::Index length) {
     qkv_ = &qkv;
     length_ = length;
@@ -155,7 +157,7 @@ class Attention {
     for (Eigen::Index i = 0; i < qkv.rows() / length * heads_; ++i) {
       auto weights = weights_.middleRows(i * length, length);
       weights.noalias() = head(qkv, kQuery, i) * head(qkv, kKey, i).transpose();
-      for (Eigen::Index t = 0; t < length; ++t) {  // row t: softmax over the bytes up to t, none of those after it
+      for (Eigen::Index t = 0; t < length; ++t) {  // row t: softmax over the bytes up to t only
         auto seen = weights.row(t).head(t + 1);
         seen.array() = ((seen.array() - seen.maxCoeff()) * scale()).exp();
         seen /= seen.sum();
@@ -185,7 +187,7 @@ class Attention {
  private:
   enum Part : Eigen::Index { kQuery = 0, kKey = 1, kValue = 2 };
 
-  // Head i of all heads of all sequences, in the given third of m's columns.
+  // Returns head i, counted over the heads of all sequences, in the given third of m's columns.
   template <typename M>
   Eigen::Block<M> head(M& m, Eigen::Index third, Eigen::Index i) const {
     return {m, i / heads_ * length_, third * y_.cols() + i % heads_ * depth(), length_, depth()};

@@ -3,7 +3,7 @@
 
 namespace train {
 namespace {
-constexpr double kBeta2 = 0.99;  // runs are short: 0.999 would remember the first steps to the end
+constexpr double kBeta2 = 0.99;  // runs are short: with 0.999 the first steps would count until the end
 }  // namespace
 
 std::vector<ddp::Parameter> ddp_parameters(Parameters& parameters) {

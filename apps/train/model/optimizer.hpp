@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The model as libddp sees it, and what takes its steps.
+// The model's parameters in libddp's form, and their optimizer.
 #pragma once
 
 #include <ddp/ddp.hpp>
@@ -9,10 +9,11 @@
 
 namespace train {
 
-// Plain memory, in the model's order. libddp averages and clips the model's own gradients in place.
+// Returns views of the parameters in the model's order. libddp averages and clips the gradients in
+// place.
 std::vector<ddp::Parameter> ddp_parameters(Parameters& parameters);
 
-// Matrices decay; biases and gains do not.
+// Applies weight decay to matrices, but not to biases and gains.
 ddp::AdamW make_optimizer(Parameters& parameters, double weight_decay);
 
 }  // namespace train

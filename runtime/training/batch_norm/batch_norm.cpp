@@ -13,7 +13,7 @@ using batch_norm::InputGradient;
 using batch_norm::Moments;
 using batch_norm::Normalisation;
 
-// How each type is stored, and what it is in double.
+// For each element type: how it is stored, and conversions from and to double.
 struct Float32 {
   using Stored = float;
   static double get(float x) { return static_cast<double>(x); }
@@ -58,20 +58,21 @@ typename Element::Stored* stored(void* data) {
   return static_cast<typename Element::Stored*>(data);
 }
 
-// A batch as lines: of one channel each, or of one value of every channel.
+// A batch as contiguous lines. A line holds values of one channel, or one value of every channel.
 struct Lines {
   explicit Lines(const BatchShape& shape)
       : across(shape.channels_last || shape.length == 1),
         count(across ? shape.rows * shape.length : shape.rows * shape.channels),
         length(across ? shape.channels : shape.length),
         channels(shape.channels) {}
-  bool across;  // of one value of every channel
+  bool across;  // a line has one value of every channel
   std::size_t count;
   std::size_t length;
   std::size_t channels;
 };
 
-// Sums of many values in several lanes: one addition does not wait for the one before. The order is always the same.
+// Adds up terms in several lanes, so that one addition does not wait for the one before. The order
+// is always the same.
 constexpr std::size_t kLanes = 8;
 template <typename Term>
 double sum(std::size_t count, Term&& term) {
@@ -95,7 +96,7 @@ Moments moments_of(const typename Element::Stored* x, std::size_t count) {
   return {n, mean, deviations};
 }
 
-constexpr std::size_t kBlockElements = 4096;  // float32: half of a small first-level cache
+constexpr std::size_t kBlockElements = 4096;  // as float32, half of a small first-level cache
 
 template <typename Element>
 void moments_along(const typename Element::Stored* x, const Lines& lines, std::vector<Moments>& moments) {
@@ -119,6 +120,7 @@ void moments_across(const typename Element::Stored* x, const Lines& lines, std::
       const auto* line = x + (first + r) * lines.length;
       for (std::size_t c = 0; c < lines.length; ++c) block[c].mean += Element::get(line[c]);
     }
+    // Second pass, while the block is in the cache: squared deviations from the block's mean.
     for (Moments& channel : block) channel.mean /= channel.count;
     for (std::size_t r = 0; r < rows; ++r) {
       const auto* line = x + (first + r) * lines.length;
@@ -127,6 +129,7 @@ void moments_across(const typename Element::Stored* x, const Lines& lines, std::
         block[c].deviations += distance * distance;
       }
     }
+    // Merge the block into the moments of the lines before it.
     for (std::size_t c = 0; c < lines.length; ++c) moments[c] = merge(moments[c], block[c]);
   }
 }

@@ -45,8 +45,8 @@ SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const dd
       inverse_deviation_(channels),
       normalisation_(channels),
       passes_(channels),
-      told_(batch_norm::told_by_rank(channels)),
-      gathered_(told_.size() * static_cast<std::size_t>(group.size())),
+      sent_(batch_norm::told_by_rank(channels)),
+      gathered_(sent_.size() * static_cast<std::size_t>(group.size())),
       own_sums_(channels),
       sums_(channels),
       input_gradients_(channels) {
@@ -81,7 +81,7 @@ BatchShape SyncBatchNorm::shape_of(const ddp_buffer& input, std::size_t length) 
   }
   const std::size_t row = channels_ * length;
   if (row == 0 || input.count % row != 0) {
-    refuse("an input of " + std::to_string(input.count) + " elements is no whole number of rows of " +
+    refuse("an input of " + std::to_string(input.count) + " elements is not a whole number of rows of " +
            std::to_string(channels_) + " channels x " + std::to_string(length));
   }
   return {input.count / row, channels_, length, channels_last_};
@@ -98,7 +98,8 @@ void SyncBatchNorm::check(const char* what, const ddp_buffer& buffer, const ddp_
 void SyncBatchNorm::forward(const ddp_buffer& input, const ddp_buffer& output, std::size_t length) {
   const BatchShape shape = shape_of(input, length);
   check("SyncBatchNorm's output", output, input);
-  // As torch: without running statistics even eval normalises by the batch, but then by this rank's alone.
+  // As in PyTorch, evaluation without running statistics also normalises by the batch, but by this
+  // rank's batch alone.
   const bool has_running = tensors_.running_mean != nullptr;
   statistics_ = Statistics::None;
   if (training_) {
@@ -125,25 +126,27 @@ void SyncBatchNorm::forward(const ddp_buffer& input, const ddp_buffer& output, s
   statistics_ = training_ ? Statistics::OfAllRanks : has_running ? Statistics::Running : Statistics::OfThisRank;
 }
 
-// Once, before sizes that differ could break an exchange. Every rank throws, and the group is as good as before.
+// Compares the number of channels once, before different sizes could break an exchange. If they
+// differ every rank throws, and the group remains usable.
 void SyncBatchNorm::compare_channels() {
   if (channels_compared_) return;
-  HostExchange words(group_);
-  compare_numbers(words, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
-                           "every rank must build the same model"}});
+  HostExchange exchange(group_);
+  compare_numbers(exchange, {{"SyncBatchNorm has ", static_cast<std::int64_t>(channels_), " channels",
+                              "every rank must build the same model"}});
   channels_compared_ = true;
 }
 
-// A rank without a row takes part: the others wait for it. PyTorch's ranks tell their inverse deviations, from which
-// the variance is won back by subtracting epsilon; the deviations themselves lose nothing.
+// Also a rank without rows takes part, because the others wait for it. Ranks send sums of squared
+// deviations, which lose nothing; PyTorch's send inverse standard deviations and recover the
+// variance by subtracting epsilon.
 void SyncBatchNorm::exchange_moments(const BatchShape& shape) {
   compare_channels();
   for (std::size_t c = 0; c < channels_; ++c) {
-    told_[c] = moments_[c].mean;
-    told_[channels_ + c] = moments_[c].deviations;
+    sent_[c] = moments_[c].mean;
+    sent_[channels_ + c] = moments_[c].deviations;
   }
-  told_.back() = static_cast<double>(shape.per_channel());
-  group_.run(make_all_gather({told_.data(), told_.size(), DDP_FLOAT64, {DDP_CPU, 0}},
+  sent_.back() = static_cast<double>(shape.per_channel());
+  group_.run(make_all_gather({sent_.data(), sent_.size(), DDP_FLOAT64, {DDP_CPU, 0}},
                              {gathered_.data(), gathered_.size(), DDP_FLOAT64, {DDP_CPU, 0}}, group_.place()));
   const auto ranks = static_cast<std::size_t>(group_.size());
   for (std::size_t c = 0; c < channels_; ++c) {
@@ -151,7 +154,7 @@ void SyncBatchNorm::exchange_moments(const BatchShape& shape) {
   }
   count_ = moments_[0].count;
   if (count_ >= 2) return;
-  // Every rank knows it, so every rank throws, and the group is as good as before.
+  // Every rank has the same count, so every rank throws, and the group remains usable.
   refuse("all " + std::to_string(ranks) + " ranks of " + group_.name() + " together have " +
          values_per_channel(count_) + ": training needs at least 2; give more rows, or turn training off");
 }
@@ -168,7 +171,7 @@ void SyncBatchNorm::move_running_statistics() {
 }
 
 void SyncBatchNorm::take_running_statistics() {
-  count_ = 1;  // of one value, as it were, so that the deviations are the variance
+  count_ = 1;  // count 1 makes `deviations` equal to the variance
   for (std::size_t c = 0; c < channels_; ++c) {
     moments_[c] = {count_, value(tensors_.running_mean, c, 0), value(tensors_.running_var, c, 1)};
   }
@@ -183,14 +186,16 @@ void SyncBatchNorm::backward(const ddp_buffer& input, const ddp_buffer& grad_out
   }
   check("SyncBatchNorm's output gradient", grad_output, input);
   check("SyncBatchNorm's input gradient", grad_input, input);
+  // The sums over all ranks are needed if forward used the statistics of all ranks.
   BatchNormPasses::gradient_sums(input.dtype, input.data, grad_output.data, shape, normalisation_, own_sums_);
   sums_ = own_sums_;
   if (statistics_ == Statistics::OfAllRanks) exchange_sums();
   for (std::size_t c = 0; c < channels_; ++c) {
-    // This rank's share only: DistributedDataParallel averages gradients of parameters later. Added, as autograd does.
+    // Adds this rank's share only, as autograd does; DistributedDataParallel averages the gradients
+    // of parameters later.
     set(tensors_.weight_grad, c, value(tensors_.weight_grad, c, 0) + own_sums_[c].dy_distance * inverse_deviation_[c]);
     set(tensors_.bias_grad, c, value(tensors_.bias_grad, c, 0) + own_sums_[c].dy);
-    if (statistics_ == Statistics::Running) sums_[c] = {};  // the statistics do not move with the input
+    if (statistics_ == Statistics::Running) sums_[c] = {};  // running statistics do not depend on the input
     input_gradients_[c] =
         batch_norm::input_gradient(moments_[c].mean, inverse_deviation_[c], value(tensors_.weight, c, 1),
                                    count_ > 0 ? count_ : 1, sums_[c].dy, sums_[c].dy_distance);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SyncBatchNorm's driver: the statistics of a batch that is spread over the ranks of a group. One all_gather forward,
-// one all_reduce backward; nothing is allocated after the first forward. What it is given stays the caller's.
-// One thread at a time.
+// SyncBatchNorm's driver: statistics of a batch that is spread over the ranks of a group. Uses one
+// all_gather in forward and one all_reduce in backward; allocates nothing after the first forward.
+// All tensors remain the caller's. One thread at a time may call.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ namespace ddp::runtime {
 
 class SyncBatchNorm {
  public:
-  // All throw rendezvous::Error: InvalidArgument, Mismatch if ranks have other numbers of channels, or a failed
-  // collective's.
+  // The constructor and all methods throw rendezvous::Error: InvalidArgument, Mismatch if ranks
+  // have different numbers of channels, or the error of a failed collective.
   SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_batch_norm_tensors& tensors,
                 const ddp_batch_norm_options& options);
 
   void set_training(bool training) { training_ = training; }
-  // Running statistics change only once the exchange has succeeded.
+  // Changes the running statistics only once the exchange has succeeded.
   void forward(const ddp_buffer& input, const ddp_buffer& output, std::size_t length);
-  // Gradients of weight and bias likewise.
+  // Changes the gradients of weight and bias only once the exchange has succeeded.
   void backward(const ddp_buffer& input, const ddp_buffer& grad_output, const ddp_buffer& grad_input);
 
  private:
-  // Whose statistics the last forward used. What backward has to exchange follows from it.
+  // Whose statistics the last forward used. This decides what backward exchanges.
   enum class Statistics { None, OfAllRanks, OfThisRank, Running };
 
   BatchShape shape_of(const ddp_buffer& input, std::size_t length) const;
@@ -44,27 +44,27 @@ class SyncBatchNorm {
   ProcessGroup& group_;
   std::size_t channels_;
   ddp_batch_norm_tensors tensors_;
-  std::int32_t dtype_;  // of the tensors
+  std::int32_t dtype_;  // of the weights and statistics
   double epsilon_;
   double momentum_;
   bool cumulative_;
   bool channels_last_;
-  std::int64_t own_count_ = 0;  // where the caller keeps no num_batches_tracked
+  std::int64_t own_count_ = 0;  // batches seen, if the caller keeps no num_batches_tracked
   bool training_ = true;
-  bool channels_compared_ = false;  // with the other ranks'
+  bool channels_compared_ = false;  // compare_channels() has succeeded
 
-  // Of the last forward.
+  // Results of the last forward.
   Statistics statistics_ = Statistics::None;
   BatchShape shape_;
-  double count_ = 0;  // values a channel that the statistics are of
+  double count_ = 0;  // values per channel behind the statistics
   std::vector<batch_norm::Moments> moments_;
   std::vector<double> inverse_deviation_;
   std::vector<batch_norm::Normalisation> normalisation_;
 
-  // Reused.
+  // Memory that is reused.
   BatchNormPasses passes_;
-  std::vector<double> told_;      // this rank's moments as others get them
-  std::vector<double> gathered_;  // everyone's
+  std::vector<double> sent_;      // this rank's moments, as the other ranks receive them
+  std::vector<double> gathered_;  // the moments of all ranks
   std::vector<GradientSums> own_sums_;
   std::vector<GradientSums> sums_;
   std::vector<batch_norm::InputGradient> input_gradients_;

@@ -44,12 +44,13 @@ CheckpointRecord record_of(const std::string& path, const OpenFile& file) {
   return record;
 }
 
-// Reads a part's bytes block by block, each of them at most once if they are asked for in their order.
+// Reads a part's bytes block by block. Reads each block at most once if the requests come in
+// ascending order.
 class PartReader {
  public:
-  PartReader(const OpenFile& file, std::string words, const CheckpointRecord::Part& part, std::uint64_t bytes,
+  PartReader(const OpenFile& file, std::string description, const CheckpointRecord::Part& part, std::uint64_t bytes,
              const std::string& path)
-      : file_(file), words_(std::move(words)), part_(part), bytes_(bytes), path_(path) {}
+      : file_(file), description_(std::move(description)), part_(part), bytes_(bytes), path_(path) {}
 
   void copy(char* to, std::uint64_t from, std::uint64_t size) {
     while (size > 0) {
@@ -89,16 +90,16 @@ class PartReader {
     const std::uint64_t length = block_length(block);
     const std::uint64_t begin = part_.begin + block * kChecksumBlock;
     if (file_.read_at(to, length, begin) != length) {
-      corrupt(path_, "it is truncated: " + words_ + " should be at bytes " + std::to_string(begin) + " to " +
+      corrupt(path_, "it is truncated: " + description_ + " should be at bytes " + std::to_string(begin) + " to " +
                          std::to_string(begin + length));
     }
     if (part_.checksums.empty() || checksum(to, length) == part_.checksums[block]) return;
-    corrupt(path_, words_ + ": bytes " + std::to_string(begin) + " to " + std::to_string(begin + length) +
+    corrupt(path_, description_ + ": bytes " + std::to_string(begin) + " to " + std::to_string(begin + length) +
                        " of the file are not what was written there: their checksum is wrong");
   }
 
   const OpenFile& file_;
-  const std::string words_;
+  const std::string description_;
   const CheckpointRecord::Part& part_;
   const std::uint64_t bytes_;
   const std::string& path_;
@@ -106,9 +107,9 @@ class PartReader {
   std::uint64_t loaded_ = 0;
 };
 
-std::string part_words(const std::string& name, const CheckpointRecord::Tensor& tensor,
-                       const CheckpointRecord::Part& part) {
-  return "tensor " + name + (part.box == whole_box(tensor.shape) ? "" : " " + box_text(part.box));
+std::string describe_part(const std::string& name, const CheckpointRecord::Tensor& tensor,
+                          const CheckpointRecord::Part& part) {
+  return "tensor " + name + (part.box == whole_box(tensor.shape) ? "" : " " + to_string(part.box));
 }
 
 }  // namespace
@@ -149,7 +150,7 @@ const CheckpointRecord::Tensor& Checkpoint::find(const std::string& name) const 
 
 void Checkpoint::mismatch(const std::string& name, const Record::Tensor& tensor, const std::string& asked,
                           std::int32_t dtype) const {
-  throw Error(ErrorCode::Mismatch, "checkpoint " + path_ + ": tensor " + name + " is " + shape_text(tensor.shape) +
+  throw Error(ErrorCode::Mismatch, "checkpoint " + path_ + ": tensor " + name + " is " + to_string(tensor.shape) +
                                        " of " + tensor.dtype + ", but " + asked + " of " +
                                        std::string(file_type(dtype)) + " was asked for");
 }
@@ -158,7 +159,7 @@ void Checkpoint::read(const std::string& name, const ddp_buffer& buffer, std::sp
   check_buffer(name.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
   const Record::Tensor& tensor = find(name);
   if (tensor.dtype != file_type(buffer.dtype) || !std::ranges::equal(tensor.shape, shape)) {
-    mismatch(name, tensor, shape_text(shape), buffer.dtype);
+    mismatch(name, tensor, to_string(shape), buffer.dtype);
   }
   read_slice(name, buffer, whole_box(tensor.shape));
 }
@@ -167,10 +168,10 @@ void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, c
   check_buffer(name.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
   const Record::Tensor& tensor = find(name);
   if (tensor.dtype != file_type(buffer.dtype) || !is_within(box, tensor.shape)) {
-    mismatch(name, tensor, box_text(box), buffer.dtype);
+    mismatch(name, tensor, to_string(box), buffer.dtype);
   }
   if (buffer.count != element_count(box)) {
-    throw Error(ErrorCode::InvalidArgument, "checkpoint " + path_ + ": tensor " + name + ": " + box_text(box) +
+    throw Error(ErrorCode::InvalidArgument, "checkpoint " + path_ + ": tensor " + name + ": " + to_string(box) +
                                                 " are " + std::to_string(element_count(box)) +
                                                 " elements, but the buffer has " + std::to_string(buffer.count));
   }
@@ -180,12 +181,12 @@ void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, c
 void Checkpoint::read_box(const std::string& name, const Record::Tensor& tensor, const Box& box, char* to) const {
   const std::uint64_t size = file_type_size(tensor.dtype);
   for (const Record::Part& part : tensor.parts) {
-    // A scalar has no dimension in which two boxes could miss each other, an empty tensor none in which they meet.
+    // A scalar has no dimension, so its boxes always intersect; boxes of an empty tensor never do.
     const auto shared = intersection(part.box, box);
     if (!shared) continue;
     const std::string path = file_path(part.file);
     const auto read_from = [&](const OpenFile& file) {
-      PartReader reader(file, part_words(name, tensor, part), part, part_bytes(tensor, part), path);
+      PartReader reader(file, describe_part(name, tensor, part), part, part_bytes(tensor, part), path);
       for_each_run(*shared, part.box, box,
                    [&](const Run& run) { reader.copy(to + run.to * size, run.from * size, run.count * size); });
     };
@@ -214,7 +215,7 @@ void Checkpoint::verify_file(std::size_t i) const {
   for (const auto& [name, tensor] : record_.tensors) {
     for (const Record::Part& part : tensor.parts) {
       if (part.file != i) continue;
-      PartReader(file, part_words(name, tensor, part), part, part_bytes(tensor, part), path).verify();
+      PartReader(file, describe_part(name, tensor, part), part, part_bytes(tensor, part), path).verify();
     }
   }
 }

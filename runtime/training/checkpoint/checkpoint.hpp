@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A checkpoint opened for reading: one safetensors file, whoever wrote it, or the folder of one step with its record.
-// A plain file is a record of one file whose tensors have one part each, and no checksums.
+// A checkpoint opened for reading: one safetensors file, written by libddp or by another program,
+// or the folder of one step with its record. A plain file is treated as a record of one file in
+// which each tensor is one part, without checksums.
 //
-// const methods may be called from several threads. All throw rendezvous::Error: System if a file cannot be read,
-// Corrupt if it is not what it should be, which names file, tensor and bytes.
+// const methods may be called from several threads. All methods throw rendezvous::Error: System if
+// a file cannot be read, Corrupt if a file is damaged; that message names file, tensor and bytes.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +26,19 @@ class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
 
-  std::optional<std::int64_t> step() const;                   // none: a plain file
+  std::optional<std::int64_t> step() const;                   // none for a plain file
   const std::string* metadata(const std::string& key) const;  // nullptr: no such key
 
   std::size_t tensor_count() const { return tensors_.size(); }
-  ddp_tensor tensor(std::size_t i) const;  // in the order of names; dtype -1: one that only others use
+  ddp_tensor tensor(std::size_t i) const;  // in the order of names; dtype -1: a type that libddp does not have
 
-  // The whole tensor, which must have this shape.
+  // Reads the whole tensor, which must have this shape.
   void read(const std::string& name, const ddp_buffer& buffer, std::span<const std::int64_t> shape) const;
-  // The elements of a box of it.
+  // Reads the elements of one box of the tensor.
   void read_slice(const std::string& name, const ddp_buffer& buffer, const Box& box) const;
 
-  // Reads every stride-th file from the first-th on, and compares all that has a checksum.
+  // Reads every stride-th file, beginning with the first-th, and checks everything that has a
+  // checksum.
   void verify(std::size_t first = 0, std::size_t stride = 1) const;
 
  private:
@@ -51,9 +53,9 @@ class Checkpoint {
   OpenFile open_file(std::size_t file) const;
 
   std::string path_;
-  std::optional<OpenFile> only_;  // the plain file
+  std::optional<OpenFile> only_;  // set if this is a plain file
   Record record_;
-  std::vector<const std::pair<const std::string, Record::Tensor>*> tensors_;  // of the record
+  std::vector<const std::pair<const std::string, Record::Tensor>*> tensors_;  // point into record_
 };
 
 }  // namespace ddp::runtime

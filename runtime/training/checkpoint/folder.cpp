@@ -21,11 +21,11 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::chrono::minutes kTimeout{30};  // as a group's
+constexpr std::chrono::minutes kTimeout{30};  // the default of process groups
 constexpr std::uint64_t kAlignment = 64;      // of each tensor's copy
 constexpr char kNotSaved[] = "not saved (those before it are untouched)";
 
-// The names that Hugging Face's libraries look for.
+// Returns the name that Hugging Face's libraries look for.
 std::string shard_name(std::size_t number, std::size_t count) {
   if (count == 1) return "model.safetensors";
   char name[64];
@@ -34,14 +34,14 @@ std::string shard_name(std::size_t number, std::size_t count) {
 }
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-// What ranks tell each other before they begin.
+// What ranks tell each other before they start to write.
 struct Intent {
   std::int64_t step = 0;
   bool writes = false;
-  std::string folder = {};  // rank 0's
+  std::string folder = {};  // rank 0's only
 };
 
-std::string intent_text(const Intent& intent) {
+std::string to_string(const Intent& intent) {
   return std::to_string(intent.step) + (intent.writes ? " writes " : " idles ") + intent.folder;
 }
 
@@ -52,10 +52,10 @@ Intent parse_intent(const std::string& text) {
           text.substr(second + 1)};
 }
 
-// A folder that is being written; gone unless it has got its name.
-struct Room {
+// A folder that is being written. Removes it, unless it has been renamed to its final name by then.
+struct TemporaryFolder {
   std::string folder;
-  ~Room() {
+  ~TemporaryFolder() {
     if (!folder.empty()) remove_folder(folder);
   }
 };
@@ -66,7 +66,7 @@ void write_file(const std::string& path, const std::string& text) {
   file.finish();
 }
 
-// Rank 0 sees what the others have written.
+// Throws if rank 0 does not see a file that another rank has written.
 void check_visible(const std::string& folder, const CheckpointRecord::File& file) {
   struct stat facts = {};
   const std::string path = folder + "/" + file.name;
@@ -90,9 +90,9 @@ CheckpointFolder::CheckpointFolder(const std::string& path, const Options& optio
     if (access(path.c_str(), W_OK | X_OK) != 0) system_error(path, "cannot be written to", errno);
     return "";
   };
-  // The folder is made by one; what the others think of their options counts too.
-  const Report mine = ranks_.is_first() ? report_of(prepare) : Report();
-  throw_failure(describe(), first_failure(ranks_.tell_all(mine)));
+  // Only rank 0 creates the folder; its verdict, also on the options, counts for all.
+  const SaveReport mine = ranks_.is_first() ? report_of(prepare) : SaveReport();
+  throw_failure(describe(), first_failure(ranks_.all_gather_reports(mine)));
 }
 
 CheckpointFolder::~CheckpointFolder() {
@@ -126,8 +126,8 @@ std::uint64_t CheckpointFolder::save_async(std::int64_t step, std::span<const dd
 void CheckpointFolder::wait(std::uint64_t save, Milliseconds timeout) {
   Lock lock(mutex_);
   await(save, timeout, lock);
-  if (save != ended_) return;  // what became of an earlier one, the next has told
-  told_ = true;
+  if (save != ended_) return;  // a later save has already reported this one's failure
+  reported_ = true;
   throw_failure(describe(), outcome_);
 }
 
@@ -136,19 +136,19 @@ bool CheckpointFolder::has_ended(std::uint64_t save) {
   return ended_ >= save;
 }
 
-// One at a time; what the last one failed with is said before the next begins.
+// Begins a save. Waits for the save before, and reports its failure if no one has asked for it.
 std::uint64_t CheckpointFolder::begin(Lock& lock) {
   await(begun_, {}, lock);
-  if (!std::exchange(told_, true)) throw_failure(describe(), outcome_);
+  if (!std::exchange(reported_, true)) throw_failure(describe(), outcome_);
   written_ = 0;
   return ++begun_;
 }
 
-void CheckpointFolder::end(std::uint64_t save, Report outcome) {
+void CheckpointFolder::end(std::uint64_t save, SaveReport outcome) {
   const Lock lock(mutex_);
   ended_ = save;
   outcome_ = std::move(outcome);
-  told_ = !outcome_.failure;
+  reported_ = !outcome_.failure;
   changed_.notify_all();
 }
 
@@ -157,8 +157,8 @@ void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& loc
   if (timeout.count() == 0) timeout = kTimeout;
   if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
   throw Error(ErrorCode::Timeout, describe() + ": the save in flight has not ended in " +
-                                      std::to_string(timeout.count()) + " ms (" + rendezvous::describe_bytes(written_) +
-                                      " written by this rank): a slow disk here, or another rank that does not come");
+                                      rendezvous::to_string(timeout) + " (" + rendezvous::describe_bytes(written_) +
+                                      " written by this rank): the disk here is slow, or another rank has not come");
 }
 
 void CheckpointFolder::run() {
@@ -169,7 +169,7 @@ void CheckpointFolder::run() {
     const Job job = *std::exchange(job_, std::nullopt);
     const std::uint64_t save = begun_;
     lock.unlock();
-    Report outcome = perform(job);
+    SaveReport outcome = perform(job);
     end(save, std::move(outcome));
     lock.lock();
   }
@@ -180,26 +180,28 @@ CheckpointFolder::Job CheckpointFolder::take(std::int64_t step, std::span<const 
   Job job{step};
   job.taken = report_of([&]() -> std::string {
     if (options_.read_only) throw Error(ErrorCode::InvalidArgument, "this folder was opened for reading only");
-    if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step is not negative");
+    if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step cannot be negative");
     job.slices = take_slices(slices);
     job.metadata = take_metadata(metadata);
     if (!copy) return "";
-    const auto room = [](const TensorSlice& slice) { return (slice.bytes + kAlignment - 1) / kAlignment * kAlignment; };
+    const auto padded_size = [](const TensorSlice& slice) {
+      return (slice.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    };
     std::uint64_t bytes = 0;
-    for (const TensorSlice& slice : job.slices) bytes += room(slice);
+    for (const TensorSlice& slice : job.slices) bytes += padded_size(slice);
     char* at = staging_.reserve(bytes);
     for (TensorSlice& slice : job.slices) {
       if (slice.bytes > 0) std::memcpy(at, slice.data, slice.bytes);
       slice.data = at;
-      at += room(slice);
+      at += padded_size(slice);
     }
     return "";
   });
   return job;
 }
 
-Report CheckpointFolder::perform(const Job& job) const {
-  Report outcome = report_of([&]() -> std::string {
+SaveReport CheckpointFolder::perform(const Job& job) const {
+  SaveReport outcome = report_of([&]() -> std::string {
     save_together(job);
     return "";
   });
@@ -208,46 +210,50 @@ Report CheckpointFolder::perform(const Job& job) const {
 }
 
 void CheckpointFolder::save_together(const Job& job) const {
-  Report verdict;
+  SaveReport verdict;
   try {
-    const Start start = agree_to_start(job, verdict);
+    // Agree on the step and on who writes. Any rank's refusal is everyone's.
+    const SavePlan plan = agree_on_plan(job, verdict);
     if (verdict.failure) throw_failure(kNotSaved, verdict);
-    const Room room{ranks_.is_first() ? start.folder : ""};
-    const std::vector<Report> reports = ranks_.tell_first(report_of([&] { return write(job, start); }));
+    // Every rank writes its shard; rank 0 gathers the records and commits.
+    const TemporaryFolder temporary{ranks_.is_first() ? plan.folder : ""};
+    const std::vector<SaveReport> reports = ranks_.gather_reports(report_of([&] { return write(job, plan); }));
     if (ranks_.is_first()) {
       verdict = first_failure(reports);
-      if (!verdict.failure) verdict = report_of([&] { return commit(job.step, start, reports); });
+      if (!verdict.failure) verdict = report_of([&] { return commit(job.step, plan, reports); });
     }
-    verdict = ranks_.hear_first(verdict);
+    // All ranks learn whether the checkpoint exists.
+    verdict = ranks_.broadcast_report(verdict);
   } catch (const Error& e) {
     if (verdict.failure) throw;
-    // A rank is lost, or too late: rank 0 may have been done before, or not.
+    // A rank is lost or too late. Rank 0 may or may not have finished the checkpoint before that.
     throw Error(e.code(), std::string("not known to be saved: ") + e.what());
   }
   throw_failure(kNotSaved, verdict);
   if (ranks_.is_first()) remove_old(job.step);
 }
 
-// What is wrong on some rank is the verdict.
-CheckpointFolder::Start CheckpointFolder::agree_to_start(const Job& job, Report& verdict) const {
+// Exchanges what every rank intends. verdict receives what is wrong on any rank.
+CheckpointFolder::SavePlan CheckpointFolder::agree_on_plan(const Job& job, SaveReport& verdict) const {
   Intent mine{job.step, !job.slices.empty()};
-  Report report = job.taken;
+  SaveReport report = job.taken;
   if (!report.failure && ranks_.is_first()) {
     report = report_of([&] {
       folders_.tidy_up();
-      return folders_.make_room(job.step);
+      return folders_.create_writing_folder(job.step);
     });
     mine.folder = report.text;
   }
-  if (!report.failure) report.text = intent_text(mine);
-  const std::vector<Report> reports = ranks_.tell_all(report);
+  if (!report.failure) report.text = to_string(mine);
+  const std::vector<SaveReport> reports = ranks_.all_gather_reports(report);
   verdict = first_failure(reports);
-  Start start;
+  // From all intents follow the folder, the number of shards and this rank's number among them.
+  SavePlan plan;
   std::size_t writers = 0;
   std::size_t number = 0;
   for (std::size_t rank = 0; rank < reports.size() && !verdict.failure; ++rank) {
     const Intent intent = parse_intent(reports[rank].text);
-    if (rank == 0) start.folder = intent.folder;
+    if (rank == 0) plan.folder = intent.folder;
     if (intent.writes) ++writers;
     if (rank == static_cast<std::size_t>(ranks_.rank())) number = writers;
     if (intent.step == parse_intent(reports[0].text).step) continue;
@@ -256,30 +262,31 @@ CheckpointFolder::Start CheckpointFolder::agree_to_start(const Job& job, Report&
                ErrorCode::Mismatch};
   }
   if (verdict.failure && !mine.folder.empty()) remove_folder(mine.folder);
-  if (mine.writes) start.shard = shard_name(number, writers);
-  return start;
+  if (mine.writes) plan.shard = shard_name(number, writers);
+  return plan;
 }
 
-std::string CheckpointFolder::write(const Job& job, const Start& start) const {
+std::string CheckpointFolder::write(const Job& job, const SavePlan& plan) const {
   CheckpointRecord record;
-  if (!start.shard.empty()) record = write_shard(start.folder, start.shard, job.slices, job.metadata, written_);
+  if (!plan.shard.empty()) record = write_shard(plan.folder, plan.shard, job.slices, job.metadata, written_);
   record.step = job.step;
   record.metadata = {job.metadata.begin(), job.metadata.end()};
   return to_string(record);
 }
 
-std::string CheckpointFolder::commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const {
+std::string CheckpointFolder::commit(std::int64_t step, const SavePlan& plan,
+                                     const std::vector<SaveReport>& reports) const {
   std::vector<CheckpointRecord> ranks;
-  for (const Report& each : reports) ranks.push_back(parse_record(start.folder, each.text));
+  for (const SaveReport& each : reports) ranks.push_back(parse_record(plan.folder, each.text));
   const CheckpointRecord whole = join(ranks);
-  for (const CheckpointRecord::File& file : whole.files) check_visible(start.folder, file);
-  if (has_index(whole)) write_file(start.folder + "/" + kIndexFile, index_text(whole));
-  write_file(start.folder + "/" + kRecordFile, to_string(whole));
-  folders_.publish(start.folder, step);
+  for (const CheckpointRecord::File& file : whole.files) check_visible(plan.folder, file);
+  if (has_index(whole)) write_file(plan.folder + "/" + kIndexFile, index_json(whole));
+  write_file(plan.folder + "/" + kRecordFile, to_string(whole));
+  folders_.publish(plan.folder, step);
   return "";
 }
 
-// What cannot be removed is no failure of the save; the next one tries again.
+// A checkpoint that cannot be removed does not make the save fail; the next save tries again.
 void CheckpointFolder::remove_old(std::int64_t saved) const {
   (void)report_of([&]() -> std::string {
     for (const std::int64_t step : steps_to_remove(steps(), saved, options_.keep_last, options_.keep_every)) {
@@ -299,27 +306,29 @@ std::unique_ptr<Checkpoint> CheckpointFolder::latest(bool verified, const Skip& 
   std::int64_t before = INT64_MAX;
   std::string why_none;
   for (;;) {
-    const Report chosen = ranks_.hear_first(report_of([&] { return newest_before(before); }));
+    // Rank 0 chooses the candidate, so that all ranks open the same one.
+    const SaveReport chosen = ranks_.broadcast_report(report_of([&] { return newest_before(before); }));
     throw_failure(describe(), chosen);
     if (chosen.text.empty()) break;
     before = std::stoll(chosen.text);
     std::unique_ptr<Checkpoint> found;
-    const std::vector<Report> reports = ranks_.tell_all(report_of([&]() -> std::string {
+    const std::vector<SaveReport> reports = ranks_.all_gather_reports(report_of([&]() -> std::string {
       found = open(before);
       if (verified) found->verify(static_cast<std::size_t>(ranks_.rank()), static_cast<std::size_t>(ranks_.size()));
       return "";
     }));
-    const Report wrong = first_failure(reports);
+    // With `verified` a damaged checkpoint is skipped; any other error ends the search.
+    const SaveReport wrong = first_failure(reports);
     if (!wrong.failure) return found;
     if (!verified || wrong.failure != ErrorCode::Corrupt) throw_failure(describe(), wrong);
     skip(wrong.text);
     why_none = wrong.text;
   }
   if (why_none.empty()) return nullptr;
-  throw Error(ErrorCode::Corrupt, describe() + ": none of them is as it was written; the oldest: " + why_none);
+  throw Error(ErrorCode::Corrupt, describe() + ": all of them are damaged; the oldest: " + why_none);
 }
 
-// "" if there is none.
+// Returns the newest step before this one, or "" if there is none.
 std::string CheckpointFolder::newest_before(std::int64_t before) const {
   const std::vector<std::int64_t> all = steps();
   const auto at = std::lower_bound(all.begin(), all.end(), before);

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Saves the checkpoints of a training in one folder, and finds them again. What a rank passes to save() is what it
-// writes: everything on rank 0 and nothing elsewhere, or each its own tensors and slices.
+// Saves the checkpoints of one training in one folder, and finds them again. Each rank writes what
+// it passes to save(): everything on rank 0 and nothing elsewhere, or each rank its own tensors and
+// slices.
 //
-//     all ranks                          rank 0
-//     tell all: step, will I write?      makes room for the step first, and tidies up
+//     all ranks                                rank 0
+//     send to all: step, will I write?         first creates the step's folder, and tidies up
 //     write the shard, fsync
-//     tell rank 0: my record             joins the records, writes the joint one, names the folder: it is saved
-//     hear from rank 0: saved, or why    removes what is not to be kept
+//     send to rank 0: my record                joins the records, writes the joint one, renames the
+//                                              folder: now the checkpoint is saved
+//     receive from rank 0: saved, or why not   removes old checkpoints
 //
-// Each of these is reached by all or the save fails on all with the same words, but for a rank that is lost or too
-// late: then the group fails, and later saves with it.
+// Either every rank completes a stage, or the save fails on every rank with the same words. The
+// exception is a rank that is lost or too late: then the group fails, and later saves fail with it.
 //
-// Threads: one at a time calls in, one of its own saves what save_async() was given. They take turns with the group.
+// Threads: one caller at a time. A background thread saves what save_async() was given. The two
+// take turns in using the group.
 #pragma once
 
 #include <atomic>
@@ -44,30 +47,33 @@ class CheckpointFolder {
 
   struct Options {
     std::int64_t keep_last = 0;   // 0: all
-    std::int64_t keep_every = 0;  // beside those, the multiples of this; 0: none
-    Milliseconds timeout{0};      // for a save in flight; 0: 30 minutes
+    std::int64_t keep_every = 0;  // also keep steps that are multiples of this; 0: no others
+    Milliseconds timeout{0};      // for waiting on a save; 0: 30 minutes
     bool read_only = false;
   };
 
-  // Collective over the group, if there is one. It is of this folder's own, and outlives it.
+  // Collective over the group, if there is one. The group is used for this folder only, and must
+  // outlive it.
   CheckpointFolder(const std::string& path, const Options& options, ProcessGroup* group);
   ~CheckpointFolder();  // waits for a save in flight
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
-  // Collective; throw rendezvous::Error. Both wait for the save before, and throw what it failed with if nobody has
-  // waited for it: then they have not begun.
+  // save() and save_async() are collective and throw rendezvous::Error. Both first wait for the
+  // save before. If that failed and no wait() has reported it, they throw its error and save
+  // nothing.
   void save(std::int64_t step, std::span<const ddp_tensor_slice> slices, std::span<const ddp_metadata_entry> metadata);
-  // Returns once the tensors are copied: the save's number.
+  // Returns the save's number, once the tensors are copied.
   std::uint64_t save_async(std::int64_t step, std::span<const ddp_tensor_slice> slices,
                            std::span<const ddp_metadata_entry> metadata);
-  // timeout 0: the folder's. Throws what it failed with.
+  // Waits for a save and throws its error. timeout 0: Options::timeout.
   void wait(std::uint64_t save, Milliseconds timeout);
   bool has_ended(std::uint64_t save);
 
   std::vector<std::int64_t> steps() const { return folders_.steps(); }
-  // Collective: the same on every rank. The newest; with `verified` the newest of which every byte is as it was
-  // written, and `skip` is told what is wrong with newer ones. Null: there is none at all.
+  // Collective, with the same result on every rank: the newest checkpoint. With `verified`, the
+  // newest whose every byte is as it was written; `skip` is called with what is wrong with each
+  // newer one. Null: there are none at all.
   using Skip = std::function<void(const std::string&)>;
   std::unique_ptr<Checkpoint> latest(bool verified, const Skip& skip);
   std::unique_ptr<Checkpoint> open(std::int64_t step) const;
@@ -78,25 +84,25 @@ class CheckpointFolder {
     std::int64_t step = 0;
     std::vector<TensorSlice> slices = {};
     MetadataEntries metadata = {};
-    Report taken = {};  // what is wrong with what was given
+    SaveReport taken = {};  // what is wrong with the arguments, if anything
   };
-  struct Start {
-    std::string folder;  // to write to
-    std::string shard;   // this rank's file; empty: it has none
+  struct SavePlan {
+    std::string folder;  // the folder to write to
+    std::string shard;   // this rank's file; empty: this rank writes none
   };
 
   Job take(std::int64_t step, std::span<const ddp_tensor_slice> slices, std::span<const ddp_metadata_entry> metadata,
            bool copy);
   std::uint64_t begin(Lock& lock);
-  void end(std::uint64_t save, Report outcome);
+  void end(std::uint64_t save, SaveReport outcome);
   void await(std::uint64_t save, Milliseconds timeout, Lock& lock);
   void run();
 
-  Report perform(const Job& job) const;
+  SaveReport perform(const Job& job) const;
   void save_together(const Job& job) const;
-  Start agree_to_start(const Job& job, Report& verdict) const;
-  std::string write(const Job& job, const Start& start) const;
-  std::string commit(std::int64_t step, const Start& start, const std::vector<Report>& reports) const;
+  SavePlan agree_on_plan(const Job& job, SaveReport& verdict) const;
+  std::string write(const Job& job, const SavePlan& plan) const;
+  std::string commit(std::int64_t step, const SavePlan& plan, const std::vector<SaveReport>& reports) const;
   void remove_old(std::int64_t saved) const;
   std::string newest_before(std::int64_t before) const;
   std::string describe() const { return "checkpoints in " + folders_.path(); }
@@ -105,14 +111,14 @@ class CheckpointFolder {
   const Options options_;
   const SaveGroup ranks_;
   StagingMemory staging_;
-  mutable std::atomic<std::uint64_t> written_{0};  // bytes of the save in flight
+  mutable std::atomic<std::uint64_t> written_{0};  // bytes of tensors, in the save in flight
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::uint64_t begun_ = 0;
   std::uint64_t ended_ = 0;
-  Report outcome_;    // of the last that ended
-  bool told_ = true;  // or there is nothing to tell
+  SaveReport outcome_;    // of the last save that ended
+  bool reported_ = true;  // outcome_ was reported, or is no failure
   std::optional<Job> job_;
   bool leaving_ = false;
   std::thread thread_;  // started by the first save_async()

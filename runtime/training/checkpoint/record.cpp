@@ -21,7 +21,7 @@ constexpr char kFormat[] = "ddp checkpoint 1";
 constexpr std::string_view kChecksumStart = "{\"checksum\":\"";
 constexpr std::string_view kChecksumEnd = "\",\n";
 
-// What a record lacks, or has that cannot be. Caught by parse_record, which knows the file.
+// What is missing or impossible in a record. Caught by parse_record(), which knows the file.
 struct Wrong {
   std::string what;
 };
@@ -36,14 +36,14 @@ template <typename T>
 T get(const Json& object, const char* key) {
   const Json& value = field(object, key);
   if (std::is_unsigned_v<T> && !value.is_number_unsigned()) {
-    throw Wrong{std::string("\"") + key + "\" is no natural number"};
+    throw Wrong{std::string("\"") + key + "\" is not a natural number"};
   }
   return value.get<T>();
 }
 
 std::uint64_t get_checksum(const Json& text) {
   const auto checksum = parse_checksum(text.get<std::string>());
-  if (!checksum) throw Wrong{"\"" + text.get<std::string>() + "\" is no checksum"};
+  if (!checksum) throw Wrong{"\"" + text.get<std::string>() + "\" is not a checksum"};
   return *checksum;
 }
 
@@ -51,7 +51,7 @@ Json to_json(const Record::Tensor& tensor) {
   Json parts = Json::array();
   for (const Record::Part& part : tensor.parts) {
     Json checksums = Json::array();
-    for (const std::uint64_t each : part.checksums) checksums.push_back(checksum_text(each));
+    for (const std::uint64_t each : part.checksums) checksums.push_back(checksum_to_string(each));
     parts.push_back({{"file", part.file},
                      {"begin", part.begin},
                      {"offset", part.box.begin},
@@ -74,17 +74,17 @@ Record::Tensor parse_tensor(const std::string& name, const Json& json, const Rec
   Record::Tensor tensor{get<std::string>(json, "dtype"), get<Shape>(json, "shape")};
   const std::uint64_t size = file_type_size(tensor.dtype);
   if (size == 0 || !shape_bytes(tensor.shape, size)) {
-    throw Wrong{name + " cannot be " + shape_text(tensor.shape) + " of " + tensor.dtype};
+    throw Wrong{name + " cannot be " + to_string(tensor.shape) + " of " + tensor.dtype};
   }
   for (const Json& each : field(json, "parts")) {
     Record::Part part = parse_part(each);
     if (part.file >= record.files.size() || !is_within(part.box, tensor.shape)) {
-      throw Wrong{name + " has a part " + box_text(part.box) + " that cannot be"};
+      throw Wrong{name + " has a part " + to_string(part.box) + " that cannot be"};
     }
     const std::uint64_t bytes = part_bytes(tensor, part);
     const std::uint64_t file_bytes = record.files[part.file].bytes;
     if (part.begin > file_bytes || bytes > file_bytes - part.begin || part.checksums.size() != block_count(bytes)) {
-      throw Wrong{name + ": its part " + box_text(part.box) + " cannot be where it is said to be"};
+      throw Wrong{name + ": its part " + to_string(part.box) + " cannot be where it is said to be"};
     }
     tensor.parts.push_back(std::move(part));
   }
@@ -93,8 +93,8 @@ Record::Tensor parse_tensor(const std::string& name, const Json& json, const Rec
 
 Record parse_json(const Json& json) {
   if (get<std::string>(json, "format") != kFormat)
-    throw Wrong{"it is of another version: " + get<std::string>(json, "format")};
-  if (get<std::uint64_t>(json, "block") != kChecksumBlock) throw Wrong{"its checksums are of other blocks"};
+    throw Wrong{"it has another version: " + get<std::string>(json, "format")};
+  if (get<std::uint64_t>(json, "block") != kChecksumBlock) throw Wrong{"its checksums are of blocks of another size"};
   Record record;
   record.step = get<std::int64_t>(json, "step");
   record.metadata = get<std::map<std::string, std::string>>(json, "metadata");
@@ -102,7 +102,7 @@ Record parse_json(const Json& json) {
     record.files.push_back({get<std::string>(each, "name"), get<std::uint64_t>(each, "bytes"),
                             get<std::uint64_t>(each, "header_bytes"), get_checksum(field(each, "header_checksum"))});
     const std::string& name = record.files.back().name;
-    if (name.empty() || name.find('/') != std::string::npos) throw Wrong{"\"" + name + "\" is no name of a file"};
+    if (name.empty() || name.find('/') != std::string::npos) throw Wrong{"\"" + name + "\" is not a file name"};
   }
   for (const auto& item : field(json, "tensors").items()) {
     record.tensors.emplace(item.key(), parse_tensor(item.key(), item.value(), record));
@@ -116,8 +116,8 @@ void add(Record& whole, const Record& rank) {
   for (const auto& [name, tensor] : rank.tensors) {
     Record::Tensor& known = whole.tensors.try_emplace(name, Record::Tensor{tensor.dtype, tensor.shape}).first->second;
     if (known.dtype != tensor.dtype || known.shape != tensor.shape) {
-      throw Error(ErrorCode::Mismatch, "tensor " + name + " is " + shape_text(known.shape) + " of " + known.dtype +
-                                           " to one rank and " + shape_text(tensor.shape) + " of " + tensor.dtype +
+      throw Error(ErrorCode::Mismatch, "tensor " + name + " is " + to_string(known.shape) + " of " + known.dtype +
+                                           " to one rank and " + to_string(tensor.shape) + " of " + tensor.dtype +
                                            " to another");
     }
     for (Record::Part part : tensor.parts) {
@@ -141,16 +141,17 @@ std::string to_string(const Record& record) {
     files.push_back({{"name", file.name},
                      {"bytes", file.bytes},
                      {"header_bytes", file.header_bytes},
-                     {"header_checksum", checksum_text(file.header_checksum)}});
+                     {"header_checksum", checksum_to_string(file.header_checksum)}});
   }
-  // As a map first: an ordered object looks through all its keys for each that is added.
+  // Collected in a map first, because an ordered JSON object searches all its keys at each
+  // insertion.
   std::map<std::string, Json> tensors;
   for (const auto& [name, tensor] : record.tensors) tensors.emplace(name, to_json(tensor));
   const Json json = {{"format", kFormat},       {"step", record.step},       {"metadata", record.metadata},
                      {"block", kChecksumBlock}, {"files", std::move(files)}, {"tensors", tensors}};
   const std::string body = json.dump().substr(1) + "\n";
-  return std::string(kChecksumStart) + checksum_text(checksum(body.data(), body.size())) + std::string(kChecksumEnd) +
-         body;
+  return std::string(kChecksumStart) + checksum_to_string(checksum(body.data(), body.size())) +
+         std::string(kChecksumEnd) + body;
 }
 
 Record parse_record(const std::string& path, std::string_view text) {
@@ -176,6 +177,7 @@ Record join(const std::vector<Record>& ranks) {
   whole.metadata = ranks.at(0).metadata;
   for (const Record& rank : ranks) add(whole, rank);
   for (const auto& [name, tensor] : whole.tensors) {
+    // The parts of each tensor must cover it exactly once.
     std::vector<Box> boxes;
     for (const Record::Part& part : tensor.parts) boxes.push_back(part.box);
     const std::string why = why_not_whole(tensor.shape, boxes);
@@ -190,7 +192,7 @@ bool has_index(const Record& record) {
          });
 }
 
-std::string index_text(const Record& record) {
+std::string index_json(const Record& record) {
   std::uint64_t total = 0;
   std::map<std::string, std::string> files;
   for (const auto& [name, tensor] : record.tensors) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a checkpoint of several files consists of: which slice of which tensor lies where, with checksums. Written last,
-// as checkpoint.json; a folder without it is no checkpoint. Each rank makes one of the file it wrote, rank 0 joins
-// them.
+// Contents of a checkpoint of several files: which slice of which tensor lies where, with
+// checksums. The record is written last, as checkpoint.json; a folder without it is not a
+// checkpoint. Each rank makes a record of the file it wrote, and rank 0 joins them.
 //
-//     {"checksum":"1f0e...",                                            of all that follows this line
+//     {"checksum":"1f0e...",                                            of everything after this line
 //     "format":"ddp checkpoint 1","step":500,"metadata":{"lr":"0.1"},"block":4194304,
 //     "files":[{"name":"model-00001-of-00002.safetensors","bytes":48128,"header_bytes":128,"header_checksum":"..."},
 //     ...], "tensors":{"w":{"dtype":"F32","shape":[4,3],"parts":[
 //       {"file":0,"begin":128,"offset":[0,0],"shape":[2,3],"checksums":["..."]}, ...]}}}
 //
-// A part's bytes have a checksum for each block of them, so that a slice can be read and checked without the rest.
+// A part has one checksum for each block of its bytes, so that a slice can be read and checked
+// without reading the rest.
 #pragma once
 
 #include <cstddef>
@@ -33,13 +34,13 @@ struct CheckpointRecord {
     std::uint64_t header_checksum = 0;
   };
   struct Part {
-    std::size_t file = 0;     // in files
-    std::uint64_t begin = 0;  // in the file
-    Box box;                  // of the tensor
+    std::size_t file = 0;     // index in files
+    std::uint64_t begin = 0;  // byte offset in the file
+    Box box;                  // its elements within the tensor
     std::vector<std::uint64_t> checksums = {};
   };
   struct Tensor {
-    std::string dtype;  // as safetensors files name it
+    std::string dtype;  // the name used in safetensors files
     Shape shape;
     std::vector<Part> parts = {};
   };
@@ -54,15 +55,16 @@ std::uint64_t part_bytes(const CheckpointRecord::Tensor& tensor, const Checkpoin
 std::uint64_t block_count(std::uint64_t bytes);
 
 std::string to_string(const CheckpointRecord& record);
-// path: for messages. Error{Corrupt} if it is not what to_string() makes, or if some part cannot be.
+// Returns the record that `text` holds. path is for messages. Throws Error{Corrupt} if the text is
+// not what to_string() writes, or if a part is not possible.
 CheckpointRecord parse_record(const std::string& path, std::string_view text);
-// The files and tensors of all ranks, the step and metadata of the first. Error{Mismatch} if they do not agree about a
-// tensor, or if the parts do not make it whole.
+// Returns the files and tensors of all ranks, with the step and metadata of rank 0. Throws
+// Error{Mismatch} if ranks disagree about a tensor, or if the parts do not make a tensor whole.
 CheckpointRecord join(const std::vector<CheckpointRecord>& ranks);
 
-// Is every tensor whole in one file, and are there several? Then Hugging Face's libraries can read them, with this
-// index (model.safetensors.index.json).
+// Returns whether there are several files and every tensor is whole in one of them. Hugging Face's
+// libraries can then read the files, with index_json() as model.safetensors.index.json.
 bool has_index(const CheckpointRecord& record);
-std::string index_text(const CheckpointRecord& record);
+std::string index_json(const CheckpointRecord& record);
 
 }  // namespace ddp::runtime

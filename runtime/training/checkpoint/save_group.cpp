@@ -15,30 +15,30 @@ using rendezvous::ErrorCode;
 
 constexpr char kWell = '+';
 
-std::string encode(const Report& report) {
+std::string encode(const SaveReport& report) {
   return (report.failure ? static_cast<char>('0' + static_cast<int>(*report.failure)) : kWell) + report.text;
 }
 
-Report decode(const ddp_bytes& bytes) {
+SaveReport decode(const ddp_bytes& bytes) {
   const std::string text(static_cast<const char*>(bytes.data), bytes.size);
-  Report report{text.substr(1)};
+  SaveReport report{text.substr(1)};
   if (text[0] != kWell) report.failure = static_cast<ErrorCode>(text[0] - '0');
   return report;
 }
 
 template <typename Make>
-std::vector<Report> exchange(ProcessGroup& group, const Report& mine, Make make) {
+std::vector<SaveReport> exchange(ProcessGroup& group, const SaveReport& mine, Make make) {
   const std::string text = encode(mine);
   ObjectExchange objects;
   group.run(make(objects, ddp_bytes{text.data(), text.size()}));
-  std::vector<Report> reports;
+  std::vector<SaveReport> reports;
   for (const ddp_bytes& each : objects.received()) reports.push_back(decode(each));
   return reports;
 }
 
 }  // namespace
 
-Report report_of(const std::function<std::string()>& body) {
+SaveReport report_of(const std::function<std::string()>& body) {
   try {
     return {body()};
   } catch (const Error& e) {
@@ -50,21 +50,21 @@ Report report_of(const std::function<std::string()>& body) {
   }
 }
 
-std::vector<Report> SaveGroup::tell_all(const Report& mine) const {
+std::vector<SaveReport> SaveGroup::all_gather_reports(const SaveReport& mine) const {
   if (group_ == nullptr) return {mine};
   return exchange(*group_, mine, [](ObjectExchange& objects, const ddp_bytes& bytes) {
     return make_all_gather_object(objects, bytes);
   });
 }
 
-std::vector<Report> SaveGroup::tell_first(const Report& mine) const {
+std::vector<SaveReport> SaveGroup::gather_reports(const SaveReport& mine) const {
   if (group_ == nullptr) return {mine};
   return exchange(*group_, mine, [this](ObjectExchange& objects, const ddp_bytes& bytes) {
     return make_gather_object(objects, bytes, 0, group_->place());
   });
 }
 
-Report SaveGroup::hear_first(const Report& if_first) const {
+SaveReport SaveGroup::broadcast_report(const SaveReport& if_first) const {
   if (group_ == nullptr) return if_first;
   return exchange(*group_, if_first,
                   [this](ObjectExchange& objects, const ddp_bytes& bytes) {
@@ -73,16 +73,16 @@ Report SaveGroup::hear_first(const Report& if_first) const {
       .at(0);
 }
 
-Report first_failure(const std::vector<Report>& reports) {
+SaveReport first_failure(const std::vector<SaveReport>& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    const Report& each = reports[rank];
+    const SaveReport& each = reports[rank];
     if (!each.failure) continue;
     return {reports.size() > 1 ? "rank " + std::to_string(rank) + ": " + each.text : each.text, each.failure};
   }
   return {};
 }
 
-void throw_failure(const std::string& where, const Report& report) {
+void throw_failure(const std::string& where, const SaveReport& report) {
   if (report.failure) throw Error(*report.failure, where + ": " + report.text);
 }
 

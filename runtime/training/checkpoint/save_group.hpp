@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ranks that save together, and what they tell each other of it: whether each has done its part, and the words for
-// the others. So all of them know the same in the end, and a failure of one is the same error on all.
+// The ranks that save together, and the reports they exchange: whether each has done its part, and
+// a text for the others. Every rank ends up with the same reports, so a failure on one rank becomes
+// the same error on all.
 #pragma once
 
 #include <functional>
@@ -13,34 +14,35 @@
 
 namespace ddp::runtime {
 
-struct Report {
-  std::string text = {};                              // for the others; of a failure: why
-  std::optional<rendezvous::ErrorCode> failure = {};  // none: it went well
+struct SaveReport {
+  std::string text = {};                              // what the others need; after a failure: why
+  std::optional<rendezvous::ErrorCode> failure = {};  // none: success
 };
-// What body returns, or its failure.
-Report report_of(const std::function<std::string()>& body);
+// Returns a report of what body returns, or of the error it throws.
+SaveReport report_of(const std::function<std::string()>& body);
 
 class SaveGroup {
  public:
-  // group: of its own, so that what is told here waits for nothing else. Null: this process alone.
+  // group must be used for nothing else, so that reports wait for no other operation. Null: this
+  // process is alone.
   explicit SaveGroup(ProcessGroup* group) : group_(group) {}
 
   int rank() const { return group_ != nullptr ? group_->rank() : 0; }
   int size() const { return group_ != nullptr ? group_->size() : 1; }
   bool is_first() const { return rank() == 0; }
 
-  // Collective; throw rendezvous::Error when a rank is lost or too late.
-  std::vector<Report> tell_all(const Report& mine) const;
-  std::vector<Report> tell_first(const Report& mine) const;  // empty on the others
-  Report hear_first(const Report& if_first) const;
+  // All three are collective and throw rendezvous::Error when a rank is lost or too late.
+  std::vector<SaveReport> all_gather_reports(const SaveReport& mine) const;
+  std::vector<SaveReport> gather_reports(const SaveReport& mine) const;  // empty on ranks other than 0
+  SaveReport broadcast_report(const SaveReport& if_first) const;
 
  private:
   ProcessGroup* group_;
 };
 
-// The first failure, with its rank's number; none.
-Report first_failure(const std::vector<Report>& reports);
-// Throws the failure, if it is one: "WHERE: text".
-void throw_failure(const std::string& where, const Report& report);
+// Returns the first failure, preceded by its rank's number, or a success if there is none.
+SaveReport first_failure(const std::vector<SaveReport>& reports);
+// Throws "WHERE: text" if the report is a failure.
+void throw_failure(const std::string& where, const SaveReport& report);
 
 }  // namespace ddp::runtime

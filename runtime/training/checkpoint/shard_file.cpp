@@ -21,7 +21,7 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
   if (part.name == nullptr) invalid("a tensor's name is null");
   const std::string name = part.name;
   if ((given.offset == nullptr) != (given.whole_shape == nullptr)) {
-    invalid(name + ": of offset and whole_shape one is null");
+    invalid(name + ": give both offset and whole_shape, or neither");
   }
   if (part.rank > 0 && part.shape == nullptr) invalid(name + ": its shape is null");
   if (dtype_size(part.dtype) == 0) invalid(name + ": there is no element type " + std::to_string(part.dtype));
@@ -32,7 +32,7 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
     slice.whole_shape.assign(given.whole_shape, given.whole_shape + part.rank);
   }
   if (!shape_bytes(slice.whole_shape, dtype_size(part.dtype)) || !is_within(slice.box, slice.whole_shape)) {
-    invalid(name + ": " + box_text(slice.box) + " is not within " + shape_text(slice.whole_shape));
+    invalid(name + ": " + to_string(slice.box) + " is not within " + to_string(slice.whole_shape));
   }
   slice.bytes = element_count(slice.box) * dtype_size(part.dtype);
   if (slice.data == nullptr && slice.bytes > 0) invalid(name + ": its data is null");
@@ -40,12 +40,12 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
 }
 
 std::string name_in_file(const TensorSlice& slice) {
-  return slice.box == whole_box(slice.whole_shape) ? slice.name : slice.name + box_text(slice.box);
+  return slice.box == whole_box(slice.whole_shape) ? slice.name : slice.name + to_string(slice.box);
 }
 
 std::string header_of(const std::string& path, std::span<const TensorSlice> slices, const MetadataEntries& metadata) {
   std::vector<std::string> names;
-  names.reserve(slices.size());  // they are pointed to
+  names.reserve(slices.size());  // `tensors` points to them
   std::vector<ddp_tensor> tensors;
   for (const TensorSlice& s : slices) {
     names.push_back(name_in_file(s));
@@ -82,13 +82,14 @@ CheckpointRecord write_shard(const std::string& folder, const std::string& name,
   CheckpointRecord record;
   NewFile file(path);
   file.write(header.data(), header.size());
+  // Write the slices one after the other, with a checksum for each block.
   std::uint64_t at = header.size();
   for (const TensorSlice& slice : slices) {
     CheckpointRecord::Part part{0, at, slice.box};
     for (std::uint64_t done = 0; done < slice.bytes; done += kChecksumBlock) {
       const char* block = static_cast<const char*>(slice.data) + done;
       const std::uint64_t size = std::min(kChecksumBlock, slice.bytes - done);
-      part.checksums.push_back(checksum(block, size));  // then it is in the processor's cache for the copy
+      part.checksums.push_back(checksum(block, size));  // first: the write then finds the block in the cache
       file.write(block, size);
       written += size;
     }

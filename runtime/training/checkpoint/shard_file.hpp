@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one rank writes of a checkpoint: whole tensors and slices of tensors, in one safetensors file.
+// The file that one rank writes for a checkpoint: whole tensors and slices of tensors, in the
+// safetensors format.
 #pragma once
 
 #include <atomic>
@@ -21,17 +22,18 @@ struct TensorSlice {
   std::int32_t dtype = DDP_FLOAT32;
   Box box;
   Shape whole_shape;
-  const void* data = nullptr;  // the caller's, or a copy
+  const void* data = nullptr;  // the caller's memory, or a copy
   std::uint64_t bytes = 0;
 };
 using MetadataEntries = std::vector<std::pair<std::string, std::string>>;
 
-// What a shard is to have. Throws rendezvous::Error{InvalidArgument} for what could not be written.
+// Check the caller's arguments and return them as values. Throw rendezvous::Error{InvalidArgument}.
 std::vector<TensorSlice> take_slices(std::span<const ddp_tensor_slice> slices);
 MetadataEntries take_metadata(std::span<const ddp_metadata_entry> metadata);
 
-// Writes FOLDER/NAME to the disk; its name is there once the folder is fsynced. In it a slice is called as box_text()
-// says, "w[0:2, 0:3]". The record is of this file alone. written counts along, in bytes of tensors.
+// Writes FOLDER/NAME to the disk; the name itself is durable once the folder is fsynced. A slice's
+// name in the file ends in its box: "w[0:2, 0:3]". Returns a record of this file alone. Adds the
+// bytes of tensors to `written` as they are written.
 CheckpointRecord write_shard(const std::string& folder, const std::string& name, std::span<const TensorSlice> slices,
                              const MetadataEntries& metadata, std::atomic<std::uint64_t>& written);
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "rendezvous/base/text.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/tensor_file/checksum.hpp"
 #include "runtime/training/tensor_file/durable_file.hpp"
@@ -36,9 +36,8 @@ std::string step_name(std::int64_t step) {
 std::optional<std::int64_t> step_named(std::string_view name) {
   constexpr std::string_view kStart = "step-";
   if (!name.starts_with(kStart)) return std::nullopt;
-  std::int64_t step = -1;
-  std::from_chars(name.data() + kStart.size(), name.data() + name.size(), step);
-  if (step < 0 || step_name(step) != name) return std::nullopt;
+  const auto step = rendezvous::parse_number<std::int64_t>(name.substr(kStart.size()));
+  if (!step || *step < 0 || step_name(*step) != name) return std::nullopt;
   return step;
 }
 
@@ -48,10 +47,10 @@ std::optional<std::int64_t> step_replaced(std::string_view name) {
 
 bool is_complete(const std::string& folder) { return access((folder + "/" + kRecordFile).c_str(), F_OK) == 0; }
 
-// A name for something that nobody else looks for.
+// Returns a name that no other process uses.
 std::string with_id(const std::string& name) {
   std::random_device random;
-  return name + "." + checksum_text(std::uint64_t{random()} << 32 | random()).substr(0, 8);
+  return name + "." + checksum_to_string(std::uint64_t{random()} << 32 | random()).substr(0, 8);
 }
 
 void move(const std::string& from, const std::string& to) {
@@ -66,7 +65,7 @@ std::vector<std::string> names_in(const std::string& folder) {
     names.push_back(each->path().filename().string());
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    system_error(folder, "cannot be looked through", error.value());
+    system_error(folder, "cannot be listed", error.value());
   }
   return names;
 }
@@ -120,7 +119,7 @@ void StepFolders::tidy_up() const {
   }
 }
 
-std::string StepFolders::make_room(std::int64_t step) const {
+std::string StepFolders::create_writing_folder(std::int64_t step) const {
   const std::string path = in_place(with_id(kWriting + step_name(step)));
   if (mkdir(path.c_str(), 0777) != 0) system_error(path, "cannot create this folder", errno);
   return path;
@@ -140,7 +139,7 @@ void StepFolders::publish(const std::string& written, std::int64_t step) const {
 void StepFolders::remove(std::int64_t step) const {
   const std::string going = in_place(with_id(kRemoved + step_name(step)));
   move(path_of(step), going);
-  fsync_folder(path_);  // else it might come back without some of its files
+  fsync_folder(path_);  // otherwise it might come back after a crash without some of its files
   remove_folder(going);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory in which gradients travel together, and how they get in and out: one pass each, which on the CPU scales on
-// the way in. On a GPU gradients get in and out on this thread's current stream, whichever that is each time, and in
-// the order of the calls.
+// One bucket: the memory in which several gradients travel in one message. Copies gradients in and
+// out in one pass each; on the CPU the pass that copies in also scales. On a GPU the copies run in
+// the order of the calls, each on the calling thread's stream that is current at the time of the
+// call.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace ddp::runtime {
 
 class Bucket {
  public:
-  // slices: without their offsets, which follow from the counts. What their shapes point to stays.
+  // slices are given without offsets, which the constructor computes from the counts. The shapes
+  // they point to must outlive the bucket.
   Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices);
   Bucket(Bucket&&) noexcept = default;
   Bucket& operator=(Bucket&&) noexcept = default;
@@ -24,16 +26,17 @@ class Bucket {
 
   std::int32_t dtype() const { return dtype_; }
   void* at(std::size_t slice) { return memory_.data() + slices_[slice].offset * dtype_size(dtype_); }
-  // from may be where it goes. A factor that is not 1: float32 and float64 on the CPU only.
+  // Copies gradient `slice` in from `from`, which may be its own place in the bucket. A factor
+  // other than 1 works only for float32 and float64 on the CPU.
   void put(std::size_t slice, const void* from, double factor);
   void put_zeros(std::size_t slice);
   void take(std::size_t slice, void* to);
 
-  // What comes on the current stream from now on has all that was put.
+  // Makes later work on the current stream wait for everything that was put in so far.
   void follow() { order_.enter(); }
 
   ddp_buffer buffer() { return {memory_.data(), count_, dtype_, place_.device()}; }
-  // As a hook sees it.
+  // Returns the bucket in the form that communication hooks receive.
   ddp_grad_bucket view(std::size_t index, bool is_last) {
     return {index, is_last ? 1 : 0, buffer(), slices_.data(), slices_.size()};
   }

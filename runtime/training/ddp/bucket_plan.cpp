@@ -23,6 +23,7 @@ std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& par
   };
   std::map<std::int32_t, Open> open;
   std::vector<PlannedBucket> plan;
+  // Put each parameter into its type's open bucket, and close the bucket at its limit.
   for (const std::size_t i : order) {
     Open& o = open.try_emplace(parameters[i].dtype, Open{{}, 0, limits.first}).first->second;
     o.bucket.push_back(i);
@@ -32,10 +33,11 @@ std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& par
     o.bytes = 0;
     o.limit = limits.other;
   }
+  // What is still open at the end is a bucket too.
   for (auto& [dtype, o] : open) {
     if (!o.bucket.empty()) plan.push_back(std::move(o.bucket));
   }
-  // A bucket is complete with its last parameter.
+  // Sort by last parameter: that one completes the bucket.
   std::vector<std::size_t> place(parameters.size());
   for (std::size_t at = 0; at < order.size(); ++at) place[order[at]] = at;
   std::sort(plan.begin(), plan.end(),

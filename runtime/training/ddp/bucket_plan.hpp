@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which gradients travel together. Plain functions: the same on every rank, because the input is.
+// Decides which gradients travel in the same bucket. Plain functions: every rank has the same input
+// and so computes the same plan.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +14,25 @@ struct PlannedParameter {
   std::int32_t dtype = 0;
 };
 
-// A first bucket is small, so that communication starts early.
+// Sizes at which a bucket is complete. The first bucket is small, so that communication starts
+// early.
 struct BucketLimits {
   std::size_t first = 0;  // bytes
   std::size_t other = 0;
 };
 
-// Parameter indices in the order they lie in the bucket's memory.
+// Indices of the parameters in one bucket, in the order in which they lie in its memory.
 using PlannedBucket = std::vector<std::size_t>;
 
-// From the last to the first: as long as nothing is known of it, backward's order.
+// Returns the indices from the last to the first: the expected order of backward until a step has
+// shown the real one.
 std::vector<std::size_t> backward_order(std::size_t count);
 
-// PyTorch's rule (compute_bucket_assignment_by_size): go through the parameters in the order in which their gradients
-// come; one open bucket per type; a bucket is closed by the parameter that brings it to its limit, which is
-// limits.first for each type's first. Buckets are returned in the order in which that walk completes them.
+// Returns the buckets, in the order in which they become complete. PyTorch's rule
+// (compute_bucket_assignment_by_size): walk through the parameters in the order in which their
+// gradients come, with one open bucket per element type; the parameter that brings a bucket to its
+// limit closes it. The limit is limits.first for the first bucket of each type, limits.other for
+// the rest.
 std::vector<PlannedBucket> plan_buckets(const std::vector<PlannedParameter>& parameters,
                                         const std::vector<std::size_t>& order, BucketLimits limits);
 

@@ -7,7 +7,7 @@
 namespace ddp::runtime {
 namespace {
 
-// While it lives, another stream is this thread's current one.
+// Makes another stream this thread's current one for the object's lifetime.
 class OnStream {
  public:
   OnStream(int device, collectives::CudaStream* stream) : device_(device), before_(current_stream(device)) {

@@ -3,7 +3,7 @@
 
 namespace ddp::runtime {
 
-JoinVerdict JoinCore::hear(std::span<const JoinWord> words) {
+JoinVerdict JoinCore::decide(std::span<const JoinWord> words) {
   JoinVerdict verdict;
   std::string first_without;
   int highest = -1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Training where ranks have different amounts of input. At the beginning of each step every rank says what it is about
-// to do, and from what all of them said each draws the same conclusions:
+// Training where ranks have different amounts of input. At the beginning of each step every rank
+// says what it is about to do. All ranks see all of these words and draw the same conclusions:
 //
-//     somebody has input      those that have none go along: they take part in the step's operations with zeros
-//     nobody has              the model of the last one that had becomes everybody's
+//     some ranks have input    the others take part in the step's operations with zeros
+//     no rank has input        the model of the last rank that had input becomes everyone's
 //
 // Source: torch.distributed.algorithms.join.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace ddp::runtime {
 
-// One rank's word.
+// What one rank says at the beginning of a step.
 struct JoinWord {
   std::int32_t has_input = 0;
   std::int32_t synchronizes = 0;  // its backward is not inside no_sync
@@ -23,9 +23,9 @@ struct JoinWord {
 
 struct JoinVerdict {
   int active = 0;                    // ranks that have input; 0: this was the last step
-  int authority = 0;                 // whose buffers, or in the end whose model, everybody gets
+  int authority = 0;                 // the rank whose buffers, and at the end whose model, all others get
   bool synchronizes = false;         // the step ends with reductions
-  std::optional<std::string> early;  // why all stop instead
+  std::optional<std::string> early;  // if set: why all ranks stop instead
 };
 
 class JoinCore {
@@ -37,9 +37,9 @@ class JoinCore {
 
   JoinCore(Options options, int ranks) : options_(options), last_active_(ranks - 1) {}
 
-  // words: of all ranks, this one's among them.
-  JoinVerdict hear(std::span<const JoinWord> words);
-  // What a sum of gradients is divided by in the step that hear() has begun.
+  // Decides how the next step goes. words has one entry per rank, this one included.
+  JoinVerdict decide(std::span<const JoinWord> words);
+  // Returns the divisor for sums of gradients in the step that decide() has begun.
   int divisor(int ranks) const { return options_.divide_by_initial_world_size ? ranks : active_; }
 
  private:

@@ -28,7 +28,7 @@ Reducer::Reducer(ProcessGroup& group, const ddp_parameter* parameters, std::size
 
 Reducer::Reducer(Checked from)
     : group_(from.group),
-      host_exchange_(std::move(from.words)),
+      host_exchange_(std::move(from.exchange)),
       options_(from.options),
       parameters_(std::move(from.parameters)),
       place_(std::move(from.place)),
@@ -37,7 +37,7 @@ Reducer::Reducer(Checked from)
       plan_(plan(backward_order(parameters_.size()))),
       core_(names(parameters_), plan_, shape_of(options_)),
       used_(parameters_.size()),
-      words_(static_cast<std::size_t>(group_.size())) {
+      join_words_(static_cast<std::size_t>(group_.size())) {
   compare_across_ranks();
   will_rebuild_ = holds_on_all_ranks(host_exchange_, can_rebuild());
   buckets_ = make_buckets(plan_);
@@ -62,9 +62,9 @@ ddp_reducer_options Reducer::with_defaults(ddp_reducer_options options) {
   return options;
 }
 
-// Everything that a rank can find wrong alone, before the others wait for it.
+// Finds everything that a rank can find wrong on its own, before the others wait for it.
 Reducer::Checked Reducer::checked(Checked from, const ddp_parameter* parameters, std::size_t count) {
-  check_on_all_ranks(from.words, [&] {
+  check_on_all_ranks(from.exchange, [&] {
     from.parameters = replicated(from.group, "parameter", parameters, count);
     from.place = common_place(from.parameters);
     from.gradients = gradients(parameters, from.parameters, from.options);
@@ -120,7 +120,7 @@ std::vector<PlannedBucket> Reducer::plan(const std::vector<std::size_t>& order) 
   return plan_buckets(planned, order, {options_.first_bucket_bytes, options_.bucket_bytes});
 }
 
-// What differs is the ranks' own mistake, and must not become a collective that hangs or ends the process.
+// Finds differences between ranks before they lead to a collective that hangs or ends the process.
 void Reducer::compare_across_ranks() {
   const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
   compare_numbers(host_exchange_, {{"the model has ", count(parameters_), " parameters", kSameModel},
@@ -135,8 +135,8 @@ void Reducer::compare_across_ranks() {
                    {"bucket_bytes is ", static_cast<std::int64_t>(options_.bucket_bytes), "", kSameOptions}});
 }
 
-// Not where backward produces another set of gradients each time, nor where callers hold pointers into buckets for
-// good.
+// Buckets stay as they are where backward may produce another set of gradients each time, and where
+// callers hold pointers into buckets for good.
 bool Reducer::can_rebuild() const {
   const bool may_move = options_.gradient_as_bucket_view != 0;
   return shape_of(options_) != StepShape::Any &&
@@ -188,7 +188,7 @@ void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
   hook_ = std::move(hook);
 }
 
-// An error in here leaves ranks at different places: it is final.
+// Makes an error from body final, because it leaves ranks at different places.
 template <typename Body>
 void Reducer::communicate(Body&& body) {
   try {
@@ -199,7 +199,8 @@ void Reducer::communicate(Body&& body) {
   }
 }
 
-// The other ranks would wait for what the hook had in mind.
+// Aborts the group if the hook fails: the other ranks would wait for the operations that the hook
+// meant to issue.
 template <typename Body>
 auto Reducer::ask_hook(Body&& body) {
   const auto failed = [&](const std::exception& error) {
@@ -219,7 +220,7 @@ auto Reducer::ask_hook(Body&& body) {
 void Reducer::before_forward() {
   const bool buffers_due = core_.before_forward();
   int root = 0;
-  if (join_) root = tell_join({1, core_.no_sync() ? 0 : 1}).authority;
+  if (join_) root = exchange_join_words({1, core_.no_sync() ? 0 : 1}).authority;
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(root);
 }
 
@@ -255,8 +256,9 @@ void Reducer::carry_out(Who whose) {
   });
 }
 
-// The plain average: each contribution times its share, then summed. Of 16 bits only the reduction knows the wide form,
-// and on a GPU only NCCL has kernels.
+// The plain average multiplies each contribution by 1/N before the sum. It is done here, on the way
+// into the bucket, except for 16-bit types, which only the reduction widens, and on a GPU, where
+// only NCCL has kernels.
 void Reducer::fill(std::size_t i) {
   const Gradient& g = gradients_[i];
   const std::int32_t dtype = parameters_[i].dtype;
@@ -278,7 +280,7 @@ double Reducer::share(std::int32_t dtype) const {
   return averaging_factor(join_ ? join_->divisor(group_.size()) : group_.size(), dtype);
 }
 
-// Of what is in a bucket.
+// Returns the reduction that completes the average of what fill() put into a bucket.
 ddp_reduction Reducer::reduction(std::int32_t dtype) const {
   if (place_.is_gpu() && !join_) return {DDP_AVG, 1};
   const double factor = place_.is_gpu() || is_16_bit_float(dtype) ? share(dtype) : 1;
@@ -293,7 +295,8 @@ void Reducer::launch(std::size_t b) {
   in_flight_[b] = group_.issue(make_all_reduce(buffer, reduction(buffer.dtype)));
 }
 
-// Everything is launched. All that is sent in a step has arrived before anything of the caller's changes.
+// Ends the step once every bucket is launched. Everything sent in the step has arrived before any
+// of the caller's memory changes.
 void Reducer::finish(Who whose) {
   std::vector<std::size_t> order;
   communicate([&] {
@@ -302,7 +305,7 @@ void Reducer::finish(Who whose) {
       used_ = core_.used_here();
       if (whose == Who::Others) std::fill(used_.begin(), used_.end(), std::uint8_t{0});
       host_exchange_.all_reduce(used_.data(), used_.size(), DDP_MAX);
-      core_.hear_used(used_);
+      core_.set_used_anywhere(used_);
     }
     if (will_rebuild_) order = agree_on_order();
   });
@@ -332,7 +335,7 @@ void Reducer::take_out() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const Gradient& g = gradients_[i];
     Bucket& bucket = buckets_[g.bucket];
-    if (!core_.used_anywhere(i)) {  // it stays what it was
+    if (!core_.used_anywhere(i)) {  // no rank used it: the gradient keeps its value
       if (g.own == nullptr) bucket.put(g.slice, g.kept.data(), 1);
     } else if (g.own != nullptr) {
       bucket.take(g.slice, g.own);
@@ -340,7 +343,7 @@ void Reducer::take_out() {
   }
 }
 
-// Rank 0's.
+// Returns rank 0's order, on every rank.
 std::vector<std::size_t> Reducer::agree_on_order() {
   std::vector<std::size_t> order = core_.ready_order();
   host_exchange_.broadcast(order.data(), order.size() * sizeof(order[0]), 0);
@@ -350,6 +353,7 @@ std::vector<std::size_t> Reducer::agree_on_order() {
 void Reducer::rebuild(const std::vector<std::size_t>& order) {
   std::vector<PlannedBucket> better = plan(order);
   if (better == plan_) return;
+  // Gradients that lie in buckets move to their new places with their values.
   std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
   std::vector<void*> before;
   for (const Gradient& g : gradients_) before.push_back(g.own == nullptr ? old[g.bucket].at(g.slice) : nullptr);
@@ -363,16 +367,18 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
 }
 
 void Reducer::join_begin(JoinCore::Options options) {
-  if (join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join is under way already");
+  if (join_)
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join_begin() was called again before join_end()");
   core_.set_joining(true);
   join_.emplace(options, group_.size());
 }
 
 void Reducer::join_end() {
-  if (!join_) throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join ends that has not begun");
+  if (!join_)
+    throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: join_end() was called without join_begin()");
   core_.set_joining(false);
-  JoinVerdict verdict = tell_join({0, 0});
-  for (; verdict.active > 0; verdict = tell_join({0, 0})) shadow(verdict);
+  JoinVerdict verdict = exchange_join_words({0, 0});
+  for (; verdict.active > 0; verdict = exchange_join_words({0, 0})) shadow(verdict);
   communicate([&] { broadcast_.run(group_, parameters_, verdict.authority); });
   if (options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);
   join_.reset();
@@ -383,16 +389,17 @@ void Reducer::join_cancel() {
   core_.cancel_joining();
 }
 
-// Throws if all shall stop.
-JoinVerdict Reducer::tell_join(JoinWord mine) {
-  communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), words_.data()); });
-  const JoinVerdict verdict = join_->hear(words_);
+// Tells all ranks what this one is about to do, and returns what follows. Throws if all ranks are
+// to stop.
+JoinVerdict Reducer::exchange_join_words(JoinWord mine) {
+  communicate([&] { host_exchange_.all_gather(&mine, sizeof(mine), join_words_.data()); });
+  const JoinVerdict verdict = join_->decide(join_words_);
   if (!verdict.early) return verdict;
-  join_cancel();  // all are at the same place: the model remains usable
+  join_cancel();  // all ranks are at the same place, so DistributedDataParallel remains usable
   throw Error(ErrorCode::Mismatch, "DistributedDataParallel: " + *verdict.early);
 }
 
-// Takes part in a step of those that have input.
+// Takes part, with zeros, in a step of the ranks that have input.
 void Reducer::shadow(const JoinVerdict& verdict) {
   const bool buffers_due = core_.shadow_forward(verdict.synchronizes);
   if (buffers_due && options_.no_broadcast_buffers == 0) broadcast_buffers(verdict.authority);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel's driver: moves gradients into buckets and out of them, issues the reductions that
-// reducer_core decides on, and goes along with the other ranks when this one has no input left (join_core).
+// DistributedDataParallel's driver. Moves gradients into buckets and out again, issues the
+// reductions that reducer_core decides on, and takes part in the other ranks' steps when this rank
+// has no input left (join_core).
 //
-// Parameters' values change in the constructor and at the end of a join only, buffers' before a forward too; gradients
-// of the caller's change in synchronize(), after everything that the step sends has arrived.
-// One thread at a time.
+// Parameters' values change only in the constructor and at the end of a join; buffers' also before
+// a forward. The caller's gradients change in synchronize(), after everything that the step sends
+// has arrived. One thread at a time may call.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +29,12 @@ namespace ddp::runtime {
 
 class Reducer {
  public:
-  // Collective. Throws rendezvous::Error: InvalidArgument, Mismatch, or a failed collective's.
+  // Collective. Throws rendezvous::Error: InvalidArgument, Mismatch, or the error of a failed
+  // collective.
   Reducer(ProcessGroup& group, const ddp_parameter* parameters, std::size_t count, const ddp_reducer_options& options);
-  ~Reducer();  // in the middle of a step it aborts the group: buckets in flight use memory that is about to go
+  // Aborts the group if it is in the middle of a step, because buckets in flight use memory that is
+  // about to be freed.
+  ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
@@ -45,7 +49,7 @@ class Reducer {
   void set_no_sync(bool enabled) { core_.set_no_sync(enabled); }
   std::size_t bucket_count() const { return buckets_.size(); }
 
-  // Once, before the first backward.
+  // May be called once, before the first backward.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
 
   void join_begin(JoinCore::Options options);
@@ -54,22 +58,22 @@ class Reducer {
 
  private:
   struct Gradient {
-    void* own;               // the caller's memory, or null: in its bucket
-    std::size_t bucket = 0;  // where it lies ...
-    std::size_t slice = 0;   // ... and as which of its gradients
-    TensorMemory kept{};     // of one in its bucket: what it was, while the bucket has zeros there
+    void* own;               // the caller's memory; null: the gradient lies in its bucket
+    std::size_t bucket = 0;  // the bucket it belongs to ...
+    std::size_t slice = 0;   // ... and its place among that bucket's gradients
+    TensorMemory kept{};     // for a gradient in its bucket: its value, saved while the bucket holds zeros there
   };
-  // What the constructor begins with.
+  // Everything the constructor starts from, once it has been checked.
   struct Checked {
     ProcessGroup& group;
-    HostExchange words;
+    HostExchange exchange;
     ddp_reducer_options options;
     ReplicatedTensors parameters{};
     TensorPlace place{};
     ReplicatedTensors buffers{};
     std::vector<Gradient> gradients{};
   };
-  enum class Who { ThisRank, Others };  // whose step it is that this rank has a part in
+  enum class Who { ThisRank, Others };  // whose step this rank takes part in
 
   explicit Reducer(Checked from);
   static ddp_reducer_options with_defaults(ddp_reducer_options options);
@@ -99,7 +103,7 @@ class Reducer {
   ddp_reduction reduction(std::int32_t dtype) const;
   ddp_grad_bucket view(std::size_t bucket) { return buckets_[bucket].view(bucket, bucket + 1 == buckets_.size()); }
 
-  JoinVerdict tell_join(JoinWord mine);
+  JoinVerdict exchange_join_words(JoinWord mine);
   void broadcast_buffers(int root);
   void shadow(const JoinVerdict& verdict);
   template <typename Body>
@@ -111,24 +115,24 @@ class Reducer {
   HostExchange host_exchange_;
   ddp_reducer_options options_;
   ReplicatedTensors parameters_;
-  TensorPlace place_;  // of all of them, and of their gradients
+  TensorPlace place_;  // of all parameters and their gradients
   ReplicatedTensors buffers_;
   std::vector<Gradient> gradients_;
   std::vector<PlannedBucket> plan_;
   ReducerCore core_;
   std::vector<Bucket> buckets_;
   bool will_rebuild_ = false;
-  std::unique_ptr<CommHook> hook_;  // null: the plain average
+  std::unique_ptr<CommHook> hook_;  // null: no hook, the plain average
   std::optional<JoinCore> join_;
   TensorBroadcast broadcast_;
 
-  // A step's own; they keep their memory.
+  // State of one step. The vectors keep their memory from step to step.
   ReducerActions actions_;
-  std::size_t launched_ = 0;              // buckets
+  std::size_t launched_ = 0;              // number of buckets launched
   std::vector<std::uint64_t> in_flight_;  // per bucket: its reduction's sequence number
-  std::vector<bool> done_;                // per bucket: its hook says so
-  std::vector<std::uint8_t> used_;        // per parameter: by this rank, then by any
-  std::vector<JoinWord> words_;           // per rank
+  std::vector<bool> done_;                // per bucket: its hook is done
+  std::vector<std::uint8_t> used_;        // per parameter: used by this rank; after the exchange: by any rank
+  std::vector<JoinWord> join_words_;      // per rank
 };
 
 }  // namespace ddp::runtime

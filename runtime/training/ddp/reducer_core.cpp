@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::runtime {
 
 using rendezvous::Error;
@@ -11,7 +13,7 @@ using rendezvous::ErrorCode;
 
 namespace {
 
-constexpr char kAlike[] = ": static_graph promises that all steps are alike";
+constexpr char kStaticGraph[] = ": static_graph promises that all steps are alike";
 
 std::string times(std::uint32_t count) {
   if (count == 0) return "never";
@@ -36,7 +38,7 @@ ReducerCore::ReducerCore(std::vector<std::string> names, const std::vector<Plann
       marks_(names_.size()),
       last_mark_(names_.size()),
       ready_(names_.size()),
-      said_unused_(names_.size()) {
+      marked_unused_(names_.size()) {
   replan(plan);
 }
 
@@ -78,7 +80,7 @@ void ReducerCore::mark_ready(std::size_t i, ReducerActions& actions) {
   throw_if_failed();
   check_number(i);
   if (shape_ == StepShape::AsFirst && knows_used_ && used_anywhere_[i] == 0) {
-    fail(names_[i] + " was marked ready, but no rank used it in the first step" + kAlike);
+    fail(names_[i] + " was marked ready, but no rank used it in the first step" + kStaticGraph);
   }
   has_begun_ = true;
   used_[i] = 1;
@@ -91,12 +93,14 @@ void ReducerCore::mark_unused(std::size_t i, ReducerActions& actions) {
   throw_if_failed();
   check_number(i);
   if (shape_ == StepShape::All) {
-    fail(names_[i] + " was said to be unused, but find_unused_parameters is off: set it when the model is made");
+    fail(names_[i] +
+         " was marked unused, but find_unused_parameters is off: set it when DistributedDataParallel is "
+         "constructed");
   }
-  if (no_sync_ || shape_ == StepShape::AsFirst || said_unused_[i]) return;  // what is not marked says it as well
+  if (no_sync_ || shape_ == StepShape::AsFirst || marked_unused_[i]) return;  // being unmarked says as much
   begin_step(actions);
-  if (ready_[i]) fail(names_[i] + " was said to be unused, but it was marked ready in the same step");
-  said_unused_[i] = true;
+  if (ready_[i]) fail(names_[i] + " was marked unused, but it was marked ready in the same step");
+  marked_unused_[i] = true;
   become_ready(i, actions);
 }
 
@@ -123,7 +127,7 @@ void ReducerCore::count_mark(std::size_t i, ReducerActions& actions) {
     if (marks_[i] == expected_[i]) become_ready(i, actions);
     return;
   }
-  if (said_unused_[i]) fail(names_[i] + " was marked ready, but it was said to be unused in the same step");
+  if (marked_unused_[i]) fail(names_[i] + " was marked ready, but it was marked unused in the same step");
   if (ready_[i]) {
     fail(names_[i] +
          " was marked ready twice in one step: mark it once, after the last use that adds to its gradient, "
@@ -168,7 +172,7 @@ void ReducerCore::end_step() {
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   std::fill(marks_.begin(), marks_.end(), 0U);
   ready_.assign(ready_.size(), false);
-  said_unused_.assign(said_unused_.size(), false);
+  marked_unused_.assign(marked_unused_.size(), false);
   missing_ = bucket_sizes_;
   next_bucket_ = 0;
 }
@@ -205,15 +209,12 @@ void ReducerCore::check_number(std::size_t i) {
 }
 
 void ReducerCore::check_all_marked() {
-  constexpr std::size_t kShown = 5;
-  std::string list;
-  std::size_t found = 0;
+  std::vector<std::string> unmarked;
   for (std::size_t i = 0; i < names_.size(); ++i) {
-    if (!ready_[i] && ++found <= kShown) list += (found > 1 ? ", " : "") + names_[i];
+    if (!ready_[i]) unmarked.push_back(names_[i]);
   }
-  if (found == 0) return;
-  if (found > kShown) list += " and " + std::to_string(found - kShown) + " more";
-  fail(list + (found == 1 ? " was" : " were") +
+  if (unmarked.empty()) return;
+  fail(rendezvous::list_of(unmarked, 5) + (unmarked.size() == 1 ? " was" : " were") +
        " never marked ready in this step: every parameter must be marked in every step, one that was not used with "
        "a gradient of zero, or set find_unused_parameters");
 }
@@ -226,7 +227,7 @@ void ReducerCore::check_as_first() {
 
 void ReducerCore::fail_unlike_first(std::size_t i) {
   fail(names_[i] + (marks_[i] == 0 ? " was never marked ready" : " was marked ready " + times(marks_[i])) +
-       " in this step, but " + times(expected_[i]) + " in the first" + kAlike);
+       " in this step, but " + times(expected_[i]) + " in the first" + kStaticGraph);
 }
 
 void ReducerCore::fail(const std::string& why) {

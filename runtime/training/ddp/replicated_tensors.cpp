@@ -15,23 +15,23 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes: travels alone
-constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small ones that travel together
+constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes; a tensor this large travels alone
+constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small tensors that travel together
 constexpr char kSameModel[] = ": every rank must build the same model";
 
 void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::size_t size, int root) {
   group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()));
 }
 
-// One after the other: what each rank has.
+// Returns what each rank has, in the order of ranks.
 template <typename T>
-std::vector<T> gather(HostExchange& words, std::span<T> mine) {
-  std::vector<T> all(static_cast<std::size_t>(words.ranks()) * mine.size());
-  words.all_gather(mine.data(), mine.size_bytes(), all.data());
+std::vector<T> gather(HostExchange& exchange, std::span<T> mine) {
+  std::vector<T> all(static_cast<std::size_t>(exchange.ranks()) * mine.size());
+  exchange.all_gather(mine.data(), mine.size_bytes(), all.data());
   return all;
 }
 
-// What fits of a text, for those who wait for something of a known size.
+// As much of a text as fits into a message of fixed size.
 using Line = std::array<char, 256>;
 Line line_of(const std::string& text) {
   Line line{};
@@ -39,7 +39,7 @@ Line line_of(const std::string& text) {
   return line;
 }
 
-// What ranks compare of a tensor: type, number of dimensions, dimensions.
+// Returns what ranks compare of each tensor: type, number of dimensions, dimensions.
 std::vector<std::int64_t> facts_of(const ReplicatedTensors& tensors) {
   std::vector<std::int64_t> facts;
   for (const ReplicatedTensor& t : tensors) {
@@ -50,7 +50,7 @@ std::vector<std::int64_t> facts_of(const ReplicatedTensors& tensors) {
   return facts;
 }
 
-// Where the facts about one tensor end.
+// Returns where the facts about one tensor end.
 std::size_t end_of(const std::vector<std::int64_t>& facts, std::size_t begin) {
   return begin + 2 + static_cast<std::size_t>(facts[begin + 1]);
 }
@@ -64,7 +64,8 @@ std::string describe(const std::vector<std::int64_t>& facts, std::size_t begin) 
   return text + "]";
 }
 
-// The first tensor in which a rank differs from rank 0, or -1, and what the rank has there.
+// The index of the first tensor in which a rank differs from rank 0, or -1, and a description of
+// the rank's own tensor.
 struct Difference {
   std::int64_t index = -1;
   Line have{};
@@ -98,7 +99,7 @@ std::string describe_nth(const std::vector<std::int64_t>& facts, std::int64_t in
 TensorPlace place_of(const ProcessGroup& group, const std::string& name, ddp_device device) {
   if (device.kind == DDP_CPU) return {};
   const std::string where = name + " is on cuda:" + std::to_string(device.index);
-  if (device.kind != DDP_CUDA) throw Error(ErrorCode::InvalidArgument, name + " is on a device of no known kind");
+  if (device.kind != DDP_CUDA) throw Error(ErrorCode::InvalidArgument, name + " is on a device of unknown kind");
   std::shared_ptr<collectives::CudaDevice> gpu = group.gpu();
   if (gpu == nullptr) {
     throw Error(ErrorCode::InvalidArgument,
@@ -120,7 +121,7 @@ std::vector<std::int64_t> shape_of(const std::string& name, const ddp_parameter&
   for (const std::int64_t size : shape) fits &= size >= 0 && !__builtin_mul_overflow(product, size, &product);
   if (fits && static_cast<std::size_t>(product) == tensor.count) return shape;
   throw Error(ErrorCode::InvalidArgument,
-              name + " has " + std::to_string(tensor.count) + " elements, which is not what its shape makes");
+              name + " has " + std::to_string(tensor.count) + " elements, but its shape has another number");
 }
 
 }  // namespace
@@ -143,10 +144,10 @@ ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const 
   return result;
 }
 
-void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers) {
+void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers) {
   std::vector<std::int64_t> mine;
   for (const Agreed& number : numbers) mine.push_back(number.value);
-  const std::vector<std::int64_t> all = gather(words, std::span(mine));
+  const std::vector<std::int64_t> all = gather(exchange, std::span(mine));
   for (std::size_t k = 0; k < numbers.size(); ++k) {
     for (std::size_t at = k; at < all.size(); at += numbers.size()) {
       if (all[at] == all[k]) continue;
@@ -157,16 +158,19 @@ void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers) {
   }
 }
 
-// Every rank compares itself with rank 0 and tells all others what it found, so that all of them throw the same error.
-void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors) {
+// Every rank compares itself with rank 0 and sends its result to all others, so that all of them
+// throw the same error.
+void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors) {
   const std::vector<std::int64_t> mine = facts_of(tensors);
+  // Rank 0's facts are the reference.
   auto size = static_cast<std::int64_t>(mine.size());
-  words.broadcast(&size, sizeof(size), 0);
+  exchange.broadcast(&size, sizeof(size), 0);
   std::vector<std::int64_t> reference = mine;
   reference.resize(static_cast<std::size_t>(size));
-  words.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
+  exchange.broadcast(reference.data(), reference.size() * sizeof(reference[0]), 0);
+  // Every rank learns every rank's first difference.
   Difference found = find_difference(mine, reference);
-  const std::vector<Difference> all = gather(words, std::span(&found, 1));
+  const std::vector<Difference> all = gather(exchange, std::span(&found, 1));
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].index < 0) continue;
     throw Error(ErrorCode::Mismatch, tensors[static_cast<std::size_t>(all[r].index)].name + " has " +
@@ -175,13 +179,13 @@ void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors) {
   }
 }
 
-bool holds_on_all_ranks(HostExchange& words, bool here) {
+bool holds_on_all_ranks(HostExchange& exchange, bool here) {
   std::uint8_t holds = here ? 1 : 0;
-  words.all_reduce(&holds, 1, DDP_MIN);
+  exchange.all_reduce(&holds, 1, DDP_MIN);
   return holds != 0;
 }
 
-void check_on_all_ranks(HostExchange& words, const std::function<void()>& check) {
+void check_on_all_ranks(HostExchange& exchange, const std::function<void()>& check) {
   std::string why;
   try {
     check();
@@ -190,7 +194,7 @@ void check_on_all_ranks(HostExchange& words, const std::function<void()>& check)
     why = error.what();
   }
   Line mine = line_of(why);
-  const std::vector<Line> all = gather(words, std::span(&mine, 1));
+  const std::vector<Line> all = gather(exchange, std::span(&mine, 1));
   if (!why.empty()) throw Error(ErrorCode::InvalidArgument, why);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r][0] != 0) throw Error(ErrorCode::InvalidArgument, "rank " + std::to_string(r) + ": " + all[r].data());
@@ -199,8 +203,9 @@ void check_on_all_ranks(HostExchange& words, const std::function<void()>& check)
 
 void TensorBroadcast::run(ProcessGroup& group, const ReplicatedTensors& tensors, int root) {
   const ReplicatedTensor* const end = tensors.data() + tensors.size();
-  const ReplicatedTensor* first = tensors.data();  // of the small ones that wait
+  const ReplicatedTensor* first = tensors.data();  // first of the small tensors not sent yet
   std::size_t waiting = 0;
+  // Collect neighbouring small tensors in one place, and send them before a large one or when enough wait.
   for (const ReplicatedTensor* t = first; t != end; ++t) {
     if (t != first && t->place.is_gpu() != first->place.is_gpu()) {
       send_packed(group, first, t, root);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tensors of which every rank has a copy, parameters and buffers: are they the same everywhere, and how one rank's
-// values get to all others. Collective functions.
+// Tensors of which every rank has a copy: parameters and buffers. Checks that they are alike on all
+// ranks, and copies one rank's values to all others. Everything except replicated() is collective.
 #pragma once
 
 #include <array>
@@ -31,28 +31,30 @@ struct ReplicatedTensor {
 };
 using ReplicatedTensors = std::vector<ReplicatedTensor>;
 
-// kind: "parameter" or "buffer". Throws rendezvous::Error{InvalidArgument}, also for memory that the group does not
-// reach.
+// Returns the caller's tensors in checked form. kind is "parameter" or "buffer". Throws
+// rendezvous::Error{InvalidArgument}, also for memory that the group does not reach.
 ReplicatedTensors replicated(const ProcessGroup& group, const char* kind, const ddp_parameter* tensors,
                              std::size_t count);
 
-// A number on which all ranks must agree.
+// A number on which all ranks must agree, with the words for the error message.
 struct Agreed {
   const char* before;  // "the model has "
   std::int64_t value;
   const char* after;   // " parameters"
   const char* advice;  // "every rank must build the same model"
 };
-// The first of them on which a rank differs from rank 0 is an error, Mismatch, on every rank.
-void compare_numbers(HostExchange& words, const std::vector<Agreed>& numbers);
-// As many of them on every rank. The first that differs in type or shape is an error, Mismatch, on every rank.
-void compare_shapes(HostExchange& words, const ReplicatedTensors& tensors);
-bool holds_on_all_ranks(HostExchange& words, bool here);
-// Runs check, which looks at this rank alone. What it throws, InvalidArgument, comes out of this on every rank, so that
-// none goes on to wait for one that has stopped.
-void check_on_all_ranks(HostExchange& words, const std::function<void()>& check);
+// Throws Mismatch on every rank if a rank differs from rank 0; the message names the first number
+// that differs.
+void compare_numbers(HostExchange& exchange, const std::vector<Agreed>& numbers);
+// Throws Mismatch on every rank if a tensor has another type or shape than on rank 0; the message
+// names the first one. The number of tensors must be equal on all ranks.
+void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors);
+bool holds_on_all_ranks(HostExchange& exchange, bool here);
+// Runs check, which examines this rank alone. An InvalidArgument that it throws on any rank is
+// thrown by this function on every rank, so that none goes on to wait for one that has stopped.
+void check_on_all_ranks(HostExchange& exchange, const std::function<void()>& check);
 
-// Small tensors travel together, in memory that stays for the next time.
+// Broadcasts tensors. Small ones travel together, in memory that is kept for the next time.
 class TensorBroadcast {
  public:
   void run(ProcessGroup& group, const ReplicatedTensors& tensors, int root);
@@ -64,7 +66,7 @@ class TensorBroadcast {
   };
   void send_packed(ProcessGroup& group, const ReplicatedTensor* first, const ReplicatedTensor* last, int root);
 
-  std::array<Packed, 2> packed_;  // of the CPU, of the GPU
+  std::array<Packed, 2> packed_;  // for tensors on the CPU, for tensors on the GPU
 };
 
 }  // namespace ddp::runtime

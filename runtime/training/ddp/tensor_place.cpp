@@ -26,7 +26,7 @@ void TensorPlace::clear(void* at, std::size_t size) const {
 }
 
 TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size) : size_(size) {
-  if (size == 0) return;  // which the driver would refuse
+  if (size == 0) return;  // the CUDA driver refuses an allocation of 0 bytes
   if (place.is_gpu()) {
     on_gpu_ = std::make_unique<collectives::DeviceMemory>(place.gpu(), size);
   } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where tensors are, in the memory of the CPU or of one GPU, and what is done with their bytes there. On a GPU that is
-// put on this thread's current stream, and the host does not wait for it.
+// Where tensors are, in CPU memory or in the memory of one GPU, and copying and clearing their
+// bytes there. On a GPU such work goes onto this thread's current stream, and the host does not
+// wait for it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ class TensorPlace {
   ddp_device device() const;
   bool is_gpu() const { return gpu_ != nullptr; }
   const collectives::CudaDevice& gpu() const { return *gpu_; }
-  collectives::CudaStream* stream() const;  // this thread's current one; of a GPU only
+  collectives::CudaStream* stream() const;  // this thread's current stream; on a GPU only
 
   void copy(void* to, const void* from, std::size_t size) const;
   void clear(void* at, std::size_t size) const;
@@ -29,7 +30,7 @@ class TensorPlace {
   std::shared_ptr<collectives::CudaDevice> gpu_;  // null: the CPU
 };
 
-// Bytes at a place, zeros at first. To free those of a GPU waits for what is on its streams.
+// Memory at a place, zeros at first. Freeing GPU memory waits for the work on that GPU's streams.
 class TensorMemory {
  public:
   TensorMemory() = default;
@@ -47,8 +48,9 @@ class TensorMemory {
   std::size_t size_ = 0;
 };
 
-// Whoever uses a piece of a GPU's memory next, on whatever stream, does so after those before: between enter() and
-// leave() this thread's current stream may. On the CPU it does nothing.
+// Keeps uses of one piece of GPU memory in order when they are on different streams: this thread's
+// current stream may use the memory between enter() and leave(), and enter() makes it wait for the
+// use before. Does nothing on the CPU.
 class StreamOrder {
  public:
   explicit StreamOrder(const TensorPlace& place);
@@ -59,7 +61,7 @@ class StreamOrder {
  private:
   TensorPlace place_;
   std::unique_ptr<collectives::DeviceEvent> left_;
-  std::optional<collectives::CudaStream*> last_;  // who recorded it
+  std::optional<collectives::CudaStream*> last_;  // the stream that recorded left_
 };
 
 }  // namespace ddp::runtime

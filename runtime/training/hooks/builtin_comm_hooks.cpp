@@ -14,9 +14,9 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::size_t kPiece = 4096;  // floats in between at a time: they stay in the cache
+constexpr std::size_t kPiece = 4096;  // floats converted at a time, few enough to stay in the cache
 
-// A bucket's own entry; buckets start in order, so a new one comes last.
+// Returns the bucket's entry. Buckets start in order, so a new bucket gets the last entry.
 template <typename T>
 T& entry(std::vector<T>& entries, const ddp_grad_bucket& bucket) {
   if (bucket.index >= entries.size()) entries.resize(bucket.index + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communication hooks that libddp brings along, but for PowerSGD.
+// libddp's built-in communication hooks, except PowerSGD.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ddp::runtime {
 
-// The plain average, as without a hook.
+// Computes the plain average, as without a hook.
 class AllReduceHook final : public CommHook {
  public:
   explicit AllReduceHook(ProcessGroup& group) : group_(group) {}
@@ -20,20 +20,21 @@ class AllReduceHook final : public CommHook {
 
  private:
   ProcessGroup& group_;
-  std::vector<std::uint64_t> in_flight_;  // per bucket
+  std::vector<std::uint64_t> in_flight_;  // per bucket: the sequence number of its reduction
 };
 
-// Gradients travel as 16-bit floating point. An all_reduce of such would travel as 32-bit in memory of the CPU,
-// whatever the backend; so each rank averages one part of them, and tells the others:
+// Sends gradients as 16-bit floating point. An all_reduce of 16-bit elements in CPU memory would
+// send 32 bits each, with every backend; so each rank averages one part of the gradients and sends
+// its average to the others:
 //
-//     start()    rank r gets part r of every rank      all_to_all
-//     advance()  its average goes to every rank        all_gather
-//     advance()  and is widened
+//     start()    rank r receives part r from every rank      all_to_all
+//     advance()  its average goes to every rank              all_gather
+//     advance()  every rank widens the averages
 //
-// Buckets that are not wider than that go as they are.
+// Buckets whose elements are no wider than 16 bits are averaged as they are.
 class CompressHook final : public CommHook {
  public:
-  // dtype: DDP_FLOAT16 or DDP_BFLOAT16
+  // dtype is DDP_FLOAT16 or DDP_BFLOAT16.
   CompressHook(ProcessGroup& group, std::int32_t dtype) : group_(group), dtype_(dtype) {}
   void start(const ddp_grad_bucket& bucket) override;
   bool advance(const ddp_grad_bucket& bucket) override;
@@ -42,9 +43,9 @@ class CompressHook final : public CommHook {
   enum class Stage { Plain, Averaging, Gathering };
   struct Compressed {
     Stage stage = Stage::Plain;
-    std::vector<std::uint16_t> elements;  // of the bucket, and zeros that make all parts of one length
-    std::vector<std::uint16_t> received;  // this rank's part of every rank
-    std::vector<std::uint16_t> average;   // of that part
+    std::vector<std::uint16_t> elements;  // the bucket's, then zeros that make all parts equally long
+    std::vector<std::uint16_t> received;  // this rank's part, from every rank
+    std::vector<std::uint16_t> average;   // of this rank's part
     std::uint64_t in_flight = 0;
   };
 
@@ -56,17 +57,17 @@ class CompressHook final : public CommHook {
   std::vector<Compressed> buckets_;
 };
 
-// kind: ddp_builtin_comm_hook. Throws rendezvous::Error: InvalidArgument.
+// kind is a ddp_builtin_comm_hook. Throws rendezvous::Error{InvalidArgument}.
 std::unique_ptr<CommHook> make_builtin_comm_hook(ProcessGroup& group, std::int32_t kind);
 
 // Issues the average of buffer over the group's ranks; returns its sequence number.
 std::uint64_t issue_average(ProcessGroup& group, const ddp_buffer& buffer);
 
-// count elements of float32 or float64 at `wide` to 16-bit ones and back.
+// Convert count elements between float32 or float64 at `wide` and a 16-bit type at `narrow`.
 void compress(std::int32_t from, const void* wide, std::int32_t to, std::uint16_t* narrow, std::size_t count);
 void decompress(std::int32_t from, const std::uint16_t* narrow, std::int32_t to, void* wide, std::size_t count);
-// The average of as many 16-bit parts as ranks, one behind the other in `parts`: each times 1/ranks, then summed in
-// their order, rounded once.
+// Averages `ranks` parts of 16-bit elements that lie one after the other in `parts`: each is
+// multiplied by 1/ranks, then they are added in the order of ranks, and the sum is rounded once.
 void average_parts(std::int32_t dtype, const std::uint16_t* parts, int ranks, std::uint16_t* average,
                    std::size_t count);
 

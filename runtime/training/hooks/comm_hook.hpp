@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a bucket's gradients travel, if not as the plain average that the model makes by itself.
+// Interface of a communication hook, which replaces the plain average of a bucket's gradients.
 //
-//     backward:      start(bucket 0), start(bucket 1), ...    as they fill, strictly in this order, on every rank
-//     synchronize(): advance(0), advance(1), ... advance(0), ...    stage after stage, those that are not done
+//     backward:      start(bucket 0), start(bucket 1), ...    as buckets fill, strictly in this order, on every rank
+//     synchronize(): advance(0), advance(1), ... advance(0), ...    stage after stage, for buckets that are not done
 //
-// A bucket comes with this rank's own gradients, not divided: the division is the hook's. When advance() says that it
-// is done, the bucket holds what the gradients shall be. Both are called by the model's one thread, in the same order
-// on every rank, so that the operations which they issue meet. A rank that has run out of input (join) passes zeros.
+// A bucket comes with this rank's own gradients, not divided by anything: the division is up to the
+// hook. When advance() reports that a bucket is done, the bucket must hold the final gradients.
+// Both methods are called by the reducer's one thread, in the same order on every rank, so that the
+// operations they issue match. A rank that has run out of input (join) passes zeros.
 //
-// Buckets change once, when they are rebuilt in the order in which gradients come: after the first step.
+// The layout of buckets changes once: after the first step they are rebuilt in the order in which
+// gradients came.
 #pragma once
 
 #include "ddp/ddp.h"
@@ -22,10 +24,12 @@ class CommHook {
   CommHook(const CommHook&) = delete;
   CommHook& operator=(const CommHook&) = delete;
 
-  // The bucket is full. Issues asynchronous operations and does not wait. bucket is valid until the step ends.
+  // Called when the bucket is full. Issues asynchronous operations and does not wait for them.
+  // bucket is valid until the step ends.
   virtual void start(const ddp_grad_bucket& bucket) = 0;
-  // Waits for what was issued; issues the next stage and returns true, or returns false: done. Both throw what went
-  // wrong; the model aborts its group with that, so that no rank waits for this one.
+  // Waits for what was issued. Then issues the next stage and returns true, or returns false: the
+  // bucket is done. If start() or advance() throws, the reducer aborts its group with that error,
+  // so that no rank waits for this one.
   virtual bool advance(const ddp_grad_bucket& bucket) = 0;
 };
 

@@ -8,7 +8,8 @@
 namespace ddp::runtime {
 namespace {
 
-// Partial sums that the compiler may keep in vector registers: a single one it must add to in order.
+// Number of partial sums. Several can stay in vector registers; to a single one the compiler would
+// have to add in order.
 constexpr std::size_t kLanes = 16;
 
 template <typename T>
@@ -25,7 +26,7 @@ T dot(const T* a, const T* b, std::size_t count) {
   return sums[0];
 }
 
-// In double, so that squares of small gradients do not vanish.
+// Computes the product in double, so that squares of small gradients do not vanish.
 template <typename T>
 double exact_dot(const T* a, const T* b, std::size_t count) {
   double sums[kLanes] = {};
@@ -49,7 +50,7 @@ void add_multiple(T* to, const T* from, std::size_t count, T factor) {
   for (std::size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-// splitmix64: two multiplications a number, and the same ones everywhere.
+// splitmix64: two multiplications per number, and the same numbers on every machine.
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = state += 0x9e3779b97f4a7c15U;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
@@ -102,7 +103,8 @@ bool orthogonalize(T* columns, std::size_t length, std::size_t count) {
   for (std::size_t k = 0; k < count; ++k) {
     T* const column = columns + k * length;
     const double before = std::sqrt(exact_dot(column, column, length));
-    // Twice: the first time leaves rounding errors of the size of what it takes away, which may be most of the column.
+    // Two passes: the first leaves rounding errors in proportion to what it subtracts, which may be
+    // most of the column.
     for (int pass = 0; pass < 2; ++pass) {
       for (std::size_t other = 0; other < k; ++other) {
         const T* const done = columns + other * length;
@@ -110,7 +112,7 @@ bool orthogonalize(T* columns, std::size_t length, std::size_t count) {
       }
     }
     const double left = std::sqrt(exact_dot(column, column, length));
-    // Gradients that are not finite must not come out as zeros.
+    // Gradients that are not finite must not become zeros.
     if (std::isfinite(before) && left <= 4 * static_cast<double>(std::numeric_limits<T>::epsilon()) * before) {
       std::fill_n(column, length, T{0});
       any_zero = true;

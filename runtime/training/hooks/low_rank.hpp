@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arithmetic of PowerSGD: a matrix M of rows x cols, row-major, as the product P Q^T of two thin ones. Plain
-// functions on plain memory.
+// The arithmetic of PowerSGD: a row-major matrix M of rows x cols as the product P Q^T of two thin
+// matrices. Plain functions on plain memory.
 //
-// P and Q are kept column by column: column k of P is `rows` elements at p + k * rows, of Q `cols` elements at
-// q + k * cols. So every inner loop runs over contiguous memory, and a thin matrix is one message.
+// P and Q are stored column by column: column k of P is the `rows` elements at p + k * rows, column
+// k of Q the `cols` elements at q + k * cols. So every inner loop runs over contiguous memory, and
+// a thin matrix is one message.
 //
-// Equal input gives equal bits on every rank: sums are in a fixed order, and nothing is asked of the mathematics
-// library that is not exact by IEEE 754.
+// Equal input gives equal bits on every rank: sums have a fixed order, and the only functions used
+// from the mathematics library are exact by IEEE 754.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@ struct MatrixShape {
   bool operator==(const MatrixShape&) const = default;
 };
 
-// Columns of P and Q when `wanted` are asked for: a matrix has no more than its shorter side.
+// Returns the number of columns of P and Q if `wanted` are requested: at most the shorter side of
+// M.
 std::size_t columns_for(MatrixShape shape, std::size_t wanted);
 
 // Is (rows + cols) * columns * min_rate < rows * cols? PyTorch's rule (_should_compress).
@@ -37,13 +39,14 @@ void multiply_transposed(const T* m, MatrixShape shape, const T* p, std::size_t 
 template <typename T>
 void expand(const T* p, const T* q, std::size_t columns, MatrixShape shape, T* m);
 
-// Makes columns orthonormal from the first on. One that those before it span to within rounding becomes zero: what is
-// left of it is noise, which PyTorch's Gram-Schmidt would blow up to a column of its own. Returns whether any did.
+// Makes the columns orthonormal, from the first on. A column that lies within rounding error of the
+// span of those before it becomes zero: what is left of it is noise, which PyTorch's Gram-Schmidt
+// would scale up to a full column. Returns whether any column became zero.
 template <typename T>
 bool orthogonalize(T* columns, std::size_t length, std::size_t count);
 
-// Fills what of `columns` is zero with numbers drawn from `state`, each in [-1, 1), which it moves on: PowerSGD's first
-// Q, and a Q of which a column has died.
+// Fills each column of zeros with random numbers in [-1, 1) and advances the random state. Used for
+// PowerSGD's first Q, and for a Q of which a column has become zero.
 template <typename T>
 void fill_zero_columns(T* columns, std::size_t length, std::size_t count, std::uint64_t& state);
 

@@ -11,7 +11,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 PowerSgdHook::PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options) : group_(group), options_(options) {
-  // Written so that a NaN is refused.
+  // The negation also refuses NaN.
   if (!(options.min_compression_rate > 0)) {
     throw Error(ErrorCode::InvalidArgument,
                 "PowerSGD: min_compression_rate is " + std::to_string(options.min_compression_rate) + ", not above 0");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PowerSGD as a communication hook: plain averages first, then low-rank ones (powersgd_bucket), in three messages a
-// bucket: P and what is not compressed at once, Q once P is back.
+// PowerSGD as a communication hook: plain averages for the first steps, then low-rank ones
+// (powersgd_bucket). A compressed bucket takes three messages: P and the uncompressed rest at once,
+// then Q once P is back.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace ddp::runtime {
 
 class PowerSgdHook final : public CommHook {
  public:
-  // Throws rendezvous::Error: InvalidArgument.
+  // Throws rendezvous::Error{InvalidArgument}.
   PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options);
   void start(const ddp_grad_bucket& bucket) override;
   bool advance(const ddp_grad_bucket& bucket) override;
@@ -24,9 +25,9 @@ class PowerSgdHook final : public CommHook {
   enum class Stage { Plain, Projecting, Collecting };
   struct Bucket {
     Stage stage = Stage::Plain;
-    std::unique_ptr<PowerSgdBucket> compressed;  // from the first compressed step on: then layouts no longer change
-    std::uint64_t average = 0;                   // sequence numbers: of a plain average, P or Q
-    std::uint64_t rest = 0;                      // of what is not compressed
+    std::unique_ptr<PowerSgdBucket> compressed;  // made in the first compressed step; from then on layouts are fixed
+    std::uint64_t average = 0;                   // sequence number of the plain average, of P or of Q
+    std::uint64_t rest = 0;                      // sequence number of what is not compressed
   };
 
   ProcessGroup& group_;

@@ -11,8 +11,8 @@
 namespace ddp::runtime {
 namespace {
 
-// PyTorch's view(shape[0], -1): the first dimension against all others. A vector is a matrix of one column, which is
-// never worth compressing.
+// Returns the shape of PyTorch's view(shape[0], -1): the first dimension against all others. A
+// vector is a matrix of one column, which is never worth compressing.
 MatrixShape matrix_shape(const ddp_grad_slice& slice) {
   const std::size_t rows = slice.rank > 0 ? static_cast<std::size_t>(slice.shape[0]) : 1;
   return {rows, rows > 0 ? slice.count / rows : 0};
@@ -26,13 +26,15 @@ class TypedBucket final : public PowerSgdBucket {
     for (std::size_t i = 0; i < bucket.slice_count; ++i) {
       const ddp_grad_slice& slice = bucket.slices[i];
       const MatrixShape shape = matrix_shape(slice);
+      // Each gradient is compressed as a matrix, or belongs to the rest.
       const std::size_t columns = columns_for(shape, options.columns);
       if (columns == 0 || !is_worth_compressing(shape, columns, options.min_compression_rate)) {
         rest_of_.push_back({slice.offset, slice.count});
         rest_size += slice.count;
         continue;
       }
-      // The first Q depends on the parameter alone, not on the bucket it is in.
+      // The random seed makes the first Q depend on the parameter alone, not on the bucket it is
+      // in.
       matrices_.push_back({shape, columns, slice.offset, p_size, q_size, error_size, options.seed + slice.parameter});
       p_size += shape.rows * columns;
       q_size += shape.cols * columns;
@@ -51,8 +53,8 @@ class TypedBucket final : public PowerSgdBucket {
       T* const q = q_.data() + matrix.q;
       if (options_.error_feedback) add(m, error_.data() + matrix.error, matrix.shape.count());
       if (!options_.warm_start) std::fill_n(q, matrix.shape.cols * matrix.columns, T{0});
-      // Columns of zeros: those of the first time, and those that died for want of gradients, or since the matrix had
-      // fewer dimensions than Q has columns.
+      // Fill columns of zeros: all of them the first time; later those that became zero because
+      // gradients were missing or the matrix had a lower rank than Q has columns.
       do {
         fill_zero_columns(q, matrix.shape.cols, matrix.columns, matrix.random);
       } while (orthogonalize(q, matrix.shape.cols, matrix.columns));
@@ -82,7 +84,8 @@ class TypedBucket final : public PowerSgdBucket {
       expand(p_.data() + matrix.p, q, matrix.columns, matrix.shape, m);
       if (error != nullptr) subtract(error, m, matrix.shape.count());
       if (std::all_of(q, q + q_size, [](T x) { return std::isfinite(x); })) continue;
-      // The step that overflowed is lost, as it is without compression; those after it must not be.
+      // A step that overflows is lost, as it is without compression, but must not spoil the steps
+      // after it.
       std::fill_n(q, q_size, T{0});
       if (error != nullptr) std::fill_n(error, matrix.shape.count(), T{0});
     }
@@ -101,9 +104,9 @@ class TypedBucket final : public PowerSgdBucket {
   struct Matrix {
     MatrixShape shape;
     std::size_t columns;
-    std::size_t offset;       // in the bucket
-    std::size_t p, q, error;  // in those
-    std::uint64_t random;     // where the next numbers for Q come from
+    std::size_t offset;       // of the matrix in the bucket
+    std::size_t p, q, error;  // offsets in p_, q_ and error_
+    std::uint64_t random;     // state of the generator of new columns of Q
   };
   struct Piece {
     std::size_t offset;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What PowerSGD makes of one bucket, without the communication: what is sent lies in three buffers, each of which comes
-// back as its average over the ranks.
+// PowerSGD's state and arithmetic for one bucket, without the communication. What is sent lies in
+// three buffers; the caller replaces each by its average over the ranks.
 //
 //     compress(M)    bucket's matrices M += error; P = M Q; what is not compressed is packed    -> p(), rest()
 //     project(M)     P orthogonalised; Q = M^T P                                                 -> q()
 //     decompress(M)  error = M - P Q^T, M = P Q^T; the rest is put back
 //
-// Between these calls M stays in the bucket as compress() left it. Memory is taken at construction only.
+// Between these calls the bucket must keep M as compress() left it. Memory is allocated at
+// construction only.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace ddp::runtime {
 
 struct PowerSgdOptions {
   std::size_t columns = 1;               // of P and Q: PyTorch's matrix_approximation_rank
-  std::uint64_t start_iteration = 1000;  // steps that go as plain averages
+  std::uint64_t start_iteration = 1000;  // number of first steps that use plain averages
   double min_compression_rate = 2;
   bool error_feedback = true;
   bool warm_start = true;
@@ -33,7 +34,7 @@ class PowerSgdBucket {
   PowerSgdBucket(const PowerSgdBucket&) = delete;
   PowerSgdBucket& operator=(const PowerSgdBucket&) = delete;
 
-  // gradients: the bucket's memory, of the same layout each time.
+  // gradients is the bucket's memory, which must have the same layout each time.
   virtual void compress(void* gradients) = 0;
   virtual void project(const void* gradients) = 0;
   virtual void decompress(void* gradients) = 0;
@@ -43,7 +44,7 @@ class PowerSgdBucket {
   virtual ddp_buffer rest() = 0;
 };
 
-// Of a bucket of float32 or float64.
+// Returns the state for a bucket of float32 or float64.
 std::unique_ptr<PowerSgdBucket> make_powersgd_bucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options);
 
 }  // namespace ddp::runtime

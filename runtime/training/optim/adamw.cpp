@@ -8,15 +8,16 @@
 namespace ddp::runtime {
 namespace {
 
-// What the loop needs, computed once in 64 bits and then rounded to the elements' type, as torch does.
+// The loop's coefficients, computed once in 64 bits and then rounded to the elements' type, as
+// PyTorch does.
 template <typename T>
 struct Coefficients {
   T sign;
-  T keep;         // of the value, by weight decay
-  T new_share;    // of the gradient in its running mean
-  T keep_square;  // of the running mean of squares
+  T keep;         // factor of the value, from weight decay
+  T new_share;    // weight of the gradient in its running mean
+  T keep_square;  // factor of the running mean of squares
   T new_square;
-  T correction;  // of the square root, for the mean began at 0
+  T correction;  // of the square root: the running mean began at 0
   T eps;
   T step;
 

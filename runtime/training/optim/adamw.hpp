@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arithmetic of AdamW (Loshchilov and Hutter 2019) on arrays, in the order of torch.optim.AdamW: decay, both
-// running means, then the step. Each element by itself, so any part of a parameter may be stepped apart from the rest.
+// The arithmetic of AdamW (Loshchilov and Hutter 2019) on arrays, in the order of
+// torch.optim.AdamW: weight decay, both running means, then the step. Elements are independent, so
+// any part of a parameter may be stepped separately.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 
 namespace ddp::runtime {
 
-// Throws rendezvous::Error{InvalidArgument} for what cannot be meant. See ddp_adamw_step().
+// Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_adamw_step().
 void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays);
-// The same on a unit of one's choice, for tests.
+// Runs on a chosen vector unit, for tests.
 void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

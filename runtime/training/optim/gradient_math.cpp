@@ -21,9 +21,9 @@ using collectives::is_16_bit_float;
 using collectives::run_on;
 using collectives::VectorUnit;
 
-constexpr std::size_t kLanes = 16;    // sums side by side
-constexpr std::size_t kBlock = 4096;  // 16-bit numbers that are widened at a time: they stay in the first cache
-static_assert(kBlock % kLanes == 0);  // so that blocks do not change who is added to whom
+constexpr std::size_t kLanes = 16;    // partial sums, updated side by side
+constexpr std::size_t kBlock = 4096;  // 16-bit elements widened at a time, few enough for the first-level cache
+static_assert(kBlock % kLanes == 0);  // so that splitting into blocks does not change the order of additions
 using Block = std::array<float, kBlock>;
 
 [[noreturn]] void invalid(const std::string& message) {
@@ -45,7 +45,8 @@ void check_pair(const std::string& what, const ddp_buffer& from, const ddp_buffe
   }
   const bool known = from.dtype == to.dtype || from.dtype == DDP_FLOAT32 || to.dtype == DDP_FLOAT32;
   if (!known) {
-    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) + ": go by float32");
+    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) +
+            ": convert through float32");
   }
 }
 
@@ -53,13 +54,13 @@ void* element(const ddp_buffer& buffer, std::size_t i) {
   return static_cast<std::byte*>(buffer.data) + i * dtype_size(buffer.dtype);
 }
 
-// Calls body(first, count) for one block after the other.
+// Calls body(first, count) for each block in turn.
 template <typename Body>
 void for_each_block(std::size_t count, const Body& body) {
   for (std::size_t first = 0; first < count; first += kBlock) body(first, std::min(kBlock, count - first));
 }
 
-// Multiplies in place. True: all results are finite.
+// Multiplies in place. Returns whether all results are finite.
 struct Multiply {
   template <typename T>
   [[gnu::always_inline]] static bool run(T* values, std::size_t count, T factor) {
@@ -75,7 +76,8 @@ struct Multiply {
   }
 };
 
-// Numbers side by side: the compiler splits them as the unit needs, and adds lane by lane on each.
+// kLanes numbers. The compiler splits them as the vector unit requires, and adds lane by lane on
+// each.
 template <typename T>
 using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 using Lanes = std::array<double, kLanes>;
@@ -90,7 +92,7 @@ enum class Norm { Sum, Squares, Largest, Power };
   } else if (norm == Norm::Squares) {
     sum += value * value;
   } else if (norm == Norm::Largest) {
-    sum = magnitude <= sum ? sum : (sum != sum ? sum : magnitude);  // NaN is never below, and stays
+    sum = magnitude <= sum ? sum : (sum != sum ? sum : magnitude);  // a NaN fails the comparison, and stays
   } else {
     for (std::size_t lane = 0; lane < kLanes; ++lane) sum[lane] += std::pow(magnitude[lane], exponent);
   }
@@ -107,6 +109,7 @@ struct AddPowers {
       std::memcpy(&some, values + i, sizeof some);
       add_powers(__builtin_convertvector(some, Vector<double>), norm, exponent, sum);
     }
+    // The last lanes: missing numbers count as zeros.
     if (i < count) {
       some = Vector<T>{};
       std::memcpy(&some, values + i, (count - i) * sizeof(T));
@@ -121,10 +124,10 @@ Norm norm_of(double norm_type) {
   if (norm_type == 2) return Norm::Squares;
   if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
   if (norm_type > 0) return Norm::Power;
-  invalid("norm: there is none of type " + std::to_string(norm_type) + ": give 1, 2, infinity or another above 0");
+  invalid("norm: there is no norm of type " + std::to_string(norm_type) + ": give a number above 0, or infinity");
 }
 
-// As one thread would: lane after lane.
+// Adds up the lanes one after the other, so that the order is fixed.
 double total(const Lanes& lanes, Norm norm) {
   double sum = 0;
   for (const double lane : lanes) {
@@ -173,7 +176,7 @@ bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, Vecto
       convert(in, wide);
       run_on<Multiply>(unit, block.data(), count, static_cast<float>(factor));
       convert(wide, out);
-      convert(out, wide);  // rounding may make it infinite
+      convert(out, wide);  // rounding may have produced infinity
       finite &= run_on<Multiply>(unit, block.data(), count, 1.0F);
     }
   });

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is done to gradients between backward and the optimizer's step, multiplying and measuring, and what takes
-// weights of 16 bits up and down. Float32, float64, float16 and bfloat16; 16 bits are computed with in 32 and rounded
-// once.
+// Arithmetic on gradients between backward and the optimizer's step: multiplying and measuring
+// them, and converting weights to and from 16 bits. Types are float32, float64, float16 and
+// bfloat16; 16-bit elements are computed with in 32 bits and rounded once.
 //
-// Sums are made in 64 bits and in an order that depends on the place of an element only: the same bits on every rank.
+// Sums are computed in 64 bits, in an order that depends only on an element's position, so they
+// have the same bits on every rank.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,13 @@
 
 namespace ddp::runtime {
 
-// These throw rendezvous::Error{InvalidArgument} for what cannot be meant. See their names in ddp.h.
+// These throw rendezvous::Error{InvalidArgument} for arguments that make no sense. ddp.h describes
+// the functions that call them.
 void convert(const ddp_buffer& from, const ddp_buffer& to);
-bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // true: all of `to` is finite
+bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // whether all of `to` is finite
 double power_sum(const ddp_buffer& gradient, double norm_type);
 
-// The same on a unit of one's choice, for tests.
+// These run on a chosen vector unit, for tests.
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, collectives::VectorUnit unit);
 double power_sum(const ddp_buffer& gradient, double norm_type, collectives::VectorUnit unit);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every optimizer asks of the arrays it is given.
+// Checks that all optimizers make on their arguments.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ddp::runtime {
 
-// Throw rendezvous::Error{InvalidArgument}.
+// Both throw rendezvous::Error{InvalidArgument}.
 inline void check_step(const std::string& optimizer, std::int64_t step) {
   if (step >= 1) return;
   throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,

@@ -6,20 +6,20 @@
 namespace ddp::runtime {
 namespace {
 
-// Rounded to the elements' type, as torch does.
+// The loop's coefficients, rounded to the elements' type, as PyTorch does.
 template <typename T>
 struct Coefficients {
   T sign;
   T weight_decay;
   T momentum;
-  T new_share;  // of the gradient in the momentum
+  T new_share;  // weight of the gradient in the momentum
   T step;
 
   explicit Coefficients(const ddp_sgd& n)
       : sign(n.maximize != 0 ? T(-1) : T(1)),
         weight_decay(static_cast<T>(n.weight_decay)),
         momentum(static_cast<T>(n.momentum)),
-        new_share(static_cast<T>(n.step == 1 ? 1 : 1 - n.dampening)),  // the first gradient is the momentum
+        new_share(static_cast<T>(n.step == 1 ? 1 : 1 - n.dampening)),  // momentum starts as the first gradient
         step(static_cast<T>(-n.lr)) {}
 };
 
@@ -73,7 +73,7 @@ void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives:
   if (numbers.momentum != 0) check_arrays("SGD with momentum", arrays.count, arrays.dtype, {arrays.momentum_buffer});
   if (numbers.nesterov != 0 && (numbers.momentum <= 0 || numbers.dampening != 0)) {
     throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
-                            "SGD: Nesterov's way needs a momentum above 0 and no dampening");
+                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
   }
   if (arrays.dtype == DDP_FLOAT32) return step_all<float>(numbers, arrays, unit);
   step_all<double>(numbers, arrays, unit);

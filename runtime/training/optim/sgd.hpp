@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arithmetic of stochastic gradient descent on arrays, in the order of torch.optim.SGD. Each element by itself.
+// The arithmetic of stochastic gradient descent on arrays, in the order of torch.optim.SGD.
+// Elements are independent.
 #pragma once
 
 #include "collectives/vector_unit.hpp"
@@ -7,9 +8,9 @@
 
 namespace ddp::runtime {
 
-// Throws rendezvous::Error{InvalidArgument} for what cannot be meant. See ddp_sgd_step().
+// Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_sgd_step().
 void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays);
-// The same on a unit of one's choice, for tests.
+// Runs on a chosen vector unit, for tests.
 void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

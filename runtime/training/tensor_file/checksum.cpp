@@ -11,7 +11,7 @@ namespace ddp::runtime {
 
 std::uint64_t checksum(const void* data, std::uint64_t size) { return XXH3_64bits(data, size); }
 
-std::string checksum_text(std::uint64_t checksum) {
+std::string checksum_to_string(std::uint64_t checksum) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text(16, '0');
   for (std::size_t i = 0; i < text.size(); ++i) text[text.size() - 1 - i] = kDigits[checksum >> (4 * i) & 0xf];

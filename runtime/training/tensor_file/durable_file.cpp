@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
 #include "rendezvous/base/error.hpp"
 
@@ -18,7 +17,8 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// The disk begins with the first of them while the rest is being copied.
+// Bytes after which write() asks the disk to start, so that it writes while the rest is being
+// copied.
 constexpr std::uint64_t kHandOver = 32ULL << 20;
 
 }  // namespace
@@ -34,12 +34,10 @@ std::string folder_of(const std::string& path) {
 }
 
 void fsync_folder(const std::string& path) {
-  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) system_error(path, "cannot be opened for fsync", errno);
-  const int failed = fsync(folder) != 0 ? errno : 0;
-  close(folder);
-  // EINVAL: a file system that has no such thing.
-  if (failed != 0 && failed != EINVAL) system_error(path, "cannot be fsynced", failed);
+  const rendezvous::Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) system_error(path, "cannot be opened for fsync", errno);
+  // EINVAL means that the file system does not support fsync on folders.
+  if (fsync(folder.get()) != 0 && errno != EINVAL) system_error(path, "cannot be fsynced", errno);
 }
 
 void make_folders(const std::string& path) {
@@ -56,18 +54,18 @@ void make_folders(const std::string& path) {
 
 NewFile::NewFile(const std::string& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (file_ < 0) system_error(path_, "cannot create", errno);
+  if (!file_) system_error(path_, "cannot create", errno);
 }
 
 NewFile::~NewFile() {
-  if (file_ >= 0) close(file_);
+  file_.close();
   if (!kept_) unlink(path_.c_str());
 }
 
 void NewFile::write(const void* data, std::uint64_t size) {
   const char* at = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t written = ::write(file_, at, size);
+    const ssize_t written = ::write(file_.get(), at, size);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) system_error(path_, "cannot write", errno);
     at += written;
@@ -75,14 +73,14 @@ void NewFile::write(const void* data, std::uint64_t size) {
     written_ += static_cast<std::uint64_t>(written);
   }
   if (written_ - handed_over_ < kHandOver) return;
-  sync_file_range(file_, static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
-                  SYNC_FILE_RANGE_WRITE);  // a hint: fsync decides
+  sync_file_range(file_.get(), static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
+                  SYNC_FILE_RANGE_WRITE);  // a hint only; fsync makes it durable
   handed_over_ = written_;
 }
 
 void NewFile::finish() {
-  if (fsync(file_) != 0) system_error(path_, "cannot fsync", errno);
-  if (close(std::exchange(file_, -1)) != 0) system_error(path_, "cannot close", errno);
+  if (fsync(file_.get()) != 0) system_error(path_, "cannot fsync", errno);
+  if (close(file_.release()) != 0) system_error(path_, "cannot close", errno);
   kept_ = true;
 }
 
@@ -97,31 +95,22 @@ void NewFile::replace(const std::string& path) {
 }
 
 OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_ < 0) system_error(path_, "cannot open", errno);
+  if (!file_) system_error(path_, "cannot open", errno);
   struct stat facts = {};
-  const int failed = fstat(file_, &facts) != 0 ? errno : 0;
-  if (failed == 0 && S_ISREG(facts.st_mode)) {
-    size_ = static_cast<std::uint64_t>(facts.st_size);
-    return;
+  if (fstat(file_.get(), &facts) != 0) system_error(path_, "cannot stat", errno);
+  if (!S_ISREG(facts.st_mode)) {
+    throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": it is not a regular file");
   }
-  close(file_);
-  if (failed != 0) system_error(path_, "cannot stat", failed);
-  throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": it is not a regular file");
-}
-
-OpenFile::OpenFile(OpenFile&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), size_(other.size_) {}
-
-OpenFile::~OpenFile() {
-  if (file_ >= 0) close(file_);
+  size_ = static_cast<std::uint64_t>(facts.st_size);
 }
 
 std::uint64_t OpenFile::read_at(void* to, std::uint64_t size, std::uint64_t offset) const {
   std::uint64_t done = 0;
   while (done < size) {
-    const ssize_t got = pread(file_, static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
+    const ssize_t got =
+        pread(file_.get(), static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EIO) {  // its bytes are lost, as if they had been changed
+    if (got < 0 && errno == EIO) {  // the bytes are lost, so treat them like changed ones
       throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": cannot read: " + std::strerror(EIO));
     }
     if (got < 0) system_error(path_, "cannot read", errno);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files that are there whole or not at all, whatever happens to the process or the machine: what every part of a
-// checkpoint is written with. Errors are rendezvous::Error{System}: "checkpoint WHAT: cannot ...: why".
+// Files that exist completely or not at all, whatever happens to the process or the machine. All
+// parts of a checkpoint are written with these functions. Errors are rendezvous::Error{System}:
+// "checkpoint WHAT: cannot ...: why".
 //
-// A name is on the disk only when the folder it stands in was fsynced too.
+// A file's name is on the disk only once the folder that contains it has been fsynced.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::runtime {
 
@@ -15,10 +18,10 @@ namespace ddp::runtime {
 
 std::string folder_of(const std::string& path);
 void fsync_folder(const std::string& path);
-// Creates what is missing of it, on the disk.
+// Creates the folder and its missing parents, durably.
 void make_folders(const std::string& path);
 
-// A new file. One that is neither finished nor committed leaves nothing.
+// A file being written. Removes the file again unless finish() or replace() was called.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
@@ -27,34 +30,31 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   void write(const void* data, std::uint64_t size);
-  // What was written is on the disk; its name is once its folder was fsynced.
+  // Flushes the content to the disk. The name is durable only once its folder has been fsynced.
   void finish();
-  // The same, then takes the place of the file at path, on the disk.
+  // Does what finish() does, then renames the file to path, durably.
   void replace(const std::string& path);
 
  private:
   std::string path_;
   bool kept_ = false;
-  int file_ = -1;
+  rendezvous::Descriptor file_;
   std::uint64_t written_ = 0;
-  std::uint64_t handed_over_ = 0;  // to the disk, which is busy with it
+  std::uint64_t handed_over_ = 0;  // bytes that the disk has been asked to write
 };
 
 // A file opened for reading.
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path);  // not a regular one: Error{Corrupt}
-  OpenFile(OpenFile&& other) noexcept;
-  OpenFile& operator=(OpenFile&& other) = delete;
-  ~OpenFile();
+  explicit OpenFile(const std::string& path);  // throws Error{Corrupt} if it is not a regular file
 
   std::uint64_t size() const { return size_; }
-  // Reads size bytes, fewer only if the file ends before; returns how many. Any thread.
+  // Reads size bytes, or fewer if the file ends before, and returns how many. Any thread may call.
   std::uint64_t read_at(void* to, std::uint64_t size, std::uint64_t offset) const;
 
  private:
   std::string path_;
-  int file_ = -1;
+  rendezvous::Descriptor file_;
   std::uint64_t size_ = 0;
 };
 

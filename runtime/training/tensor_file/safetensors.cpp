@@ -29,7 +29,8 @@ constexpr char kMetadata[] = "__metadata__";
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::uint64_t kPrefix = 8;
 
-// The names of ours in the order of ddp_dtype, then what others write.
+// The names of libddp's types, in the order of ddp_dtype, then those that only other programs
+// write.
 struct FileType {
   std::string_view name;
   std::uint64_t size;
@@ -61,12 +62,12 @@ std::uint64_t checked_bytes(const std::string& path, const ddp_tensor& tensor) {
   if (tensor.rank > 0 && tensor.shape == nullptr) invalid(path, name + ": its shape is null");
   const std::span<const std::int64_t> shape(tensor.shape, tensor.rank);
   const auto bytes = shape_bytes(shape, dtype_size(tensor.dtype));
-  if (!bytes) invalid(path, name + ": a shape of " + shape_text(shape) + " makes no sense");
+  if (!bytes) invalid(path, name + ": a shape of " + to_string(shape) + " makes no sense");
   if (tensor.data == nullptr && *bytes > 0) invalid(path, name + ": its data is null");
   return *bytes;
 }
 
-// A name that nobody else gives a file beside path.
+// Returns a name next to path that no other process or thread uses.
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> counter{0};
   return path + ".tmp." + std::to_string(getpid()) + "." + std::to_string(counter++);
@@ -89,12 +90,12 @@ FileTensor parse_tensor(const std::string& path, const std::string& name, const 
   if (size == 0) corrupt(path, "tensor " + name + " is of the unknown type " + tensor.dtype);
   if (begin > end || shape_bytes(tensor.shape, size) != end - begin) {
     corrupt(path, "tensor " + name + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) + " cannot be " +
-                      shape_text(tensor.shape) + " of " + tensor.dtype);
+                      to_string(tensor.shape) + " of " + tensor.dtype);
   }
   return tensor;
 }
 
-// The data is all of the tensors', one after the other, without gaps.
+// Checks that the tensors fill the data one after the other, without gaps.
 void check_places(const std::string& path, const FileHeader& header, std::uint64_t data_size) {
   std::vector<const std::pair<const std::string, FileTensor>*> tensors;
   tensors.reserve(header.tensors.size());
@@ -159,6 +160,7 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
                         std::span<const ddp_metadata_entry> metadata) {
   if (tensors.data() == nullptr && !tensors.empty()) invalid(path, "the tensors are null");
   if (metadata.data() == nullptr && !metadata.empty()) invalid(path, "the metadata is null");
+  // The metadata comes first, then the tensors with their offsets.
   Json header = Json::object();
   if (!metadata.empty()) {
     Json entries = Json::object();
@@ -184,6 +186,7 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
   } catch (const Json::exception&) {
     invalid(path, "a name or a metadata entry is not valid UTF-8");
   }
+  // Pad, so that the data begins at a multiple of 8, and prepend the length.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMaxHeader)
     invalid(path, "the header would be larger than " + rendezvous::describe_bytes(kMaxHeader));
@@ -196,6 +199,7 @@ std::uint64_t data_bytes(const ddp_tensor& tensor) {
 }
 
 FileHeader read_header(const std::string& path, const OpenFile& file) {
+  // The length must fit the file before anything of that size is allocated.
   std::uint64_t length = 0;
   const std::uint64_t size = file.size();
   if (size < kPrefix || file.read_at(&length, kPrefix, 0) != kPrefix) {
@@ -214,6 +218,7 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
   if (!json.is_object()) corrupt(path, "its header is not a JSON object");
 
   FileHeader header;
+  // Each entry is a tensor, except the one with the metadata.
   header.bytes = kPrefix + length;
   for (const auto& item : json.items()) {
     const std::string& name = item.key();

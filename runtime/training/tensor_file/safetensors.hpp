@@ -5,8 +5,8 @@
 //
 //     {"__metadata__":{"step":"7"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
 //
-// What is read is not trusted: everything the header claims is checked against the file before anything else is done
-// with it. All of it throws rendezvous::Error.
+// Files are not trusted when read: everything the header claims is checked against the file before
+// it is used. All functions throw rendezvous::Error.
 #pragma once
 
 #include <cstdint>
@@ -24,37 +24,39 @@ namespace ddp::runtime {
 
 // ---- Element types, as files name them ----
 
-std::string_view file_type(std::int32_t dtype);               // of a ddp_dtype
-std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype; none: only others use it
-std::uint64_t file_type_size(std::string_view type);          // 0: there is no such type
-// Bytes of so many elements; none if the shape is negative or too large.
+std::string_view file_type(std::int32_t dtype);               // name of a ddp_dtype
+std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype; none if libddp lacks it
+std::uint64_t file_type_size(std::string_view type);          // bytes of an element; 0: no such type
+// Returns the bytes of a tensor of this shape; none if the shape is negative or too large.
 std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::uint64_t element_size);
 
 // ---- Files ----
 
 struct FileTensor {
-  std::string dtype;  // as in the file; may be one that only others read
+  std::string dtype;  // as in the file; may be a type that libddp lacks
   Shape shape;
-  std::uint64_t begin = 0;  // in the file
+  std::uint64_t begin = 0;  // byte offset in the file
   std::uint64_t end = 0;
 };
 
 struct FileHeader {
-  std::uint64_t bytes = 0;  // before the data
+  std::uint64_t bytes = 0;  // of everything before the data
   std::map<std::string, FileTensor> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-// All that comes before the data of these tensors, in this order. path: for messages. Error{InvalidArgument}.
+// Returns everything that precedes the data of these tensors. path is for messages. Throws
+// Error{InvalidArgument}.
 std::string make_header(const std::string& path, std::span<const ddp_tensor> tensors,
                         std::span<const ddp_metadata_entry> metadata);
-// Bytes of a tensor that make_header() took.
+// Returns the bytes of a tensor that make_header() has accepted.
 std::uint64_t data_bytes(const ddp_tensor& tensor);
-// Error{Corrupt} if the file is not what it should be.
+// Throws Error{Corrupt} if the file is not a valid safetensors file.
 FileHeader read_header(const std::string& path, const OpenFile& file);
 [[noreturn]] void corrupt(const std::string& path, const std::string& what);
 
-// A whole file, to a temporary name, fsynced and renamed: a crash leaves the old file or the new one.
+// Writes a whole file under a temporary name, fsyncs it and renames it: a crash leaves the old file
+// or the new one.
 void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
                      std::span<const ddp_metadata_entry> metadata);
 

@@ -8,7 +8,7 @@
 namespace ddp::runtime {
 namespace {
 
-// Where the element at `place` of the tensor lies in memory that holds `box`.
+// Returns where the tensor's element at `place` lies in memory that holds `box`.
 std::uint64_t position(const Shape& place, const Box& box) {
   std::uint64_t at = 0;
   for (std::size_t d = 0; d < place.size(); ++d) {
@@ -17,7 +17,7 @@ std::uint64_t position(const Shape& place, const Box& box) {
   return at;
 }
 
-// Does `shared` have all that `box` has in dimension d?
+// Does `shared` have the full extent of `box` in dimension d?
 bool spans(const Box& shared, const Box& box, std::size_t d) { return shared.size[d] == box.size[d]; }
 
 }  // namespace
@@ -52,7 +52,7 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   return both;
 }
 
-std::string box_text(const Box& box) {
+std::string to_string(const Box& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.begin.size(); ++d) {
     text += (d > 0 ? ", " : "") + std::to_string(box.begin[d]) + ":" + std::to_string(box.begin[d] + box.size[d]);
@@ -60,14 +60,14 @@ std::string box_text(const Box& box) {
   return text + "]";
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
+std::string to_string(std::span<const std::int64_t> shape) {
   std::string text = "[";
   for (const std::int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
   return text + "]";
 }
 
 void for_each_run(const Box& shared, const Box& from, const Box& to, const std::function<void(const Run&)>& take) {
-  // A run goes over the last dimensions as far as both have all of them, and over the one before.
+  // A run covers the innermost dimensions in which both boxes have the full extent, and one more.
   std::size_t outer = shared.size.size();
   std::uint64_t count = 1;
   while (outer > 0) {
@@ -78,7 +78,7 @@ void for_each_run(const Box& shared, const Box& from, const Box& to, const std::
   Shape place = shared.begin;
   for (;;) {
     take({position(place, from), position(place, to), count});
-    std::size_t d = outer;  // the next place, the last of the outer dimensions first
+    std::size_t d = outer;  // go to the next place: innermost of the outer dimensions first
     while (d > 0 && ++place[d - 1] == shared.begin[d - 1] + shared.size[d - 1]) {
       --d;
       place[d] = shared.begin[d];
@@ -90,10 +90,11 @@ void for_each_run(const Box& shared, const Box& from, const Box& to, const std::
 std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
   std::uint64_t covered = 0;
   for (const Box& box : boxes) {
-    if (!is_within(box, shape)) return box_text(box) + " is not within " + shape_text(shape);
+    if (!is_within(box, shape)) return to_string(box) + " is not within " + to_string(shape);
     covered += element_count(box);
   }
-  // No two overlap: in the order of their first dimension, each has to be compared with few.
+  // No two boxes may overlap. After sorting by the first dimension, each is compared with few
+  // others.
   std::vector<std::size_t> order(boxes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto first = [&](std::size_t i) { return shape.empty() ? 0 : boxes[i].begin[0]; };
@@ -102,14 +103,14 @@ std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     for (std::size_t k = i + 1; k < order.size() && first(order[k]) < end(order[i]); ++k) {
       if (const auto both = intersection(boxes[order[i]], boxes[order[k]])) {
-        return box_text(*both) + " of " + shape_text(shape) + " is given twice";
+        return to_string(*both) + " of " + to_string(shape) + " is given twice";
       }
     }
   }
   const std::uint64_t all = element_count(whole_box(shape));
   if (covered == all) return "";
-  return std::to_string(all - covered) + " of the " + std::to_string(all) + " elements of " + shape_text(shape) +
-         " are given by nobody";
+  return std::to_string(all - covered) + " of the " + std::to_string(all) + " elements of " + to_string(shape) +
+         " are missing";
 }
 
 }  // namespace ddp::runtime

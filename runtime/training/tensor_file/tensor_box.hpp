@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Boxes within a tensor: which elements a slice has, what two of them share and where that lies in each, whether
-// several of them make a whole. Plain functions on row-major elements.
+// Boxes within a tensor: which elements a slice has, what two slices have in common and where that
+// lies in each, and whether several slices make up a whole tensor. Plain functions on row-major
+// elements.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace ddp::runtime {
 
 using Shape = std::vector<std::int64_t>;
 
-// Elements begin[d] .. begin[d] + size[d] - 1 in every dimension d. A scalar has no dimension and one element.
+// The elements begin[d] .. begin[d] + size[d] - 1 in every dimension d. A scalar has no dimensions
+// and one element.
 struct Box {
   Shape begin;
   Shape size;
@@ -24,15 +26,16 @@ struct Box {
 
 Box whole_box(const Shape& shape);
 std::uint64_t element_count(const Box& box);
-bool is_within(const Box& box, const Shape& shape);           // and has as many dimensions, none of them negative
-std::optional<Box> intersection(const Box& a, const Box& b);  // none if it is empty
+bool is_within(const Box& box, const Shape& shape);           // false also for another number of dimensions
+std::optional<Box> intersection(const Box& a, const Box& b);  // none if it would be empty
 
-// "[2:4, 0:3]", Python's words for it.
-std::string box_text(const Box& box);
-std::string shape_text(std::span<const std::int64_t> shape);
+// Returns the box as a Python slice: "[2:4, 0:3]".
+std::string to_string(const Box& box);
+std::string to_string(std::span<const std::int64_t> shape);
 
-// What `shared`, which is within both, is made of: elements that lie side by side in `from` and in `to`, in the order
-// of `from`. Positions are counted in elements of each.
+// Calls take for each run of elements of `shared` that are contiguous both in `from` and in `to`,
+// in the order of `from`. `shared` lies within both boxes. Positions count elements from the start
+// of each box.
 struct Run {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -40,7 +43,8 @@ struct Run {
 };
 void for_each_run(const Box& shared, const Box& from, const Box& to, const std::function<void(const Run&)>& take);
 
-// Why these boxes do not make up a tensor of this shape, each element once; empty if they do.
+// Returns why these boxes do not cover a tensor of this shape with each element exactly once; empty
+// if they do.
 std::string why_not_whole(const Shape& shape, const std::vector<Box>& boxes);
 
 }  // namespace ddp::runtime

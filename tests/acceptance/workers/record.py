@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker that writes down who it is: one line of JSON into the file named as its rank, for each time it is started.
+"""A worker that records its environment: appends one line of JSON to a file named after its rank each time it starts.
 
 usage: record.py --touch-file-dir DIR [--hold FILE] [--fail-even | --exit CODE] [--sleep SECONDS] [words...]
 """
@@ -28,7 +28,7 @@ while options.hold and not os.path.exists(options.hold):
         sys.exit("nobody let me go")
     time.sleep(0.02)
 if options.sleep:
-    time.sleep(options.sleep * int(os.environ["RANK"]))  # the drift is the point
+    time.sleep(options.sleep * int(os.environ["RANK"]))  # ranks are meant to drift apart
 if options.fail_even and int(os.environ["RANK"]) % 2 == 0:
     print(f"rank {os.environ['RANK']} fails as it should", file=sys.stderr)
     sys.exit(1)

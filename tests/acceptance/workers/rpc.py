@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch RPC between roles: each worker of the role master has every trainer add for it. Joins through env://."""
+"""torch RPC between roles: each worker of the role master lets every trainer add numbers. Joins through env://."""
 import os
 
 import torch
@@ -7,7 +7,7 @@ import torch.distributed.rpc as rpc
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 role = f"{os.environ['ROLE_NAME']}{os.environ['ROLE_RANK']}"
-# The loopback device by address: else it is the one that the machine's name means.
+# Selects the loopback device by its address; the default is the device that the machine's name resolves to.
 options = rpc.TensorPipeRpcBackendOptions(init_method="env://", rpc_timeout=60)
 rpc.init_rpc(role, rank=rank, world_size=world, rpc_backend_options=options)
 if role.startswith("master"):

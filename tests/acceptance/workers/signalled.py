@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the name of the signal that it gets and ends. usage: signalled.py FOLDER NAME..."""
+"""Waits for one of these signals, writes its name and ends. usage: signalled.py FOLDER NAME..."""
 import os
 import signal
 import sys

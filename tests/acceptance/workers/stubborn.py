@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ignores SIGTERM, and has a child that does too. usage: stubborn.py FILE    (written when both do)"""
+"""Ignores SIGTERM, with a child that ignores it too. usage: stubborn.py FILE    (written once both ignore it)"""
 import os
 import signal
 import sys

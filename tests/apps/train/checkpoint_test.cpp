@@ -12,12 +12,12 @@ namespace {
 
 using Catch::Contains;
 using ddp::testing::TemporaryFolder;
-using Start = CheckpointFile::Start;
+using StartMode = CheckpointFile::StartMode;
 
 const GptShape kTiny = {.context = 4, .layers = 1, .heads = 2, .width = 8};
 const ddp::Metadata kIdentity = {{"width", "8"}, {"seed", "1"}};
 
-// A model some way into a training.
+// A model that has been trained for a while.
 struct Training {
   explicit Training(const GptShape& shape = kTiny) : gpt(shape, 1) { optimizer.set_lr(1e-2); }
   Gpt gpt;
@@ -44,29 +44,29 @@ struct Fixture {
   }
 };
 
-TEST_CASE_METHOD(Fixture, "checkpoint: without a file, a training begins anew", "[train][unit]") {
-  CHECK(file.choose_start(false, 0) == Start::Anew);
-  CHECK(file.choose_start(true, 0) == Start::Anew);
-  CHECK(file.choose_start(false, 1) == Start::Anew);
+TEST_CASE_METHOD(Fixture, "checkpoint: without a file, a training starts from scratch", "[train][unit]") {
+  CHECK(file.choose_start(false, 0) == StartMode::Fresh);
+  CHECK(file.choose_start(true, 0) == StartMode::Fresh);
+  CHECK(file.choose_start(false, 1) == StartMode::Fresh);
 }
 
 TEST_CASE_METHOD(Fixture, "checkpoint: it is continued when asked for, or by a restart of its own job",
                  "[train][unit]") {
   write();
-  CHECK(file.choose_start(true, 0) == Start::Continue);
-  CHECK(file.choose_start(false, 1) == Start::Continue);
-  CHECK(file.choose_start(true, 1) == Start::Continue);
+  CHECK(file.choose_start(true, 0) == StartMode::Continue);
+  CHECK(file.choose_start(false, 1) == StartMode::Continue);
+  CHECK(file.choose_start(true, 1) == StartMode::Continue);
 }
 
 TEST_CASE_METHOD(Fixture, "checkpoint: a first start, or a restart of another job, sets it aside", "[train][unit]") {
   write();
-  CHECK(file.choose_start(false, 0) == Start::SetAside);
+  CHECK(file.choose_start(false, 0) == StartMode::SetAside);
   const CheckpointFile of_another_job{path, kIdentity, "job-2"};
-  CHECK(of_another_job.choose_start(false, 1) == Start::SetAside);
-  CHECK(of_another_job.choose_start(true, 0) == Start::Continue);
+  CHECK(of_another_job.choose_start(false, 1) == StartMode::SetAside);
+  CHECK(of_another_job.choose_start(true, 0) == StartMode::Continue);
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: one of another training is refused, and says in what it differs",
+TEST_CASE_METHOD(Fixture, "checkpoint: another training's checkpoint is refused, with the difference",
                  "[train][unit]") {
   write();
   const CheckpointFile wider{path, {{"width", "16"}, {"seed", "1"}}, "job-1"};
@@ -74,10 +74,10 @@ TEST_CASE_METHOD(Fixture, "checkpoint: one of another training is refused, and s
     CHECK_THROWS_WITH(wider.choose_start(resume, 0), Contains(path) && Contains("width 8, here 16"));
     CHECK_THROWS_AS(wider.choose_start(resume, 1), Failure);
   }
-  CHECK(file.choose_start(true, 0) == Start::Continue);
+  CHECK(file.choose_start(true, 0) == StartMode::Continue);
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: a file that is none is refused and left as it is", "[train][unit]") {
+TEST_CASE_METHOD(Fixture, "checkpoint: a file that is not a checkpoint is refused and not changed", "[train][unit]") {
   folder.write("checkpoint", "My diary. Do not overwrite.");
   CHECK_THROWS_WITH(file.choose_start(false, 0), Contains(path));
   CHECK_THROWS_AS(file.choose_start(true, 0), Failure);
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: cut short at any place, it is refused", "
   }
 }
 
-TEST_CASE_METHOD(Fixture, "checkpoint: a folder that is not there is found out before training", "[train][unit]") {
+TEST_CASE_METHOD(Fixture, "checkpoint: a missing folder is reported before training", "[train][unit]") {
   const CheckpointFile lost{folder / "missing/checkpoint", kIdentity, ""};
   CHECK_THROWS_WITH(lost.choose_start(false, 0), Contains("missing/checkpoint") && Contains("cannot be written"));
 }
@@ -125,7 +125,7 @@ TEST_CASE_METHOD(Fixture, "checkpoint: one without the optimizer's state is not 
   }
   ddp::save_checkpoint(path, tensors, {{"step", "1"}, {"sequences", "16"}});
   CHECK_THROWS_WITH(file.read(training.gpt.parameters(), training.optimizer),
-                    Contains(path) && Contains("exp_avg") && Contains("move it away to begin anew"));
+                    Contains(path) && Contains("exp_avg") && Contains("move it away to start from scratch"));
 }
 
 }  // namespace

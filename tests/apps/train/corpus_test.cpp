@@ -14,14 +14,14 @@ using ddp::testing::TemporaryFolder;
 
 std::string text(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Bytes that tell where they are, up to 256 of them.
+// Returns bytes that equal their own position, at most 256 of them.
 std::vector<std::uint8_t> counting(std::size_t n) {
   std::vector<std::uint8_t> bytes(n);
   std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
   return bytes;
 }
 
-TEST_CASE("corpus: a folder is its files by name, each once however many links lead to it", "[train][unit]") {
+TEST_CASE("corpus: a folder's files are read by name, each once however many links lead to it", "[train][unit]") {
   const TemporaryFolder folder;
   folder.write("b", "bbbbb");
   folder.write("c", "ccc");
@@ -46,7 +46,7 @@ TEST_CASE("corpus: the fingerprint tells data apart", "[train][unit]") {
   CHECK(Corpus(folder.write("x", "abc")).fingerprint() != Corpus(folder.write("y", "acb")).fingerprint());
 }
 
-TEST_CASE("corpus: what cannot be read is named", "[train][unit]") {
+TEST_CASE("corpus: an error names what cannot be read", "[train][unit]") {
   const TemporaryFolder folder;
   using Catch::Contains;
   CHECK_THROWS_WITH(Corpus(folder / "missing"), Contains("missing") && Contains("no such file"));

@@ -15,14 +15,14 @@ Options parse(std::vector<const char*> arguments) {
   return parse_options(static_cast<int>(arguments.size()), arguments.data());
 }
 
-TEST_CASE("options: none are needed", "[train][unit]") {
+TEST_CASE("options: all have defaults", "[train][unit]") {
   const Options options = parse({});
   CHECK(options.data == "/usr/share/common-licenses");
   CHECK(options.help.empty());
   CHECK_FALSE(options.resume);
 }
 
-TEST_CASE("options: are what was given", "[train][unit]") {
+TEST_CASE("options: take the given values", "[train][unit]") {
   const Options options = parse({"--width", "32", "--heads=2", "--lr", "1e-3", "--resume", "--checkpoint", "x",
                                  "--seed", "18446744073709551615"});
   CHECK(options.shape.width == 32);
@@ -33,7 +33,7 @@ TEST_CASE("options: are what was given", "[train][unit]") {
   CHECK(options.resume);
 }
 
-TEST_CASE("options: what is wrong with them is one line that names it", "[train][unit]") {
+TEST_CASE("options: an error is one line that names the option", "[train][unit]") {
   CHECK_THROWS_WITH(parse({"--steps", "0"}), Contains("--steps"));
   CHECK_THROWS_WITH(parse({"--steps", "many"}), Contains("--steps"));
   CHECK_THROWS_WITH(parse({"--steps", "99999999999"}), Contains("--steps"));

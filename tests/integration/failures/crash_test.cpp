@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// C++ workers of libddp that crash: ddprun's report says why and where, and they die as they would have without libddp.
+// C++ workers that use libddp and crash. ddprun's report says why and where, and they die as they
+// would without libddp.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
@@ -21,7 +22,7 @@ Result crash(const std::vector<std::string>& how, const Process::Options& option
   return result;
 }
 
-// Without a launcher, with an error file; what it says, or null.
+// Runs a worker without a launcher but with an error file. Returns the file's content, or null.
 json record_of(const std::vector<std::string>& how, int code) {
   const TemporaryFolder folder;
   Process::Options options;
@@ -66,7 +67,7 @@ TEST_CASE("crash: the report has the reason and a backtrace, the exit code is th
     CHECK(count(result.err, row.says) >= 1);
     CHECK(count(result.err, "    | backtrace:") == 1);
     CHECK(count(result.err, "stack overflow") == (row.how == std::string("overflow") ? 1 : 0));
-    // Deeper than a backtrace is long.
+    // The overflowing stack is deeper than a backtrace.
     if (row.how != std::string("overflow")) CHECK(count(result.err, "(crash_here+0x") == 1);
   }
 }
@@ -75,8 +76,8 @@ TEST_CASE("crash: a session records crashes without being asked", "[runtime][int
   CHECK(count(crash({"segv", "after init"}).err, "(crash_here+0x") == 1);
 }
 
-TEST_CASE("crash: what the groups did last is written too, and the report says where", "[runtime][integration]") {
-  const TemporaryFolder folder;  // the report names a file, so it stays
+TEST_CASE("crash: the groups' last operations are written too, and the report says where", "[runtime][integration]") {
+  const TemporaryFolder folder;  // the report names a file, so the folder is kept
   Process::Options options;
   options.environment = {{"TMPDIR", folder.path()}};
   for (const char* how : {"segv", "throw"}) {
@@ -119,7 +120,7 @@ TEST_CASE("crash: a stack that cannot be walked costs the backtrace only", "[run
   CHECK(count(result.err, "SIGSEGV at address 0x0") >= 1);
 }
 
-TEST_CASE("crash: one within the handler costs the backtrace only, and changes nothing about the death",
+TEST_CASE("crash: a crash within the handler costs only the backtrace, and does not change how the worker dies",
           "[runtime][integration]") {
   const Result lost = crash({"no stack"});
   CHECK(lost.code == 128 + SIGSEGV);
@@ -133,7 +134,7 @@ TEST_CASE("crash: the C++ runtime still says its words", "[runtime][integration]
   CHECK(count(crash({"throw"}).err, "terminate called after throwing an instance of 'std::runtime_error'") >= 1);
 }
 
-TEST_CASE("crash: what others handle stays theirs", "[runtime][integration]") {
+TEST_CASE("crash: handlers installed by others are kept", "[runtime][integration]") {
   CHECK(record_of({"segv", "own handler"}, 42).is_null());
   CHECK(record_of({"segv", "after words"}, 128 + SIGSEGV)["message"]["message"] == "words of its own");
   CHECK(record_of({"segv", "in a child"}, 3).is_null());

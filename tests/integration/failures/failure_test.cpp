@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Workers that fail, are stopped, restarted, or killed: who is blamed, what is returned, and that nothing is left.
+// Workers that fail, or are stopped, restarted or killed: which one is blamed, what is returned,
+// and that nothing is left.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -117,13 +118,12 @@ TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration][A1]
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: what a dead worker leaves behind goes with it while the others go on",
-          "[launcher][integration][P10][A11]") {
+TEST_CASE("failure: a dead worker's leftovers are killed while the others go on", "[launcher][integration][P10][A11]") {
   Process job(
       ddprun({"--nproc_per_node=2"}, {"0:child", "0:escape", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
   job.wait_for("leaving");
   job.wait_for("ready");
-  // guardian, keeper, agent and rank 1 are what remains
+  // Remaining: guardian, keeper, agent and rank 1.
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (job.left_over().size() > 4 && std::chrono::steady_clock::now() < deadline) {
   }
@@ -133,7 +133,8 @@ TEST_CASE("failure: what a dead worker leaves behind goes with it while the othe
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("failure: an orphan that shed its environment goes when the job ends", "[launcher][integration][P10]") {
+TEST_CASE("failure: an orphan that cleared its environment is killed when the job ends",
+          "[launcher][integration][P10]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"0:forget", "0:say=leaving"}));
   CHECK(job.wait().code == 0);
   CHECK(job.left_over().empty());

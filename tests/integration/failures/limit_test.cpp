@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Too few files, processes, or memory: what is said, with which figure, and that nothing is left.
+// Too few files, processes or memory: the message, the figure it gives, and that nothing is left.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,17 +17,17 @@ using namespace ddp::testing;
 
 namespace {
 
-// The figure before these words.
+// Returns the number in front of these words.
 int figure_before(const std::string& words, const std::string& text) {
   const auto end = text.find(words);
   if (end == std::string::npos) return -1;
   return std::stoi(text.substr(text.rfind(' ', end - 1) + 1));
 }
 
-// A control group with so much memory, of either version; gone with the object.
+// A control group with a memory limit, of version 1 or 2, removed with the object.
 class MemoryLimit {
  public:
-  // Skips the test if it cannot be.
+  // Skips the test if it cannot be made.
   explicit MemoryLimit(int megabytes) {
     const std::string bytes = std::to_string(megabytes) + "000000";
     for (const auto& [parent, limit] :
@@ -46,19 +46,19 @@ class MemoryLimit {
   }
   ~MemoryLimit() {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-    // Busy until the last of it has died.
+    // The group is busy until its last process has died.
     while (rmdir(path_.c_str()) != 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   }
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
-  // The command that runs `command` within it.
+  // Returns the command that runs `command` within the group.
   Words on(const Words& command) const {
     return Words{"sh", "-c", "echo $$ > " + path_ + "/cgroup.procs; exec \"$@\"", "sh"} + command;
   }
 
  private:
-  // Where the hierarchy with this word in its line of mountinfo is mounted, and this process in it.
+  // Returns this process's folder in the hierarchy that has this word in its line of mountinfo.
   static std::string folder(const std::string& mount, const std::string& line_of_cgroup) {
     std::ifstream mounts("/proc/self/mountinfo");
     std::string mounted, place;
@@ -83,7 +83,7 @@ class MemoryLimit {
 
 }  // namespace
 
-TEST_CASE("limits: too few open files refuse the start with the figure that is enough",
+TEST_CASE("limits: with too few open files the start is refused, with the number that is enough",
           "[launcher][integration][P16][A5]") {
   for (const Words& logs : {Words{}, Words{"--tee=3"}}) {
     const TemporaryFolder folder;
@@ -106,14 +106,14 @@ TEST_CASE("limits: too few open files refuse the start with the figure that is e
   }
 }
 
-TEST_CASE("limits: too few processes are told with the limit, nothing runs and nothing is left",
+TEST_CASE("limits: too few processes are reported with the limit, nothing runs and nothing is left",
           "[launcher][integration][P16]") {
   if (geteuid() != 0) skip("the limit binds a user, and only root can become one that has no processes");
   const TemporaryFolder folder;
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
   const Words as_user = {"setpriv", "--reuid=54322", "--clear-groups", "env", "TMPDIR=" + folder.path()};
   if (run(as_user + ddprun_raw({"--version"})).code != 0) skip("others may not reach this folder");
-  // A user of whom nothing else runs; ddprun itself takes three processes and three threads.
+  // A user with no other processes. ddprun itself takes three processes and three threads.
   for (const int limit : {2, 3, 5, 7, 10}) {
     CAPTURE(limit);
     const std::string both = std::to_string(limit) + ":" + std::to_string(limit);
@@ -137,7 +137,7 @@ TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, 
   CHECK(job.all_gone());
 }
 
-TEST_CASE("limits: of an agent or a keeper that the kernel kills for memory nothing is left",
+TEST_CASE("limits: nothing is left of an agent or a keeper that the kernel kills for its memory",
           "[launcher][integration][A7]") {
   for (const bool keeper : {false, true}) {
     const MemoryLimit memory(100);
@@ -150,7 +150,7 @@ TEST_CASE("limits: of an agent or a keeper that the kernel kills for memory noth
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (stopped() < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     const pid_t victim = keeper ? keeper_of(job) : agent_of(job);
-    std::ofstream("/proc/" + std::to_string(victim) + "/oom_score_adj") << "1000";  // the one to be taken
+    std::ofstream("/proc/" + std::to_string(victim) + "/oom_score_adj") << "1000";  // makes it the kernel's victim
     job.signal(SIGCONT);
     const Result result = job.wait();
     CAPTURE(keeper, result.err);

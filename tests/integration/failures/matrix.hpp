@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests of the failure matrix share: how large a row is tried, and what /proc says of a process meanwhile.
+// Shared by the tests of the failure matrix: the size of a row, and what /proc says of a process in
+// the meantime.
 #pragma once
 
 #include <unistd.h>
@@ -20,12 +21,12 @@
 
 namespace ddp::testing {
 
-// Set by scripts/stress/failure_matrix: every row in all its sizes, which takes minutes.
+// True under scripts/stress/failure_matrix, which runs every row in all its sizes and takes minutes.
 inline bool full_matrix() { return getenv("DDPRUN_TEST_FULL_MATRIX") != nullptr; }
 inline std::vector<int> worker_counts() { return full_matrix() ? std::vector<int>{1, 8} : std::vector<int>{3}; }
 inline std::string workers(int count) { return "--nproc_per_node=" + std::to_string(count); }
 
-// What follows each `before`, to the end of its line: "ready " -> the pids of workers.
+// Returns what follows each `before` on its line: after "ready ", the pids of the workers.
 inline std::vector<std::string> all_after(const std::string& text, const std::string& before) {
   std::vector<std::string> found;
   for (auto at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
@@ -44,7 +45,7 @@ inline std::vector<pid_t> pids(const std::string& out, const std::string& before
 inline pid_t worker_of_rank(pid_t agent, int rank) {
   const std::string wanted = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
   for (const pid_t child : children_of(agent)) {
-    // Any of its threads: the main one may have ended.
+    // Any thread will do: the main thread may have ended.
     for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(child) + "/task")) {
       if (count(read_file(thread.path() / "environ"), wanted) == 1) return child;
     }
@@ -52,7 +53,7 @@ inline pid_t worker_of_rank(pid_t agent, int rank) {
   throw std::runtime_error("there is no worker of rank " + std::to_string(rank));
 }
 
-// Of a line of /proc/PID/status, in kB: "VmRSS", "VmHWM".
+// Returns the value of a line of /proc/PID/status in kB, such as "VmRSS" or "VmHWM".
 inline long kilobytes(pid_t pid, const std::string& what) {
   std::istringstream status(read_file("/proc/" + std::to_string(pid) + "/status"));
   for (std::string line; std::getline(status, line);) {
@@ -61,7 +62,7 @@ inline long kilobytes(pid_t pid, const std::string& what) {
   throw std::runtime_error("process " + std::to_string(pid) + " has no " + what);
 }
 
-// Processor time of all its threads until now.
+// Returns the processor time that all its threads have used so far.
 inline std::chrono::milliseconds cpu_time(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 2)));
@@ -72,7 +73,7 @@ inline std::chrono::milliseconds cpu_time(pid_t pid) {
   return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
 }
 
-// ddprun and its workers with tests/fixtures/fake_libc.c before their libc.
+// Makes ddprun and its workers load tests/fixtures/fake_libc.c before libc.
 inline Process::Options with_fake_libc(const std::string& name, const std::string& value) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   skip("a sanitizer wants to be the first library");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What befalls ddprun itself: the rows A of tests/failure_matrix that are not shown elsewhere.
+// Failures of ddprun itself: the rows A of tests/failure_matrix that no other test covers.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 // ---- Signals ----
 
-TEST_CASE("failure: a batch system's end, TERM to every process of the job and KILL later, leaves nothing",
+TEST_CASE("failure: a batch system that sends TERM, later KILL, to every process of the job leaves nothing",
           "[launcher][integration][S1]") {
   for (const int n : worker_counts()) {
     for (const bool patient : {true, false}) {
@@ -28,7 +28,8 @@ TEST_CASE("failure: a batch system's end, TERM to every process of the job and K
       job.wait_for("escaped ");
       for (const pid_t pid : job.left_over()) ::kill(pid, SIGTERM);
       job.wait_for("got SIGTERM", n);
-      // Slurm kills each process of the step, and each on its own: what they leave behind has nobody else.
+      // Slurm kills each process of the step. If instead only the guardian is killed, ddprun itself
+      // must kill the rest.
       if (patient) {
         for (const pid_t pid : job.left_over()) ::kill(pid, SIGKILL);
       } else {
@@ -47,10 +48,10 @@ TEST_CASE("failure: a stop that reaches every process of the job is one stop, no
     job.wait_for("ready", n);
     ::kill(agent_of(job), SIGTERM);
     job.wait_for("got SIGTERM", n);
-    job.signal(SIGTERM);   // as the agent was, and the guardian passes it on
-    job.signal(SIGWINCH);  // heard after it
+    job.signal(SIGTERM);   // the agent has had it already, and the guardian passes it on
+    job.signal(SIGWINCH);  // arrives after it
     job.wait_for("got SIGWINCH", n);
-    job.signal(SIGINT);  // a user who asks again
+    job.signal(SIGINT);  // the user asks again
     const Result result = job.wait();
     CHECK(result.code == 128 + SIGTERM);
     CHECK(count(result.err, "second signal: killing") == 1);
@@ -61,7 +62,7 @@ TEST_CASE("failure: a stop that reaches every process of the job is one stop, no
 TEST_CASE("failure: an agent that is killed or crashes leaves no process, and its port is free",
           "[launcher][integration][A2][A3]") {
   for (const int n : worker_counts()) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // which would make an exit of SIGSEGV
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // sanitizers turn SIGSEGV into an exit
     for (const int number : {SIGKILL, SIGABRT}) {
 #else
     for (const int number : {SIGKILL, SIGABRT, SIGSEGV}) {
@@ -85,7 +86,7 @@ TEST_CASE("failure: an agent that is killed or crashes leaves no process, and it
   }
 }
 
-TEST_CASE("failure: an agent that stands still for seconds goes on, and learns what happened meanwhile",
+TEST_CASE("failure: an agent that is stopped for seconds continues, and learns what happened meanwhile",
           "[launcher][integration][A4]") {
   for (const auto still : full_matrix() ? std::vector<std::chrono::milliseconds>{3s, 30s} : std::vector{1000ms}) {
     for (const int n : worker_counts()) {
@@ -95,7 +96,7 @@ TEST_CASE("failure: an agent that stands still for seconds goes on, and learns w
       job.wait_for("\n", 2 * n);
       const pid_t agent = agent_of(job);
       ::kill(agent, SIGSTOP);
-      std::this_thread::sleep_for(still / 2);  // is how long it stands still
+      std::this_thread::sleep_for(still / 2);  // how long the agent stands still
       ::kill(pids(job.out()).front(), SIGKILL);
       std::this_thread::sleep_for(still / 2);
       ::kill(agent, SIGCONT);
@@ -119,10 +120,10 @@ TEST_CASE("failure: an agent that has no descriptor left for a restart ends the 
     const pid_t agent = agent_of(job);
     const rlimit none_left = {3, 3};
     REQUIRE(prlimit(agent, RLIMIT_NOFILE, &none_left, nullptr) == 0);
-    // Somebody who cannot be let in must not keep it busy either.
+    // A connection that cannot be accepted must not keep the agent busy either.
     const Connection caller(std::stoi(all_after(job.out(), "[MASTER_PORT=").front()));
     const auto before = cpu_time(agent);
-    std::this_thread::sleep_for(500ms);  // is how long it is looked at
+    std::this_thread::sleep_for(500ms);  // how long its processor time is measured
     CHECK(cpu_time(agent) - before < 100ms);
     ::kill(pids(job.out()).front(), SIGKILL);
     const Result result = job.wait();
@@ -157,7 +158,7 @@ TEST_CASE("failure: a log folder that is deleted under the job does not end it",
 
 // ---- What it inherits ----
 
-TEST_CASE("failure: ddprun hears its workers and its user whatever signals were blocked or ignored when it started",
+TEST_CASE("failure: ddprun handles signals that were blocked or ignored when it started",
           "[launcher][integration][A10]") {
   const Words deaf = {"env", "--ignore-signal=CHLD", "--ignore-signal=PIPE", "--block-signal"};
   for (const int n : worker_counts()) {
@@ -192,7 +193,7 @@ TEST_CASE("failure: a job goes on when the shell that started it ends", "[launch
 
 // ---- Clocks ----
 
-TEST_CASE("failure: a time of day that jumps by an hour either way changes nothing but the times told",
+TEST_CASE("failure: a time of day that jumps by an hour either way changes nothing but the printed times",
           "[launcher][integration][A9]") {
   const TemporaryFolder folder;
   const std::string clock = folder.write("clock", "0");
@@ -204,7 +205,7 @@ TEST_CASE("failure: a time of day that jumps by an hour either way changes nothi
   for (Process* node : {&one, &other}) node->wait_for("ready");
   for (const char* jump : {"3600", "-3600"}) {
     folder.write("clock", jump);
-    std::this_thread::sleep_for(full_matrix() ? 10s : 2s);  // of heartbeats by that clock
+    std::this_thread::sleep_for(full_matrix() ? 10s : 2s);  // heartbeats by that clock
   }
   for (Process* node : {&one, &other}) {
     CHECK(count(node->out(), "met") == 1);
@@ -216,7 +217,7 @@ TEST_CASE("failure: a time of day that jumps by an hour either way changes nothi
     const Result result = node->wait();
     CAPTURE(result.err);
     CHECK(result.code == 128 + SIGKILL);
-    // The clock was indeed wrong.
+    // The faked clock took effect.
     std::tm told = {};
     REQUIRE(strptime(all_after(result.err, " at 20").at(0).insert(0, "20").c_str(), "%Y-%m-%d %H:%M:%S", &told));
     told.tm_isdst = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Workers that do the worst: the rows P of tests/failure_matrix that are not shown elsewhere.
+// Workers at their worst: the rows P of tests/failure_matrix that no other test covers.
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ TEST_CASE("failure: a worker that succeeds early is no failure, the others go on
   }
 }
 
-TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts it, and is told by the signal",
+TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts it, and the report names the signal",
           "[launcher][integration][P3]") {
   for (const int n : worker_counts()) {
     for (const int number : {SIGSEGV, SIGABRT}) {
@@ -46,7 +46,7 @@ TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts 
       CHECK(result.code == 128 + number);
       CHECK(count(result.err, "rank 0 ") >= 1);
       CHECK(count(result.err, "SIG" + name) >= 1);
-#if !defined(__SANITIZE_ADDRESS__)  // it forbids cores: they would be terabytes
+#if !defined(__SANITIZE_ADDRESS__)  // it forbids core files, which would be terabytes
       if (read_file("/proc/sys/kernel/core_pattern") == "core\n") {
         CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
       }
@@ -57,13 +57,13 @@ TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts 
 
 namespace {
 
-// As ddprun logs it.
+// The words in ddprun's log.
 constexpr char kEarly[] = "; its memory is not taken back yet";
 constexpr char kLookedAt[] = "has much memory and shows no liveness word: looked at every ";
 
 }  // namespace
 
-TEST_CASE("failure: a worker's death is acted on however much memory the kernel has to take back first",
+TEST_CASE("failure: ddprun acts on a worker's death however much memory the kernel must first take back",
           "[launcher][integration][P4]") {
   const std::vector<int> sizes = full_matrix() ? std::vector<int>{0, 1024, 4096, 32768} : std::vector<int>{0, 256};
   for (const int megabytes : sizes) {
@@ -99,7 +99,7 @@ TEST_CASE("failure: a worker's death is acted on however much memory the kernel 
 
 namespace {
 
-// Two workers of libddp, of which rank 0 has so much memory and ends so.
+// Returns a job of two libddp workers. Rank 0 has that much memory, and ends in the given way.
 Words dying(int megabytes, const std::string& how, const Words& options = {}) {
   return Words{DDPRUN_BINARY, "--log-level=debug", workers(2)} + options +
          Words{DYING_WORKER_BINARY, how, std::to_string(megabytes)};
@@ -118,7 +118,7 @@ void measured(const std::string& what, std::vector<double> times) {
 
 }  // namespace
 
-TEST_CASE("failure: the death of a large worker of libddp is acted on before the kernel has its memory back",
+TEST_CASE("failure: ddprun acts on the death of a large libddp worker before the kernel has its memory back",
           "[launcher][integration][P4]") {
   const std::vector<int> sizes = full_matrix() ? std::vector<int>{10, 1024, 4096} : std::vector<int>{10, 512};
   for (const int megabytes : sizes) {
@@ -144,12 +144,12 @@ TEST_CASE("failure: the death of a large worker of libddp is acted on before the
         CHECK(count(result.err, words) >= 2);
         REQUIRE(count(result.out, "stopped at ") == 1);
         REQUIRE(count(result.out, "failed at ") == 1);
-        CHECK(count(result.out, "rank 0 on ") == 1);  // is what it failed of
+        CHECK(count(result.out, "rank 0 on ") == 1);  // the failure that the other rank's collective reports
         stopped.push_back(milliseconds_after(result.out, "stopped at ") - start);
         failed.push_back(milliseconds_after(result.out, "failed at ") - start);
         CHECK(job.left_over().empty());
       }
-      if (megabytes > 100) CHECK(early > 0);  // always, but for an agent that the machine holds up
+      if (megabytes > 100) CHECK(early > 0);  // always, unless the machine holds the agent up
       const std::string who =
           std::string(is_kill ? "SIGKILL" : "exit") + " of a libddp worker of " + std::to_string(megabytes) + " MB to ";
       measured(who + "SIGTERM at the other", stopped);
@@ -160,7 +160,8 @@ TEST_CASE("failure: the death of a large worker of libddp is acted on before the
 
 namespace {
 
-// Two workers that know nothing of ddprun, of which rank 0 has so much memory; it is killed once ddprun says `seen`.
+// Runs two workers that know nothing of ddprun. Rank 0 has that much memory, and is killed once
+// ddprun's log contains `seen`.
 Result kill_plain_worker(int megabytes, const std::string& seen, const Words& options = {}) {
   Process job(Words{DDPRUN_BINARY, "--log-level=debug", workers(2)} + options +
               Words{FAKE_WORKER_BINARY, "0:resident=" + std::to_string(megabytes), "meet", "wait"});
@@ -176,20 +177,20 @@ Result kill_plain_worker(int megabytes, const std::string& seen, const Words& op
 
 }  // namespace
 
-TEST_CASE("failure: the death of a large worker of any program is acted on before the kernel has its memory back",
+TEST_CASE("failure: ddprun acts on the death of any large worker before the kernel has its memory back",
           "[launcher][integration][P4]") {
   int early = 0;
   for (int i = 0; i < 3; ++i) early += count(kill_plain_worker(512, kLookedAt).err, kEarly);
-  CHECK(early > 0);  // always, but for an agent that the machine holds up
+  CHECK(early > 0);  // always, unless the machine holds the agent up
 }
 
-TEST_CASE("failure: --monitor-interval says how often large workers are looked at", "[launcher][integration][P4]") {
+TEST_CASE("failure: --monitor-interval sets how often large workers are polled", "[launcher][integration][P4]") {
   const Result slow = kill_plain_worker(128, kLookedAt + std::string("3600000 ms"), {"--monitor-interval=3600"});
   CHECK(count(slow.err, kEarly) == 0);
   kill_plain_worker(128, kLookedAt + std::string("1 ms"), {"--monitor-interval=1e-9"});
 }
 
-TEST_CASE("failure: small workers are not looked at", "[launcher][integration][P4]") {
+TEST_CASE("failure: small workers are not polled", "[launcher][integration][P4]") {
   Process job(ddprun({workers(2), "--log-level=debug"}, {"meet", "0:wait", "1:nap=700", "1:exit=3"}));
   const Result result = job.wait();
   CHECK(result.code == 3);
@@ -197,7 +198,7 @@ TEST_CASE("failure: small workers are not looked at", "[launcher][integration][P
   CHECK(count(result.err, kEarly) == 0);
 }
 
-TEST_CASE("failure: a worker of libddp that loses its liveness word without failing fails nothing",
+TEST_CASE("failure: a libddp worker that loses its liveness word without failing is not a failure",
           "[launcher][integration][P2][P4]") {
   for (const std::string how : {"exit=0", "become=0", "leave=0"}) {
     CAPTURE(how);
@@ -216,7 +217,7 @@ TEST_CASE("failure: a worker of libddp that loses its liveness word without fail
   }
 }
 
-TEST_CASE("failure: the code of a worker of libddp is its own however it left its liveness word",
+TEST_CASE("failure: a libddp worker's exit code is its own, however it left its liveness word",
           "[launcher][integration][P4]") {
   for (const std::string how : {"become=9", "leave=9", "leave_well"}) {
     CAPTURE(how);
@@ -228,12 +229,12 @@ TEST_CASE("failure: the code of a worker of libddp is its own however it left it
     CAPTURE(result.out, result.err);
     CHECK(result.code == (how == "leave_well" ? 128 + SIGKILL : 9));
     CHECK(count(result.err, "failed: rank 0 ") == 1);
-    if (how == "become=9") CHECK(count(result.err, kEarly) == 0);  // another program, and small
+    if (how == "become=9") CHECK(count(result.err, kEarly) == 0);  // it became another program, which is small
     CHECK(job.left_over().empty());
   }
 }
 
-TEST_CASE("failure: of each round's libddp workers the death is known early", "[launcher][integration][P4]") {
+TEST_CASE("failure: the death of a libddp worker is known early in every round", "[launcher][integration][P4]") {
   Process job(dying(512, "wait", {"--max-restarts=2"}));
   for (int round = 1; round <= 3; ++round) {
     job.wait_for("ready ", 2 * round);
@@ -242,7 +243,7 @@ TEST_CASE("failure: of each round's libddp workers the death is known early", "[
   const Result result = job.wait();
   CAPTURE(result.err);
   CHECK(result.code == 128 + SIGKILL);
-  CHECK(count(result.err, kEarly) >= 2);  // of three, as above
+  CHECK(count(result.err, kEarly) >= 2);  // out of three, see above
   CHECK(count(result.err, "restart ") == 2);
   CHECK(job.left_over().empty());
 }
@@ -257,7 +258,7 @@ TEST_CASE("failure: a worker that is stopped for a while and goes on is no failu
   }
 }
 
-TEST_CASE("failure: two, half, all but one, or all workers killed in one moment: one of them is the cause",
+TEST_CASE("failure: if two, half, all but one or all workers are killed at once, one of them is the cause",
           "[launcher][integration][P24]") {
   constexpr int kWorkers = 8;
   for (const int killed : {2, kWorkers / 2, kWorkers - 1, kWorkers}) {
@@ -270,7 +271,7 @@ TEST_CASE("failure: two, half, all but one, or all workers killed in one moment:
     for (const pid_t pid : to_kill) ::kill(pid, SIGKILL);
     const Result result = job.wait();
     CAPTURE(result.err);
-    // One restart is one restart, however many died; then rank 1 fails alone.
+    // A restart is one restart, however many workers died. Then rank 1 fails alone.
     CHECK(result.code == 5);
     REQUIRE(count(result.err, "restart 1 of 1: rank ") == 1);
     CHECK(std::stoi(all_after(result.err, "restart 1 of 1: rank ").front()) < killed);
@@ -279,7 +280,7 @@ TEST_CASE("failure: two, half, all but one, or all workers killed in one moment:
   }
 }
 
-TEST_CASE("failure: an uncaught exception ends a worker beside its other threads, and is quoted",
+TEST_CASE("failure: an uncaught exception ends a worker that has other threads, and is quoted",
           "[launcher][integration][P25]") {
   for (const int n : worker_counts()) {
     const Result result = run(ddprun({workers(n)}, {"0:throw=the loss is no number", "wait"}));
@@ -293,7 +294,7 @@ TEST_CASE("failure: a Python worker whose thread outlives its exception is stopp
           "[launcher][integration][P25]") {
   if (run({"python3", "-c", "pass"}).code != 0) skip("there is no python3");
   const TemporaryFolder folder;
-  // Python itself waits for the thread: to ddprun this worker runs, as to torchrun.
+  // Python itself waits for the thread: for ddprun, as for torchrun, this worker is running.
   const std::string script = folder.write("worker.py",
                                           "import threading\n"
                                           "threading.Thread(target=threading.Event().wait).start()\n"
@@ -323,7 +324,7 @@ TEST_CASE("failure: a crash loop spends its budget, no more, and ends with the w
 
 // ---- Workers that multiply ----
 
-TEST_CASE("failure: a daemon that holds a port is gone, and the port free, when the job has ended",
+TEST_CASE("failure: when the job has ended, a daemon that held a port is gone and the port is free",
           "[launcher][integration][P8]") {
   for (const int n : worker_counts()) {
     Process job(ddprun({workers(n), "--shutdown-timeout=1"}, {"0:daemon", "ready", "wait"}));
@@ -368,7 +369,7 @@ TEST_CASE("failure: ten thousand dead grandchildren are reaped, and the job goes
   }
 }
 
-TEST_CASE("failure: where pids come round every moment, only the job's processes are killed",
+TEST_CASE("failure: where pids are reused at every moment, only the job's processes are killed",
           "[launcher][integration][P21]") {
   utsname kernel = {};
   int major = 0, minor = 0;
@@ -376,7 +377,8 @@ TEST_CASE("failure: where pids come round every moment, only the job's processes
       std::make_pair(major, minor) < std::make_pair(6, 14)) {
     skip("before Linux 6.14 pid_max is the whole machine's");
   }
-  // Some 30 pids for all, so each is soon somebody else's, who leads a group as a worker does.
+  // With few pids, each soon belongs to another process, which leads a process group as a worker
+  // does.
   const TemporaryFolder folder;
   write_file(folder / "world",
              "echo 400 > /proc/sys/kernel/pid_max || exit 77\n"
@@ -395,9 +397,9 @@ TEST_CASE("failure: where pids come round every moment, only the job's processes
   CHECK(count(result.out, "stranger") == 0);
 }
 
-TEST_CASE("failure: a worker that is dead before the agent has its pid is a failure like another",
+TEST_CASE("failure: a worker that dies before the agent has its pid is an ordinary failure",
           "[launcher][integration][P19]") {
-  for (const char* which : {"3:die", "4:die", "5:die"}) {  // the first two are the keeper and the agent
+  for (const char* which : {"3:die", "4:die", "5:die"}) {  // the first two forks are the keeper and the agent
     CAPTURE(which);
     Process job(ddprun({workers(3), "--max-restarts=1"}, {"say=ran", "env=TORCHELASTIC_RESTART_COUNT"}),
                 with_fake_libc("FAKE_LIBC_FORK", which));
@@ -421,7 +423,7 @@ TEST_CASE("failure: a worker that closes its stdout and stderr costs the agent n
       job.wait_for("ready", n);
       const pid_t agent = agent_of(job);
       const auto before = cpu_time(agent);
-      std::this_thread::sleep_for(1s);  // is how long it is looked at
+      std::this_thread::sleep_for(1s);  // how long its processor time is measured
       CHECK(cpu_time(agent) - before < 200ms);
       job.signal(SIGUSR1);
       CHECK(job.wait().code == 0);
@@ -441,21 +443,21 @@ TEST_CASE("failure: a worker that closes every descriptor but three works as bef
   }
 }
 
-TEST_CASE("failure: a worker that pours into a console nobody reads stops itself, not the others",
+TEST_CASE("failure: a worker that floods an unread console blocks itself, not the others",
           "[launcher][integration][P13]") {
   const TemporaryFolder folder;
   const int n = full_matrix() ? 8 : 2;
-  std::string files = "--redirects=";  // of all but rank 0
+  std::string files = "--redirects=";  // for all ranks except 0
   for (int rank = 1; rank < n; ++rank) files += (rank > 1 ? "," : "") + std::to_string(rank) + ":3";
   Process job(ddprun({workers(n), "--shutdown-timeout=1", "--log-dir", folder.path(), files},
                      {"0:pour=1000", "beat=" + (folder / "beat")}));
   const auto beats = [&](int rank) { return count(read_file(folder / ("beat." + std::to_string(rank))), "\n"); };
   for (int rank = 1; rank < n; ++rank) wait_until([&] { return beats(rank) > 0; });
   const pid_t agent = agent_of(job);
-  std::this_thread::sleep_for(1s);  // is how long it may pour
+  std::this_thread::sleep_for(1s);  // how long it may write
   const int then = beats(1);
   wait_until([&] { return beats(1) > then + 20; });
-  CHECK_FALSE(std::filesystem::exists(folder / "beat.0"));  // it is held back
+  CHECK_FALSE(std::filesystem::exists(folder / "beat.0"));  // rank 0 is blocked in its write
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   CHECK(kilobytes(agent, "VmHWM") < 64'000);
 #endif
@@ -487,7 +489,7 @@ TEST_CASE("failure: a program that is spoilt between two rounds ends the job wit
     for (const Case& c : cases) {
       CAPTURE(n, c.what);
       const TemporaryFolder folder;
-      // Spoilt once all others have begun.
+      // Spoil the program once all workers have started.
       write_file(folder / "program",
                  "#!/bin/sh\ntouch \"$0.$RANK\"\n[ $RANK = 0 ] || exec sleep 1000\n"
                  "until [ $(ls \"$0\".* | wc -l) = $WORLD_SIZE ]; do :; done\n" +
@@ -504,7 +506,8 @@ TEST_CASE("failure: a program that is spoilt between two rounds ends the job wit
 
 TEST_CASE("failure: workers whose environment is too large for the kernel end the job with its reason",
           "[launcher][integration][P16]") {
-  // What ddprun adds for a worker is more than its own command line, so there is an environment between the two.
+  // ddprun adds more to a worker's environment than its own command line takes; so some size suits
+  // ddprun, but not its workers.
   const auto with_environment = [](int bytes) {
     Process::Options options;
     for (int i = 0; bytes > 0; ++i, bytes -= 100'000) {
@@ -520,7 +523,7 @@ TEST_CASE("failure: workers whose environment is too large for the kernel end th
   while (too_large - fits > 100) {
     const int middle = fits + (too_large - fits) / 2;
     const Result result = run(command, with_environment(middle));
-    if (result.code == 99) {  // ddprun itself could not be executed
+    if (result.code == 99) {  // ddprun itself could not be started
       too_large = middle;
     } else {
       fits = middle;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Figures for a note; a test fails only by its checks.
+// Prints figures for a note. Tests fail only by their checks.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nothing of a job outlives ddprun, whoever of it is killed, whenever: see launcher/process/guardian.hpp. With control
-// groups where this machine lets it make them, and without (DDPRUN_CGROUP).
+// Nothing of a job outlives ddprun, whichever of its processes is killed, at any moment; see
+// launcher/process/guardian.hpp. With control groups where this machine allows them, and without
+// (DDPRUN_CGROUP).
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ using std::chrono::microseconds;
 
 constexpr std::array<const char*, 3> kWays = {"", "freeze", "off"};
 
-// The path on the debug line that says so; empty: there is no such line.
+// Returns the path in the debug line that names the control group; empty: there is no such line.
 std::string cgroup_of(const Process& job) {
   const std::string before = "workers are in the control group ";
   const auto at = job.err().find(before);
@@ -39,7 +40,8 @@ std::string cgroup_of(const Process& job) {
   return path;
 }
 
-// How many a ddprun with this pid has left in `folder`: some are killed before they could say where theirs is.
+// Returns how many control groups a ddprun with this pid has left in `folder`. Some are killed
+// before they can log the path.
 int cgroups_of(pid_t pid, const std::string& folder) {
   if (folder.empty()) return 0;
   const std::string name = "ddprun-" + std::to_string(pid) + "-";
@@ -59,7 +61,7 @@ constexpr std::array<const char*, 6> kTargets = {"guardian",           "keeper",
 struct Kill {
   Target target = Target::Guardian;
   int signal = SIGKILL;
-  bool once_ready = false;  // counted from when all workers have said so
+  bool once_ready = false;  // time counts from when all workers are ready
   microseconds after{0};
   std::string way;
   Words options, verbs;
@@ -70,7 +72,8 @@ Kill make_kill(unsigned seed) {
   const auto below = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
   Kill kill;
   kill.target = static_cast<Target>(below(6));
-  // What is not killed ends in good order: other targets than the guardian have no other signal.
+  // Only the guardian, or its whole process group, gets other signals, which end the job in an
+  // orderly way.
   if (kill.target == Target::Guardian || kill.target == Target::Group) {
     kill.signal = std::array{SIGKILL, SIGKILL, SIGTERM, SIGINT}[below(4)];
   }
@@ -86,7 +89,7 @@ Kill make_kill(unsigned seed) {
     if (below(2) == 0) kill.verbs.push_back(verb);
   }
   kill.verbs.push_back("ready");
-  // Some jobs end, or fail and are restarted, at about the moment.
+  // Some jobs end, or fail and are restarted, at about the moment of the kill.
   const std::array<const char*, 4> ends = {"wait", "wait", "0:exit=1", "0:exit=0"};
   kill.verbs.push_back(ends[below(4)]);
   kill.verbs.push_back("wait");
@@ -103,10 +106,10 @@ std::string describe(const Kill& kill) {
   return text;
 }
 
-// False if nobody was there to be struck.
+// Kills the target; returns false if it did not exist.
 bool strike(const Process& job, const Kill& kill) {
   const pid_t guardian = job.pid();
-  const auto child = [](pid_t parent) {  // 0: it is gone, or not there yet
+  const auto child = [](pid_t parent) {  // 0: it is gone, or does not exist yet
     try {
       return only_child_of(parent);
     } catch (const std::exception&) {
@@ -132,7 +135,7 @@ bool strike(const Process& job, const Kill& kill) {
     case Target::Group:
       victims = {-guardian};
       break;
-    case Target::All:  // pkill ddprun
+    case Target::All:  // as pkill ddprun
       for (const pid_t pid : job.left_over()) {
         if (read_file("/proc/" + std::to_string(pid) + "/comm") == "ddprun\n") victims.push_back(pid);
       }
@@ -150,7 +153,7 @@ int number_in(const char* variable, int otherwise) {
 
 }  // namespace
 
-TEST_CASE("orphans: whichever process of ddprun is killed, and whenever, nothing of the job is left",
+TEST_CASE("orphans: whichever process of ddprun is killed, at any moment, nothing of the job is left",
           "[launcher][integration][P10][A2]") {
   const int kills = number_in("DDPRUN_KILLS", 100);
   const auto first =
@@ -159,7 +162,7 @@ TEST_CASE("orphans: whichever process of ddprun is killed, and whenever, nothing
   std::cout << "replay with DDPRUN_KILL_SEED=" << first << " DDPRUN_KILLS=" << kills << "\n";
   Clock::duration longest{0};
   int with_cgroup = 0;
-  std::string cgroups;  // the folder they are made in, once one has said so
+  std::string cgroups;  // the folder in which they are made, once a job has logged one
   for (int i = 0; i < kills; ++i) {
     const unsigned seed = first + static_cast<unsigned>(i);
     Kill kill = make_kill(seed);
@@ -169,7 +172,7 @@ TEST_CASE("orphans: whichever process of ddprun is killed, and whenever, nothing
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", kill.way}, {"TMPDIR", temporary.path()}};
     const auto start = Clock::now();
-    // setsid makes it the leader of a process group of its own, and becomes it.
+    // setsid makes the process the leader of its own process group, then becomes ddprun.
     Process job(Words{"setsid"} + ddprun(kill.options, kill.verbs), options);
     const pid_t pid = job.pid();
     auto moment = start + kill.after;
@@ -179,12 +182,12 @@ TEST_CASE("orphans: whichever process of ddprun is killed, and whenever, nothing
     }
     std::this_thread::sleep_until(moment);  // the random moment is what is tested
     const auto struck = Clock::now();
-    // If nobody was there to be struck, or a child that only passed for the keeper, the job goes on.
+    // If there was no target, or another child was taken for the keeper, the job goes on.
     const bool hit = strike(job, kill);
     if (!hit || (kill.target != Target::Guardian && kill.target != Target::Group)) job.signal(SIGTERM);
     job.wait();
     REQUIRE(job.all_gone());
-    // Logs that were asked for are kept; what ddprun needs for itself is not.
+    // Logs that the user asked for are kept; ddprun's own files are not.
     const bool keeps_logs = describe(kill).find("--tee") != std::string::npos;
     if (!keeps_logs) REQUIRE(std::filesystem::is_empty(temporary.path()));
     longest = std::max(longest, Clock::now() - struck);
@@ -226,10 +229,10 @@ TEST_CASE("orphans: pkill -9 ddprun, which hits guardian and agent at once, leav
     job.wait_for("ready", 2);
     job.wait_for("escaped", 4);
     const pid_t keeper = keeper_of(job), agent = agent_of(job);
-    // What pkill looks at, with and without -f.
+    // What pkill examines, without and with -f.
     const std::string folder = "/proc/" + std::to_string(keeper);
     CHECK(count(read_file(folder + "/comm") + read_file(folder + "/cmdline"), "ddprun") == 0);
-    ::kill(job.pid(), SIGSTOP);  // so that it does not see the agent's death before its own
+    ::kill(job.pid(), SIGSTOP);  // so that it dies before it sees the agent's death
     ::kill(agent, SIGKILL);
     ::kill(job.pid(), SIGKILL);
     job.wait();
@@ -237,7 +240,8 @@ TEST_CASE("orphans: pkill -9 ddprun, which hits guardian and agent at once, leav
   }
 }
 
-TEST_CASE("orphans: a process that forks and ends without end does not outrun ddprun", "[launcher][integration][P9]") {
+TEST_CASE("orphans: a process that forks and ends again and again does not escape ddprun",
+          "[launcher][integration][P9]") {
   for (const char* way : kWays) {
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", way}};
@@ -251,8 +255,8 @@ TEST_CASE("orphans: a process that forks and ends without end does not outrun dd
   }
 }
 
-TEST_CASE("orphans: what ddprun did not start is not killed, though it is its child", "[launcher][integration]") {
-  // As with `exec ddprun ... > >(tee log)` in a script: the shell's children are ddprun's.
+TEST_CASE("orphans: a child that ddprun did not start is not killed", "[launcher][integration]") {
+  // As with `exec ddprun ... > >(tee log)` in a script: the shell's children become ddprun's.
   for (const bool keeper : {true, false}) {
     Process job({"sh", "-c", "sleep 1000 & echo stranger $!; exec \"$@\"", "sh", DDPRUN_BINARY, FAKE_WORKER_BINARY,
                  "escape", "ready", "wait"});
@@ -272,7 +276,7 @@ TEST_CASE("orphans: what ddprun did not start is not killed, though it is its ch
   }
 }
 
-TEST_CASE("orphans: a control group takes what a dead worker left behind, also if it shed its environment",
+TEST_CASE("orphans: a control group catches a dead worker's leftovers, even with a cleared environment",
           "[launcher][integration][P10]") {
   Process job(ddprun({"--nproc_per_node=2", "--log-level=debug"},
                      {"0:forget", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
@@ -291,14 +295,14 @@ TEST_CASE("orphans: a control group takes what a dead worker left behind, also i
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
 
-TEST_CASE("orphans: the control group of a ddprun that was killed with all it had is removed by the next one",
+TEST_CASE("orphans: the control group of a ddprun that was killed completely is removed by the next one",
           "[launcher][integration]") {
   Process first(ddprun({"--log-level=debug"}, {"ready", "wait"}));
   first.wait_for("ready");
   const std::string cgroup = cgroup_of(first);
   if (cgroup.empty()) skip("this machine does not let the test have control groups");
   const pid_t keeper = keeper_of(first), agent = agent_of(first);
-  for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGSTOP);  // none sees another's end
+  for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGSTOP);  // so that none sees another's end
   for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGKILL);
   first.wait();
   CHECK(first.all_gone());
@@ -306,7 +310,7 @@ TEST_CASE("orphans: the control group of a ddprun that was killed with all it ha
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
 
-TEST_CASE("orphans: without permission for a control group nothing is said, unless one asks",
+TEST_CASE("orphans: without permission for a control group ddprun prints nothing, except for debugging",
           "[launcher][integration][A11]") {
   if (geteuid() != 0) skip("only root can take permissions away");
   const TemporaryFolder folder;
@@ -320,7 +324,7 @@ TEST_CASE("orphans: without permission for a control group nothing is said, unle
   CHECK(count(told.err, "no control group (") == 1);
 }
 
-TEST_CASE("orphans: a job inside a worker goes with it, its own control group too", "[launcher][integration]") {
+TEST_CASE("orphans: a job inside a worker ends with it, and so does its own control group", "[launcher][integration]") {
   for (const char* way : kWays) {
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", way}};
@@ -345,7 +349,7 @@ TEST_CASE("orphans: as pid 1 of a container ddprun reaps strangers and hears sig
   const pid_t init = only_child_of(container.pid());
   const pid_t keeper = only_child_of(init);
 
-  // As what `docker exec` leaves behind.
+  // Like the processes that `docker exec` leaves behind.
   Process intruder({"nsenter", "--pid", "--target", std::to_string(init), "sh", "-c", "sleep 1000 >/dev/null 2>&1 &"});
   REQUIRE(intruder.wait().code == 0);
   const auto children = [&](std::size_t number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a failed job leaves to read: the report, and the error file for the launcher above.
+// What a failed job leaves to read: the report, and the error file for an outer launcher.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ std::vector<std::string> shell(const std::vector<std::string>& options, const st
   return ddprun_raw(options + std::vector<std::string>{"--no-python", "/bin/sh", "-c", script});
 }
 
-// A memory cgroup with a limit below this process's own, gone with the object.
+// A memory cgroup with a limit below that of this process, removed with the object.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(int megabytes) {
@@ -54,7 +54,7 @@ class MemoryCgroup {
   }
   ~MemoryCgroup() {
     if (path_.empty()) return;
-    // Its last processes may not be gone from it at once; rmdir() says EBUSY until then.
+    // Its last processes may take a moment to leave the group; rmdir() fails with EBUSY until then.
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (rmdir(path_.c_str()) != 0 && std::chrono::steady_clock::now() < deadline) {
     }
@@ -63,7 +63,7 @@ class MemoryCgroup {
   MemoryCgroup& operator=(const MemoryCgroup&) = delete;
 
   bool works() const { return works_; }
-  // The command in it.
+  // Returns the command that runs `command` in the group.
   std::vector<std::string> inside(const std::vector<std::string>& command) const {
     return std::vector<std::string>{"/bin/sh", "-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"", path_} + command;
   }
@@ -87,12 +87,12 @@ TEST_CASE("report: says what the exit code means, what to do, and quotes stderr 
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: has the last twenty lines of stderr, however many states of a progress bar came after",
+TEST_CASE("report: has the last twenty lines of stderr, however many progress bar updates follow them",
           "[launcher][integration]") {
   const std::string script =
       "for i in $(seq 30); do echo line $i >&2; done;"
       "for i in $(seq 20000); do printf '%d of 20000\\r' $i >&2; done; exit 3";
-  for (const char* where : {"-r0", "-r2"}) {  // through ddprun, and a file that the worker writes itself
+  for (const char* where : {"-r0", "-r2"}) {  // through ddprun, or into a file that the worker writes itself
     CAPTURE(where);
     const TemporaryFolder logs;
     const std::string err = run(shell({where, "--log-dir", logs.path()}, script)).err;
@@ -103,7 +103,7 @@ TEST_CASE("report: has the last twenty lines of stderr, however many states of a
   }
 }
 
-TEST_CASE("report: a restart says what the worker said last", "[launcher][integration]") {
+TEST_CASE("report: a restart quotes the worker's last words", "[launcher][integration]") {
   const Result result = run(ddprun({"--max-restarts=1"}, {"0/0:shout=loss is NaN", "0/0:exit=3"}));
   CHECK(result.code == 0);
   CHECK(count(result.err, "restart 1 of 1: rank 0 on node ") == 1);
@@ -138,7 +138,7 @@ TEST_CASE("report: --log-format json has its facts as fields", "[launcher][integ
   CHECK(count(err, "\x1b") == 0);
 }
 
-TEST_CASE("report: many workers with huge error files full of quotes end the job in good order",
+TEST_CASE("report: many workers with huge error files full of quotes do not disturb the end of the job",
           "[launcher][integration]") {
   Process job(
       shell({"--nproc_per_node=48"}, "head -c 3000000 /dev/zero | tr '\\0' '\"' > $TORCHELASTIC_ERROR_FILE; exit 3"));
@@ -149,7 +149,7 @@ TEST_CASE("report: many workers with huge error files full of quotes end the job
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: a pipe, a folder or /dev/zero in the place of an error file ends the job in good order",
+TEST_CASE("report: a pipe, a folder or /dev/zero in place of an error file does not disturb the end of the job",
           "[launcher][integration]") {
   for (const char* make : {"mkfifo", "mkdir", "ln -s /dev/zero"}) {
     CAPTURE(make);
@@ -188,7 +188,7 @@ TEST_CASE("error file: the launcher above gets one of a job that no worker faile
   CHECK(count(message(), "'no_such_program' was not found") == 1);
 }
 
-TEST_CASE("error file: where it cannot be written, a warning says so and the exit code stays",
+TEST_CASE("error file: if it cannot be written there is a warning, and the exit code stays",
           "[launcher][integration]") {
   const Result result = run(ddprun({}, {"exit=7"}), told_to("/proc/error.json"));
   CHECK(result.code == 7);
@@ -206,7 +206,8 @@ TEST_CASE("error file: a ddprun within a ddprun is explained by the outer one's 
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("report: a worker that the kernel killed for lack of memory is called so", "[launcher][integration][P17]") {
+TEST_CASE("report: a worker that the kernel killed for lack of memory is reported as such",
+          "[launcher][integration][P17]") {
   const MemoryCgroup cgroup(64);
   if (!cgroup.works()) skip("no memory cgroup with a limit can be made here");
   Process job(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:eat=200", "wait"})));
@@ -219,18 +220,19 @@ TEST_CASE("report: a worker that the kernel killed for lack of memory is called 
   CHECK(count(result.err, "or more memory for the job") == 1);
   CHECK(job.left_over().empty());
 
-  // In a container the kernel's log is of no use: its pids are other ones. The cgroup's counter is.
+  // In a container the kernel's log is useless because its pids are those outside; the cgroup's
+  // counter still works.
   Process container(cgroup.inside(std::vector<std::string>{"unshare", "--pid", "--fork", "--mount-proc"} +
                                   ddprun({"--nproc_per_node=2"}, {"1:eat=200", "wait"})));
   const Result counted = container.wait();
   if (counted.code == 128 + SIGKILL) {
     CHECK(count(counted.err, "out of memory: the kernel killed a process of this job's cgroup") == 1);
   } else {
-    CHECK(count(counted.err, "unshare") >= 1);  // which this machine does not allow
+    CHECK(count(counted.err, "unshare") >= 1);  // this machine does not allow a container
   }
   CHECK(container.left_over().empty());
 
-  // The same death without the kernel's doing.
+  // A SIGKILL that does not come from the kernel.
   const Result other = run(cgroup.inside(ddprun({"--nproc_per_node=2"}, {"1:die=KILL", "wait"})));
   CHECK(count(other.err, "that is: killed from outside") == 1);
   CHECK(count(other.err, "out of memory") == 0);

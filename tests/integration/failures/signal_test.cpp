@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Signals that end a job, stop it and let it go on, as a shell with job control sends them.
+// Signals that end a job, stop it or continue it, as a shell with job control sends them.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A shell with job control, at a terminal: what is typed are commands and keys. $JOB is the command, so that what the
-// shell echoes is not taken for what workers say.
+// A shell with job control, on a terminal. The test types commands and keys. The command is in
+// $JOB, so that the shell's echo is not mistaken for the workers' output.
 struct Shell : Process {
   explicit Shell(const Words& job) : Process({"bash", "--norc", "--noprofile", "--noediting", "-i"}, options(job)) {}
 
@@ -35,7 +35,7 @@ struct Shell : Process {
   }
 };
 
-// Waits until all of them are in this state: 'T' stopped, 'S' asleep.
+// Waits until all processes are in this state: 'T' stopped, 'S' asleep.
 bool become(const std::vector<pid_t>& pids, char state) {
   const auto deadline = Clock::now() + kDeadline;
   for (const pid_t pid : pids) {
@@ -47,7 +47,7 @@ bool become(const std::vector<pid_t>& pids, char state) {
   return true;
 }
 
-// Of `before` on the console: "ready 123" -> 123.
+// Returns the pids that follow `before` on the console: "ready 123" -> 123.
 std::vector<pid_t> pids_after(const std::string& before, const std::string& out) {
   std::vector<pid_t> pids;
   for (auto at = out.find(before); at != std::string::npos; at = out.find(before, at + 1)) {
@@ -95,7 +95,7 @@ TEST_CASE("signals: Ctrl-Z stops the workers and ddprun, bg and fg let all of th
   CHECK(shell.all_gone());
 }
 
-TEST_CASE("signals: a stopped job that is told to end, ends", "[launcher][integration]") {
+TEST_CASE("signals: a stopped job that gets SIGTERM ends", "[launcher][integration]") {
   Shell shell(ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
   shell.type("$JOB\n");
   shell.wait_for("ready ", 2);
@@ -128,8 +128,8 @@ TEST_CASE("signals: a job inside a worker is stopped and goes on with it", "[lau
   CHECK(shell.all_gone());
 }
 
-TEST_CASE("signals: where no shell could let it go on, Ctrl-Z stops nothing", "[launcher][integration]") {
-  // As in `ssh host ddprun ...` and `docker run -it`: it leads the terminal's session.
+TEST_CASE("signals: Ctrl-Z stops nothing where no shell could continue the job", "[launcher][integration]") {
+  // As in `ssh host ddprun ...` and `docker run -it`: ddprun leads the terminal's session.
   Process::Options terminal;
   terminal.on_terminal = true;
   Process job(ddprun({}, {"note=CONT", "catch=INT", "ready", "wait"}), terminal);
@@ -152,7 +152,7 @@ TEST_CASE("signals: SIGCONT is passed on, also to a worker that has stopped itse
   CHECK(job.wait().code == 0);
 }
 
-TEST_CASE("signals: of --signals-to-handle each is forwarded as it is and ends the job, Ctrl-Z's too",
+TEST_CASE("signals: each of --signals-to-handle is forwarded unchanged and ends the job, even Ctrl-Z's",
           "[launcher][integration]") {
   for (const int number : {SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH, SIGALRM}) {
     const std::string name = sigabbrev_np(number);
@@ -169,7 +169,7 @@ TEST_CASE("signals: of --signals-to-handle each is forwarded as it is and ends t
 }
 
 TEST_CASE("signals: a signal that is not in --signals-to-handle does not end the job", "[launcher][integration]") {
-  // torchrun dies of it and leaves the workers.
+  // torchrun dies of this signal and leaves its workers behind.
   Process job(ddprun({"--signals-to-handle=SIGINT"}, {"catch=INT", "note=USR2", "ready", "wait"}));
   job.wait_for("ready");
   for (const int number : {SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGPIPE}) job.signal(number);
@@ -200,7 +200,7 @@ TEST_CASE("signals: a terminal that hangs up ends the job", "[launcher][integrat
   CHECK(job.all_gone());
 }
 
-TEST_CASE("signals: a node that is stopped longer than a lost one is waited for stays in the job",
+TEST_CASE("signals: a node that is stopped for longer than the wait for a lost node stays in the job",
           "[launcher][integration]") {
   const Hosts hosts(2);
   const Words conf = {"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=1", "--max-restarts=0"};

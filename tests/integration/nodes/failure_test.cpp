@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of several nodes whose workers fail, whose agents and hosts die, whose cables come out, and which grow and
-// shrink.
+// Jobs of several nodes with failing workers, dying agents and hosts, and unplugged cables, and
+// jobs that grow and shrink.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -17,16 +17,16 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Workers that run until they are told by SIGUSR1 that they have succeeded.
+// Workers that run until SIGUSR1 tells them to succeed.
 const Words kUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
-// Of silence, until a node is lost.
+// A node counts as lost after three seconds of silence.
 constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
 
 microseconds since(Clock::time_point start) { return std::chrono::duration_cast<microseconds>(Clock::now() - start); }
 
 void kill_agent_of(const Process& node) { ::kill(agent_of(node), SIGKILL); }
 
-// What follows `before` on its last line: "ready " -> the pid of the newest worker.
+// Returns what follows `before` where it occurs last: after "ready ", the pid of the newest worker.
 std::string newest(const std::string& out, const std::string& before) {
   const auto at = out.rfind(before);
   if (at == std::string::npos) return "";
@@ -34,7 +34,7 @@ std::string newest(const std::string& out, const std::string& before) {
   return out.substr(begin, out.find('\n', begin) - begin);
 }
 
-// From the first line with `text` on.
+// Returns the text from the first line with `text` on.
 std::string from(const std::string& err, const std::string& text) {
   const auto at = err.find(text);
   return at == std::string::npos ? "" : err.substr(at);
@@ -121,7 +121,7 @@ TEST_CASE("nodes: a worker's death is known on the other nodes in much less than
   CHECK(heard.back() < std::chrono::seconds(1));
   job.on(2).wait_for("ready", kRounds + 1);
   succeed(job, {0, 1, 2});
-  for (int host = 0; host < 3; ++host) {  // and node ranks never changed
+  for (int host = 0; host < 3; ++host) {  // and node ranks have never changed
     CHECK(count(job.on(host).out(), "rank " + std::to_string(host) + " of 3") == kRounds + 1);
   }
   CHECK(hosts.all_gone());
@@ -129,7 +129,7 @@ TEST_CASE("nodes: a worker's death is known on the other nodes in much less than
 
 TEST_CASE("nodes: a failure after another node's workers have succeeded ends the job, or restarts all of it, at once",
           "[launcher][integration][P1]") {
-  // torchrun: 300 s, then one node exits with 0.
+  // torchrun takes 300 s, then one node exits with 0.
   const Hosts hosts(2);
   for (const int budget : {0, 1}) {
     CAPTURE(budget);
@@ -225,7 +225,7 @@ TEST_CASE("nodes: a job of a fixed size waits for the replacement of a lost node
     job.start(1, {"--node_rank=1"});
     for (const int host : {0, 1}) job.on(host).wait_for("met 2");
     kill_agent_of(job.on(1));
-    job.start(2, {"--node_rank=1"});  // before anybody has noticed
+    job.start(2, {"--node_rank=1"});  // before its loss is noticed
     job.on(0).wait_for("met 2", 2);
     job.on(2).wait_for("node 1 of 2, restart 1, ");
     succeed(job, {0, 2});
@@ -259,7 +259,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: when the coordinator's node dies the others kill their workers, say so and exit",
+TEST_CASE("nodes: when the coordinator's node dies the others kill their workers, report it and exit",
           "[launcher][integration][N1][N10]") {
   const Hosts hosts(3);
   for (const bool by_power : {false, true}) {
@@ -288,18 +288,17 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
   }
 }
 
-TEST_CASE(
-    "nodes: an agent that was stopped for long kills its workers and comes back, one stopped for a moment goes on",
-    "[launcher][integration][A4]") {
+TEST_CASE("nodes: an agent that was stopped for long kills its workers and rejoins, one stopped for a moment goes on",
+          "[launcher][integration][A4]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   for (const int host : {0, 1}) ::kill(agent_of(job.on(host)), SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // is how long they stand still
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // how long the agents stand still
   ::kill(agent_of(job.on(0)), SIGCONT);
-  job.on(0).wait_for("met 2");                  // it has lost node1 meanwhile
-  CHECK(count(job.on(0).out(), "met 3") == 1);  // the moment stopped nothing
+  job.on(0).wait_for("met 2");                  // node1 has been declared lost by then
+  CHECK(count(job.on(0).out(), "met 3") == 1);  // the short stop had no effect
   ::kill(agent_of(job.on(1)), SIGCONT);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3", 2);
   CHECK(count(job.on(1).err(), "killing the workers of this node: it had lost the coordinator") == 1);
@@ -316,7 +315,7 @@ TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   hosts.cable_out(0);
   hosts.unplug(1);
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // is how long it is cut
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // how long the link is cut
   hosts.cable_in(0);
   hosts.plug(1);
   succeed(job, {1, 2, 0});
@@ -327,7 +326,7 @@ TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node that nobody hears, that hears nobody, or both, has killed its workers when the others go on",
+TEST_CASE("nodes: a node that cannot send, cannot receive, or both, has killed its workers when the others go on",
           "[launcher][integration][N1][N2][N3]") {
   const Hosts hosts(4);
   const TemporaryFolder folder;
@@ -391,7 +390,7 @@ TEST_CASE("nodes: a node that is back before it is lost takes part in the next r
 
 // ---- Nodes come and go ----
 
-TEST_CASE("nodes: one more than MAX waits as a spare, and takes the place and rank of a node that dies",
+TEST_CASE("nodes: a node above MAX waits as a spare, and takes the place and rank of a node that dies",
           "[launcher][integration][N13]") {
   const Hosts hosts(4);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
@@ -474,13 +473,13 @@ TEST_CASE("nodes: Ctrl-C on one node asks the workers of all, a second one kills
 
 // ---- The end ----
 
-TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][integration][P2]") {
+TEST_CASE("nodes: nodes may finish at different times, even the coordinator's first", "[launcher][integration][P2]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet", "catch=USR1", "1:wait", "2:wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   for (const int host : {2, 1}) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // is how far apart they finish
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // how far apart the nodes finish
     for (int other = 0; other < 3; ++other) CHECK(!hosts.processes(other).empty());
     job.on(host).signal(SIGUSR1);
   }
@@ -488,20 +487,20 @@ TEST_CASE("nodes: nodes may finish apart, the coordinator's first", "[launcher][
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
     CHECK(result.code == 0);
-    CHECK(result.err.empty());  // nobody missed the news, or a peer
+    CHECK(result.err.empty());  // no node missed the end of the job, or one of the others
   }
   CHECK(hosts.all_gone());
 }
 
 TEST_CASE("nodes: a node that dies after its workers have succeeded neither fails nor delays the job",
           "[launcher][integration][N1]") {
-  // torchrun: 300 s.
+  // torchrun takes 300 s.
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3) + Words{std::string("--rdzv-conf=") + kLostAfter3s},
                {"meet", "catch=USR1", "say=done", "0:wait", "1:wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("done");
-  while (hosts.processes(2).size() > 3) std::this_thread::yield();  // ddprun's own: the worker is reaped
+  while (hosts.processes(2).size() > 3) std::this_thread::yield();  // the rest is ddprun's own: the worker is reaped
   job.on(2).wait_for("done");
   hosts.power_off(2);
   const auto start = Clock::now();

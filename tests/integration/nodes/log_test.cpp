@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Logs of jobs whose nodes come and go.
+// Logs of jobs whose nodes join and leave.
 #include <catch2/catch.hpp>
 #include <csignal>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A job of several nodes: a ddprun on each of a few hosts.
+// A job of several nodes: one ddprun on each of several hosts.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace ddp::testing {
 
-// node0 coordinates.
+// Returns the options of a job of fixed size in which node0 coordinates.
 inline Words static_job(int nodes) {
   return {"--nnodes=" + std::to_string(nodes), "--master_addr=node0", "--master_port=29500"};
 }
@@ -23,7 +23,7 @@ inline Words c10d_job(const std::string& nnodes, const std::string& conf = "last
 
 class NodesJob {
  public:
-  // options: of all nodes. verbs: see tests/fixtures/fake_worker.cpp.
+  // options are those of all nodes; tests/fixtures/fake_worker.cpp describes the verbs.
   NodesJob(const Hosts& hosts, Words options, Words verbs)
       : hosts_(hosts), options_(std::move(options)), verbs_(std::move(verbs)) {}
 
@@ -31,12 +31,12 @@ class NodesJob {
     nodes_.emplace_back(host, std::make_unique<Process>(hosts_.on(host, ddprun(options_ + options, verbs_)), process));
     return *nodes_.back().second;
   }
-  // A static one, whose rank is its host's number.
+  // Starts a node of a job of fixed size, whose node rank is the number of its host.
   Process& start_ranked(int host, const Words& options = {}, const Process::Options& process = {}) {
     return start(host, options + Words{"--node_rank=" + std::to_string(host)}, process);
   }
 
-  // The newest on this host.
+  // Returns the newest process on this host.
   Process& on(int host) {
     for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
       if (node->first == host) return *node->second;

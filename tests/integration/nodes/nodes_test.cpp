@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of several nodes come together: who is which, who is waited for, who is not let in.
+// How jobs of several nodes come together: which node gets which rank, which nodes are waited for,
+// which are refused.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <sstream>
@@ -53,7 +54,7 @@ TEST_CASE("nodes: an elastic job starts at once with MAX nodes, after the last c
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint's may come in the middle",
+TEST_CASE("nodes: a host that comes first waits and prints for which, and the endpoint's host may come later",
           "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet"});
@@ -68,7 +69,7 @@ TEST_CASE("nodes: a host that comes first waits and says for whom, the endpoint'
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
     CHECK(result.code == 0);
-    CHECK(count(result.err, "\n") <= 4);  // a line every few seconds, no stream
+    CHECK(count(result.err, "\n") <= 4);  // one line every few seconds at most
   }
   CHECK(hosts.all_gone());
 }
@@ -111,7 +112,7 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: of two hosts with one --node-rank the second is told both names, the job waits for the right one",
+TEST_CASE("nodes: if two hosts have the same --node-rank, the second gets an error with both names, and the job waits",
           "[launcher][integration][A8]") {
   const Hosts hosts(4);
   NodesJob job(hosts, static_job(3), {"meet"});
@@ -145,7 +146,7 @@ TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: who looks for the coordinator at a wrong port is told what it found there",
+TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port reports what it found there",
           "[launcher][integration]") {
   const Hosts hosts(2);
   Process http(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29501", "HTTP/1.1 400 Bad Request\r\n\r\n"}));
@@ -178,9 +179,8 @@ TEST_CASE("nodes: who looks for the coordinator at a wrong port is told what it 
   }
 }
 
-TEST_CASE(
-    "nodes: a host that was told something else than the others is told both, and the job waits for the right one",
-    "[launcher][integration]") {
+TEST_CASE("nodes: a host whose options differ from the others' is told both, and the job waits for the right one",
+          "[launcher][integration]") {
   const Hosts hosts(3);
   const Words c10d = {"--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"};
   const Words right = c10d + Words{"--nnodes=2", "--rdzv-id=job"};
@@ -211,7 +211,7 @@ TEST_CASE(
   }
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
-  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // which version it has met
+  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // the coordinator's answer, with its version
   coordinator.wait_for("agent link: refused 10.7.0.3:");
   coordinator.wait_for("it is of another version of ddprun");
 
@@ -225,7 +225,7 @@ TEST_CASE(
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: with a secret only those who know it are let in, and workers are not told",
+TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers do not get it",
           "[launcher][integration]") {
   const Hosts hosts(3);
   const TemporaryFolder folder;
@@ -240,7 +240,7 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
   NodesJob job(hosts, c10d_job("2"), {"env=DDPRUN_SECRET_FILE", "meet"});
   Process& coordinator = job.start(0, {}, knows("right"));
 
-  // Strangers first: whatever they say or do not say, others are served.
+  // Strangers come first. Whatever they send or do not send, the others are served.
   coordinator.wait_for("1 of 2 there");
   const Words connect = {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400"};
   Process garbage(hosts.on(2, connect + Words{"GET / HTTP/1.1\r\n\r\n"}));
@@ -249,7 +249,7 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
       hosts.on(2, connect + Words{"\\xddddprun\\x01\\x01 sixteen bytes .and no proof at all, but much more"}));
   for (Process* stranger : {&garbage, &unproven}) stranger->wait_for("closed");
   half.wait_for("connected");
-  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);  // a nonce, zeros
+  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);  // a nonce, or zeros
 
   const Result other = job.start(1, {}, knows("other")).wait();
   CAPTURE(other.err);
@@ -277,11 +277,11 @@ TEST_CASE("nodes: with a secret only those who know it are let in, and workers a
   CHECK(count(only_here.err, "the coordinator at node0:29400 has no secret, this node has one") == 1);
 }
 
-TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher][integration]") {
+TEST_CASE("nodes: the store serves only the job's hosts", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(2), {"meet", "catch=USR1", "ready", "wait"});
   job.start_ranked(0);
-  // ADD 1 to "key"; eight bytes come back.
+  // Sends ADD 1 to "key", which is answered by eight bytes.
   const auto is_served = [&](int host) {
     const std::string add = "\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x00key\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00";
     Process client(hosts.on(host, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29500", add}));
@@ -304,7 +304,7 @@ TEST_CASE("nodes: the store serves the job's hosts and nobody else", "[launcher]
 TEST_CASE("nodes: a job of one node listens on loopback only, a node that does not coordinate on nothing",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  // Addresses as the kernel writes them.
+  // Addresses in the kernel's notation.
   const auto listening = [&](int host) {
     Words found;
     std::istringstream lines(run(hosts.on(host, {"cat", "/proc/net/tcp", "/proc/net/tcp6"})).out);
@@ -331,8 +331,7 @@ TEST_CASE("nodes: a job of one node listens on loopback only, a node that does n
   for (const int host : {0, 1}) CHECK(job.on(host).wait().code == 0);
 }
 
-TEST_CASE("nodes: when somebody else has the coordinator's port, its own host says so",
-          "[launcher][integration][N12]") {
+TEST_CASE("nodes: if another process has the coordinator's port, its host says so", "[launcher][integration][N12]") {
   const Hosts hosts(1);
   Process taken(hosts.on(0, {FAKE_PEER_BINARY, "listen", "29500", "220 mail.example\r\n"}));
   taken.wait_for("listening");
@@ -340,7 +339,8 @@ TEST_CASE("nodes: when somebody else has the coordinator's port, its own host sa
   CAPTURE(by_rank.err);
   CHECK(by_rank.code == 1);
   CHECK(count(by_rank.err, "port 29500 is taken by pid " + std::to_string(taken.pid())) == 1);
-  // It may be another node of this job that coordinates, so this one knocks first.
+  // The port may belong to another node of this job that coordinates, so this one tries to connect
+  // first.
   const Result elastic = run(hosts.on(
       0,
       ddprun({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-conf=join_timeout=1"}, {})));
@@ -363,7 +363,7 @@ TEST_CASE("nodes: an elastic node coordinates after all when what held its port 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher][integration]") {
+TEST_CASE("nodes: a node that waits for others can be stopped", "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(3), {"say=started"});
   for (const int host : {0, 1}) job.start_ranked(host);
@@ -383,7 +383,7 @@ TEST_CASE("nodes: a node that waits for others can be told to stop", "[launcher]
 }
 
 TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launcher][integration][N12]") {
-  // Not on hosts of our own, so that it runs everywhere.
+  // Does not use separate hosts, so that it runs everywhere.
   const std::string port = std::to_string(free_port());
   const std::vector<Words> jobs = {
       {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:" + port},
@@ -405,7 +405,7 @@ TEST_CASE("nodes: several agents on one machine are nodes of one job", "[launche
   }
 }
 
-TEST_CASE("nodes: with several networks each host's workers are told an address that they can reach",
+TEST_CASE("nodes: with several networks each host's workers get an address that they can reach",
           "[launcher][integration][N9]") {
   const Hosts hosts(3, {.networks = {{0, 1}, {0}, {1}}});
   NodesJob job(hosts, c10d_job("3"), {"place", "meet"});
@@ -420,13 +420,13 @@ TEST_CASE("nodes: with several networks each host's workers are told an address 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: --local-addr is what all workers are told, is_host overrides what is found out",
+TEST_CASE("nodes: all workers get the address given by --local-addr, and is_host overrides detection",
           "[launcher][integration]") {
   const Hosts hosts(2, {.networks = {{0, 1}, {0, 1}}});
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});
   job.start(0, {"--local-addr=10.7.1.1"});
   job.start(1);
-  for (const int host : {0, 1}) {  // the other node's worker comes from another address than its agent
+  for (const int host : {0, 1}) {  // the other node's worker has another address than its agent
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
     CHECK(result.code == 0);
@@ -462,7 +462,7 @@ TEST_CASE("nodes: hosts that have IPv6 only form a job", "[launcher][integration
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a host whose own name is 127.0.1.1 to itself is found, and others are not told that address",
+TEST_CASE("nodes: a host that resolves its own name to 127.0.1.1 is found, and others do not get that address",
           "[launcher][integration][N9]") {
   const Hosts hosts(2, {.debian_names = true});
   NodesJob job(hosts, c10d_job("2"), {"place", "meet"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Of a worker's failure on one node every node has the whole account.
+// Every node reports a worker's failure on one node in full.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 

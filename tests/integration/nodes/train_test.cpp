@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example job on several hosts: libddp's groups, checkpoints and stores meet real networks.
+// The example job on several hosts: libddp's groups, checkpoints and stores on real networks.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
@@ -22,7 +22,7 @@ Words train(const TemporaryFolder& folder, const std::string& name, const Words&
          options;
 }
 
-// step -> loss; a resumed run writes a step again, and the last line counts.
+// Returns the loss of each step. A resumed run writes some steps again; the last line counts.
 std::map<int, double> losses(const std::string& path) {
   std::map<int, double> found;
   std::istringstream lines(read_file(path));
@@ -82,7 +82,7 @@ TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit o
 
   const auto node0 = start(0, 0, "disturbed"), node1 = start(1, 1, "disturbed"), lost = start(2, 2, "disturbed");
   node0->wait_for("checkpoint after 20 steps");
-  ::kill(lost->pid(), SIGKILL);  // its guardian: the agent sees to the rest
+  ::kill(lost->pid(), SIGKILL);  // kills the guardian; the agent does the rest
   CHECK(lost->all_gone());
   const auto replacement = start(3, 2, "disturbed");
   for (Process* node : {node0.get(), node1.get(), replacement.get()}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of several nodes on networks that are slow, lossy, cut connections, swallow large frames, or give wrong names.
+// Jobs of several nodes on networks that are slow or lossy, cut connections, drop large frames, or
+// resolve names wrongly.
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <thread>
@@ -20,7 +21,8 @@ void expect_success(NodesJob& job, int nodes) {
   }
 }
 
-// `command`, which alone sees `text` instead of the file.
+// Returns a command that runs `command` with `text` in place of the file; no other process sees the
+// change.
 Words with_file(const TemporaryFolder& folder, const std::string& file, const std::string& text, const Words& command) {
   return Words{"unshare",
                "-m",
@@ -34,7 +36,7 @@ Words with_file(const TemporaryFolder& folder, const std::string& file, const st
 
 }  // namespace
 
-TEST_CASE("nodes: a job comes up, restarts and ends through loss, jitter, overtaken and doubled frames",
+TEST_CASE("nodes: a job starts, restarts and ends despite loss, jitter, reordered and duplicated frames",
           "[launcher][integration][N4]") {
   const Hosts hosts(3);
   Process weather(hosts.instead_of_cable(1, {FAKE_CABLE_BINARY, "loss=5", "dup=3", "delay=100", "jitter=100"}));
@@ -60,7 +62,7 @@ TEST_CASE("nodes: a job goes on while its connections are reset again and again"
       const Result cut = run(hosts.on(host, {"ss", "-K", "--tcp", "dport", "=", "29400"}));
       if (i == 0 && count(cut.out, "ESTAB") == 0) skip("ss -K cannot end connections here");
     }
-    std::this_thread::sleep_for(100ms);  // between two resets
+    std::this_thread::sleep_for(100ms);  // the time between two resets
   }
   for (const int host : {1, 2}) job.on(host).wait_for("the link to the coordinator is back");
   for (int host = 0; host < 3; ++host) job.on(host).signal(SIGUSR1);
@@ -69,7 +71,7 @@ TEST_CASE("nodes: a job goes on while its connections are reset again and again"
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a node whose large frames are swallowed is lost, not waited for", "[launcher][integration][N6]") {
+TEST_CASE("nodes: a node whose large frames are dropped is lost, not waited for", "[launcher][integration][N6]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"},
                {"meet", "note=USR1", "ready", "1:until=USR1", "1:shout=" + std::string(5000, 'x'), "1:exit=3", "wait"});
@@ -77,7 +79,7 @@ TEST_CASE("nodes: a node whose large frames are swallowed is lost, not waited fo
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
   hosts.lose_frames_above(1, 600);
   const auto start = Clock::now();
-  job.on(1).signal(SIGUSR1);  // its report has the end of its stderr in it
+  job.on(1).signal(SIGUSR1);  // its report contains the end of its stderr
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     const std::string own = result.err.substr(result.err.find("ddprun:"));
@@ -125,7 +127,7 @@ TEST_CASE("nodes: a name server that does not answer holds up neither a stop nor
   CHECK(hosts.processes(1).empty());
 }
 
-TEST_CASE("nodes: of several addresses of the coordinator's name the one that answers is taken, also when it changes",
+TEST_CASE("nodes: of the several addresses of a coordinator's name the one that answers is used, even if it changes",
           "[launcher][integration][N8][N9]") {
   const Hosts hosts(2);
   const TemporaryFolder folder;
@@ -135,7 +137,7 @@ TEST_CASE("nodes: of several addresses of the coordinator's name the one that an
                     with_file(folder, "/etc/hosts", "127.0.0.1 localhost\n" + names, ddprun(c10d_job("2"), {"meet"})));
   };
   job.start(0);
-  // Nobody has 10.7.0.3, which is nearer to 10.7.0.2 than 10.7.0.1 is and so comes first.
+  // No host has 10.7.0.3. It is nearer to 10.7.0.2 than 10.7.0.1 is, so it is tried first.
   Process wrong_first(other("10.7.0.3 node0\n10.7.0.1 node0\n"));
   CHECK(wrong_first.wait().code == 0);
   CHECK(job.on(0).wait().code == 0);
@@ -143,20 +145,20 @@ TEST_CASE("nodes: of several addresses of the coordinator's name the one that an
   job.start(0);
   Process moved(other("10.7.0.3 node0\n"));
   moved.wait_for("waiting for the coordinator");
-  folder.write("instead", "10.7.0.1 node0\n");  // the same file, so it is the new text that is seen
+  folder.write("instead", "10.7.0.1 node0\n");  // writes to the same inode, so that the new text is seen
   CHECK(moved.wait().code == 0);
   CHECK(job.on(0).wait().code == 0);
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a coordinator that is started again is another job's, and whoever served the old one leaves",
+TEST_CASE("nodes: a restarted coordinator belongs to another job, and nodes of the old job leave",
           "[launcher][integration][N11]") {
   const Hosts hosts(2);
   NodesJob job(hosts, c10d_job("2", "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"),
                {"meet", "catch=USR1", "ready", "wait"});
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  ::kill(agent_of(job.on(0)), SIGKILL);  // at once: no word of it to the other
+  ::kill(agent_of(job.on(0)), SIGKILL);  // at once, so that the other agent receives nothing
   CHECK(job.on(0).all_gone());
   job.start(0);
   const Result served = job.on(1).wait();

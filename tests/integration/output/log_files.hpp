@@ -13,7 +13,7 @@ namespace ddp::testing {
 
 class LogFiles {
  public:
-  // Of the only run in `log_dir`.
+  // Reads the files of the only run in `log_dir`.
   explicit LogFiles(const std::string& log_dir) {
     for (const auto& run : std::filesystem::directory_iterator(log_dir)) {
       if (!root_.empty()) throw std::runtime_error("more than one run in " + log_dir);
@@ -28,7 +28,7 @@ class LogFiles {
   }
 
   std::string name() const { return root_.filename(); }
-  // "attempt_0/1/stdout.log" to its text.
+  // Returns the text of each file by its name, such as "attempt_0/1/stdout.log".
   const std::map<std::string, std::string>& all() const { return files_; }
   const std::string& at(const std::string& name) const {
     const auto found = files_.find(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --redirects, --tee and their kin: what workers print is in the files it should be in, and on the console where it
-// should be, whatever happens to the files.
+// --redirects, --tee and related options: workers' output reaches the files and the console as it
+// should, whatever happens to the files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,8 @@ Words two_workers(const TemporaryFolder& folder) {
   return {"--nproc_per_node=2", "--rdzv-id=job", "--log-dir", folder.path()};
 }
 
-// The lines "line I of rank R ..." of each rank are there, in order, each whole behind `prefix` and the rank, if any.
+// Checks that the lines "line I of rank R ..." of each rank are complete and in order, each whole
+// after its prefix and rank, if any.
 void check_flood(const std::string& text, const std::vector<int>& ranks, int lines, const std::string& prefix = "") {
   std::map<int, int> next;
   std::istringstream stream(text);
@@ -45,7 +46,8 @@ int flood_lines() {
   return lines ? atoi(lines) : 3000;
 }
 
-// The command, with a file system of `options` at `folder` that only it sees. Skips the test where that may not be.
+// Returns a command that runs `command` with a file system of type `options` mounted at `folder`,
+// visible to it alone. Skips the test where that is not allowed.
 Words with_file_system(const std::string& folder, const std::string& options, const Words& command) {
   const Words own = {"unshare", "-rm", "sh", "-c", "mount -t tmpfs -o " + options + " none \"$0\" && exec \"$@\"",
                      folder};
@@ -104,7 +106,7 @@ TEST_CASE("logs: the prefix is a template, of the option or of a variable", "[la
   CHECK(run(ddprun({"--role=r", "--log_dir", folder.path()}, {"say=out"}), environment).out == "r/0 ${what} out\n");
 }
 
-TEST_CASE("logs: bytes that are no text pass through", "[launcher][integration][P15]") {
+TEST_CASE("logs: bytes that are not text pass through", "[launcher][integration][P15]") {
   const TemporaryFolder folder;
   const Result result = run(ddprun({"-t", "1", "--log-dir", folder.path()}, {"say=\xff\xfe", "nul"}));
   CHECK(result.out == "[default0]:\xff\xfe\n[default0]:a\0b\n"s);
@@ -193,7 +195,7 @@ TEST_CASE("logs: the failure report has the end of a redirected or teed stderr a
   }
 }
 
-TEST_CASE("logs: of eight workers that write as fast as they can nothing is lost", "[launcher][integration][P13]") {
+TEST_CASE("logs: nothing is lost from eight workers that write as fast as they can", "[launcher][integration][P13]") {
   const TemporaryFolder folder;
   const int lines = flood_lines();
   Process::Options patient;
@@ -220,7 +222,7 @@ TEST_CASE("logs: a line of many megabytes is whole on the console", "[launcher][
   CHECK((result.out == line0 + line1 || result.out == line1 + line0));
 }
 
-TEST_CASE("logs: a line of 200 MB comes in pieces of a line each, and is whole in its file",
+TEST_CASE("logs: a line of 200 MB is printed as several lines, and is whole in its file",
           "[launcher][integration][P14]") {
   const TemporaryFolder folder;
   constexpr std::size_t kLong = 200'000'000;
@@ -241,9 +243,9 @@ TEST_CASE("logs: a line of 200 MB comes in pieces of a line each, and is whole i
     }
   }
   CHECK(zeros == kLong);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep freed memory
   CHECK(memory > 0);
-  CHECK(memory < 160'000);  // KiB: 64 MiB wait for the console at most, and pieces are 16 MiB
+  CHECK(memory < 160'000);  // KiB: at most 64 MiB wait for the console, and pieces have 16 MiB
 #endif
   check_flood(others, {1}, 1000, "[default");
 }
@@ -259,7 +261,7 @@ TEST_CASE("logs: a closed stdout leaves teed files whole", "[launcher][integrati
   check_flood(files.at("attempt_0/1/stdout.log"), {1}, 2000);
 }
 
-TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not the job",
+TEST_CASE("logs: a stdout on a full disk is reported once and ends the output, not the job",
           "[launcher][integration][A6]") {
   const Words job = ddprun({"--nproc_per_node=2"}, {"lines=100"});
   const Result result = run(Words{"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} + job);
@@ -267,7 +269,7 @@ TEST_CASE("logs: a stdout on a full disk is said once and ends the output, not t
   CHECK(result.err == "ddprun: cannot write to stdout: No space left on device; the job goes on without it\n");
 }
 
-TEST_CASE("logs: a stranger that holds a worker's pipe does not hold ddprun back", "[launcher][integration]") {
+TEST_CASE("logs: another process that holds a worker's pipe does not block ddprun", "[launcher][integration]") {
   const TemporaryFolder folder;
   Process job(ddprun({"-t1", "--log-dir", folder.path()}, {"catch=TERM", "ready", "wait"}));
   job.wait_for("ready ");
@@ -303,7 +305,7 @@ TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][
         1);
 }
 
-TEST_CASE("logs: where no log can be, the job goes on without, with one warning", "[launcher][integration][A6]") {
+TEST_CASE("logs: if no log can be written, the job goes on without, with one warning", "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   Process::Options environment;
   environment.environment["TMPDIR"] = folder.path();
@@ -316,7 +318,7 @@ TEST_CASE("logs: where no log can be, the job goes on without, with one warning"
   CHECK(count(result.err, "Read-only file system") == 1);
 }
 
-TEST_CASE("logs: where no log can be but in the temporary folder, it is there", "[launcher][integration][A6]") {
+TEST_CASE("logs: if only the temporary folder is writable, the log is there", "[launcher][integration][A6]") {
   const TemporaryFolder read_only, temporary;
   Process::Options environment;
   environment.environment["TMPDIR"] = temporary.path();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What workers print arrives whole, complete and as they wrote it.
+// The workers' output arrives complete, with whole lines and unchanged bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST_CASE("output: a closed stdout ends the output, not the job", "[launcher][in
   CHECK(count(result.err, "done\n") == 2);
 }
 
-TEST_CASE("output: a process that keeps a worker's pipe open does not hold ddprun back", "[launcher][integration]") {
+TEST_CASE("output: a process that keeps a worker's pipe open does not block ddprun", "[launcher][integration]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"escape", "say=last line"}));
   const Result result = job.wait();
   CHECK(result.code == 0);
@@ -73,11 +73,11 @@ TEST_CASE("output: a process that keeps a worker's pipe open does not hold ddpru
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("output: a reader that is slow slows the workers, and misses nothing", "[launcher][integration]") {
+TEST_CASE("output: a slow reader slows the workers, and misses nothing", "[launcher][integration]") {
   constexpr int kLines = 20'000;
   Process job(ddprun({"--nproc_per_node=2"}, {"flood=" + std::to_string(kLines)}));
   job.wait_for("line 0 of");
-  usleep(2'500'000);  // what is meant by slow; nothing is read meanwhile
+  usleep(2'500'000);  // a slow reader: it reads nothing during this time
   const Result result = job.wait();
   CHECK(result.code == 0);
   CHECK(count(result.out, "is one whole line\n") == 2 * kLines);
@@ -86,7 +86,8 @@ TEST_CASE("output: a reader that is slow slows the workers, and misses nothing",
 
 namespace {
 
-// A worker that has said more than the pipe to us holds, less than that and its own, and is gone.
+// A worker that has ended after writing more than the pipe to the test holds, but less than that
+// plus its own pipe.
 struct SaidAndGone {
   static constexpr std::size_t kBytes = 120'000;
   SaidAndGone() : job(ddprun({"--log-dir", folder.path()}, {"error={}", "long=" + std::to_string(kBytes)})) {
@@ -102,7 +103,7 @@ struct SaidAndGone {
 
 }  // namespace
 
-TEST_CASE("output: a reader that comes back after the workers' end finds all they said", "[launcher][integration]") {
+TEST_CASE("output: a reader that returns after the workers' end finds all of their output", "[launcher][integration]") {
   SaidAndGone worker;
   usleep(2'500'000);
   const Result result = worker.job.wait();
@@ -117,7 +118,7 @@ TEST_CASE("output: SIGTERM ends the wait for a reader that does not come back", 
   CHECK(worker.job.wait().out.size() < SaidAndGone::kBytes);
 }
 
-TEST_CASE("output: a console that nobody reads holds no teed worker back, its log is whole, the gap is told",
+TEST_CASE("output: an unread console does not block a teed worker, whose log is whole, and the gap is reported",
           "[launcher][integration][P13]") {
   constexpr int kLines = 50'000;
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ddprun itself says: its log as JSON, and the event log.
+// ddprun's own output: its log as JSON, and the event log.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,7 +18,7 @@ std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
-// "WORKER 1 FAILED", in the order of the file.
+// Returns the states, such as "WORKER 1 FAILED", in the order of the file.
 std::vector<std::string> states(const std::string& file) {
   std::vector<std::string> states;
   for (const json& record : json_lines(read_file(file))) {
@@ -52,16 +52,16 @@ TEST_CASE("own log: --log-format json is one object a line, the failure report o
   CHECK(last.at("reason").get<std::string>().find("exited with code 3\n  first failure: rank 1 ") != std::string::npos);
 }
 
-TEST_CASE("own log: --log-format json says nothing of a job that succeeds", "[launcher][integration]") {
+TEST_CASE("own log: --log-format json prints nothing for a job that succeeds", "[launcher][integration]") {
   CHECK(run(ddprun({"--log-format=json"}, {"say=out"})).err.empty());
 }
 
-TEST_CASE("own log: an unknown format is wrong usage", "[launcher][integration]") {
+TEST_CASE("own log: an unknown format is a usage error", "[launcher][integration]") {
   const Result result = run(ddprun({"--log-format=xml"}, {}));
   CHECK((result.code == 2 && count(result.err, "use text or json") == 1));
 }
 
-TEST_CASE("event log: has what became of each worker in each round, and of the node", "[launcher][integration]") {
+TEST_CASE("event log: records the end of each worker in each round, and of the node", "[launcher][integration]") {
   const TemporaryFolder folder;
   const Result result = run(ddprun({"--event-log-file", folder / "events", "--nproc_per_node=2", "--max-restarts=1"},
                                    {"1/0:exit=3", "0/0:wait"}));
@@ -71,11 +71,11 @@ TEST_CASE("event log: has what became of each worker in each round, and of the n
                                  "WORKER 1 FAILED", "AGENT RENDEZVOUS", "WORKER 0 START", "WORKER 1 START",
                                  "WORKER 0 SUCCEEDED", "WORKER 1 SUCCEEDED", "AGENT SUCCEEDED"});
   run(ddprun({"--event-log-file", folder / "events"}, {"exit=1"}));
-  CHECK(states(folder / "events").size() == 15);  // appended
+  CHECK(states(folder / "events").size() == 15);  // the second run appends
   CHECK(states(folder / "events").back() == "AGENT FAILED");
 }
 
-TEST_CASE("event log: a file that cannot be opened is said before anything starts", "[launcher][integration]") {
+TEST_CASE("event log: a file that cannot be opened is reported before anything starts", "[launcher][integration]") {
   const Result result = run(ddprun({"--event-log-file=/nowhere/events"}, {"say=out"}));
   CHECK((result.code == 1 && result.out.empty()));
   CHECK(count(result.err, "cannot open /nowhere/events (--event-log-file): No such file") == 1);

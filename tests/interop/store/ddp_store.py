@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libddp's stores through its C interface, with the methods that torch.distributed's stores have in Python."""
+"""libddp's stores, through the C interface, with the methods of torch.distributed's stores in Python."""
 import ctypes
 from datetime import timedelta
 
@@ -44,7 +44,7 @@ class Library:
             raise DdpError(status, self.lib.ddp_last_error().decode())
 
     def read(self, function, *arguments):
-        """What a call with a sink as its last argument delivers."""
+        """Returns what a call delivers to a sink, its last argument."""
         values = []
         take = DELIVER(lambda _, value: values.append(ctypes.string_at(value.data, value.size)))
         self.call(function, *arguments, Sink(None, take))
@@ -63,7 +63,7 @@ class Library:
 
     def prefix(self, prefix, base):
         store = self.create("prefix", prefix.encode(), base.handle)
-        store.base = base  # must outlive it
+        store.base = base  # the base must outlive the store
         return store
 
 

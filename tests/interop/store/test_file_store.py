@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ddp::FileStore and torch.distributed.FileStore write the same bytes and share files.
 
-usage: test_file_store_interop.py LIBDDP_SO
+usage: test_file_store.py LIBDDP_SO
 """
 import os
 import subprocess
@@ -19,12 +19,12 @@ PROCESSES, EACH = 4, 50
 
 
 def script(store):
-    """Every call that both have, but for delete_key of a key that is not there: ours writes nothing then."""
+    """Makes every call that both have, except delete_key of a missing key, for which libddp writes nothing."""
     store.set("k", b"\x00v")
     seen = [store.get("k"), store.add("n", 5), store.add("n", -7), store.compare_set("c", "old", "new"),
             store.compare_set("c", "", "first"), store.compare_set("c", "xx", "yy"),
             store.compare_set("c", "first", "second"), store.num_keys(), store.delete_key("k"), store.num_keys()]
-    for name in ("append", "multi_set", "barrier"):  # later than 2.2
+    for name in ("append", "multi_set", "barrier"):  # newer than PyTorch 2.2
         if hasattr(dist.FileStore, name):
             seen.append(getattr(store, name)(*{"append": ("log", "one"), "multi_set": (["a", "b"], ["1", ""]),
                                                "barrier": ("all", 1)}[name]))
@@ -38,7 +38,7 @@ def contents(path):
 
 def same_bytes(library, folder):
     ours, theirs = os.path.join(folder, "ours"), os.path.join(folder, "theirs")
-    # In both, a second store keeps the file when the first ends.
+    # With both, a second store keeps the file alive when the first ends.
     store, keep_ours = library.file(ours, 2), library.file(ours, 2)
     torch_store, keep_theirs = dist.FileStore(theirs, 2), dist.FileStore(theirs, 2)
     assert script(store) == script(torch_store)
@@ -99,7 +99,7 @@ def repaired(library, folder):
     with open(path, "ab") as file:
         file.write(b"\x02\x00\x00\x00/k\x05\x00\x00\x00half")
     assert store.get("k") == b"v"
-    store.set("k", "new")  # cuts off what makes every torch reader spin for ever
+    store.set("k", "new")  # cuts off the bytes with which every torch reader spins forever
     assert contents(path) == whole + b"\x02\x00\x00\x00/k\x03\x00\x00\x00new"
     assert dist.FileStore(path, -1).get("k") == b"new"
     print("ok   torch reads a file whose half record ours has cut off")

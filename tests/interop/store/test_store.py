@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Real torch.distributed.TCPStore clients against our store server, each answer compared with a real torch server's.
+"""Real torch.distributed.TCPStore clients on ddprun's store server; each answer is compared with a real torch server's.
 
-usage: test_store_interop.py STORE_SERVER_MAIN [SEED]      (exit code 0: every check passed)
+usage: test_store.py STORE_SERVER_MAIN [SEED]      (exit code 0: every check passed)
 
-First the calls that wait and those that fail, one by one; then some hundred random calls. A seed repeats a run.
+Makes the calls that wait and those that fail one by one, then some hundred random calls. A seed repeats a run.
 """
 import os
 import random
@@ -29,7 +29,7 @@ def client(port, **options):
 
 
 def outcome(call, *arguments, **options):
-    """What a caller sees: the value, or the kind of error. Texts of errors name ports and times."""
+    """Returns what a caller sees: the value, or the kind of error, whose text differs by ports and times."""
     try:
         return call(*arguments, **options)
     except Exception as error:
@@ -175,7 +175,7 @@ def named_checks(check):
 
 
 def random_call(dice):
-    """One call as (method, arguments). Keys are few, so that calls meet; queues have names of their own."""
+    """Returns a random call as (method, arguments). There are few keys, so that calls meet; queues have other names."""
     key = lambda: dice.choice("abcdef")
     queue = lambda: dice.choice(["q1", "q2"])
     value = lambda: dice.choice(["", "7", "-3", "12x", "word", "w" * dice.randrange(1, 3000)])
@@ -192,14 +192,14 @@ def random_call(dice):
 
 
 def perform(store, method, arguments):
-    """get and wait only for what is there: a time-out a call would take minutes."""
+    """Calls get and wait only for existing keys: a time-out for each call would take minutes."""
     if method == "get_if":
         return store.get(arguments[0]) if store.check([arguments[0]]) else "none"
     if method == "wait_if":
         return store.wait(arguments[0], LONG) if store.check(arguments[0]) else "none"
     result = getattr(store, method)(*arguments)
     if result is None:
-        store.num_keys()  # no answer came: without this another client's next call might overtake it
+        store.num_keys()  # the call has no answer; without this, another client's next call might overtake it
     return sorted(result) if method == "list_keys" else result
 
 
@@ -213,7 +213,7 @@ def random_checks(check, seed):
         if answers["ours"] != answers["torch"]:
             check.failures += 1
             print(f"FAIL call {number}, {method}{arguments}: torch {answers['torch']!r}, ours {answers['ours']!r}"[:300])
-        if "raises DistNetworkError" in answers.values():  # the server hung up, as it should: connect again
+        if "raises DistNetworkError" in answers.values():  # the server closed the connection, as it should: connect again
             for name, new in check.new.items():
                 stores[name][who] = new()
     print(f"done {RANDOM_CALLS} random calls by 3 clients, seed {seed}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""ddp::TcpStore against real torch.distributed.TCPStore servers, libuv and legacy: each answer is what torch's own
-client gets there.
+"""ddp::TcpStore on real torch.distributed.TCPStore servers, libuv and legacy: each answer is the one that torch's own
+client gets.
 
-usage: test_store_client_interop.py LIBDDP_SO      (exit code 0: every check passed)
+usage: test_store_client.py LIBDDP_SO      (exit code 0: every check passed)
 
-Runs with any PyTorch from 2.2 on; what its server does not know, our client must say.
+Runs with any PyTorch from 2.2 on. libddp's client must report what an older server does not support.
 """
 import os
 import socket
@@ -27,7 +27,7 @@ RECENT = hasattr(dist.Store, "queue_push")  # 2.8 and later
 
 
 class Servers(Check):
-    """Two of one kind, one for torch's clients and one for ours."""
+    """Two servers of one kind, one for torch's clients and one for libddp's."""
 
     def __init__(self, library, kind, **options):
         super().__init__({who: partial(self.client, who) for who in ("torch", "ours")}, outcome, f"{kind}, ")
@@ -42,7 +42,7 @@ class Servers(Check):
         return dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LONG, **self.options)
 
     def says(self, what, call, text):
-        """What this server does not know closes the connection, and our error says why."""
+        """A call that this server does not support closes the connection, and libddp's error says why."""
         try:
             call(self.client("ours"))
             self.report(False, what, "no error")
@@ -51,7 +51,7 @@ class Servers(Check):
 
 
 def outcome(call, *arguments):
-    """What a caller sees: the value, or that it failed."""
+    """Returns what a caller sees: the value, or that the call failed."""
     try:
         return call(*arguments)
     except Exception:
@@ -65,7 +65,7 @@ def set_get(new):
     a.set("empty", "")
     a.set("", "nameless")
     a.set("large", b"x" * (8 << 20))
-    a.num_keys()  # set has no answer: without this b might overtake it
+    a.num_keys()  # set has no answer; without this, b might overtake it
     return b.get("k"), b.get("binary"), b.get("empty"), b.get(""), len(b.get("large")), a.delete_key("large")
 
 
@@ -82,7 +82,7 @@ def add_to_a_word(new):
     return outcome(a.add, "word", 1), outcome(a.get, "k"), b.get("word")
 
 
-# Values of two bytes: torch's client up to 2.3 crashes on shorter answers to compare_set.
+# Values have two bytes, because torch's client up to 2.3 crashes on shorter answers to compare_set.
 def compare_set(new):
     a = new()
     return (a.compare_set("cs", "old", "new"), a.compare_set("cs", "", "first"), a.compare_set("cs", "xx", "yy"),
@@ -155,7 +155,7 @@ def barrier(new):
 def compare_all(check_):
     for script in (set_get, add, add_to_a_word, compare_set, append, multi, delete_key, timeouts):
         check_.same(script.__name__, script)
-    if RECENT:  # 2.2's libuv server breaks off at a request that does not fit into one read
+    if RECENT:  # 2.2's libuv server fails at a request that does not fit into one read
         check_.same("many", many)
     if hasattr(dist.Store, "check"):  # from 2.3 on, in Python
         check_.same("check", check)
@@ -183,7 +183,7 @@ def compare_all(check_):
 
 
 def one_store_for_both(check_):
-    """A torch client and ours on one server, each seeing what the other does."""
+    """A torch client and a libddp client on one server see each other's changes."""
     ours, torch = check_.client("ours"), dist.TCPStore("127.0.0.1", check_.servers["ours"].port, is_master=False,
                                                        timeout=LONG, **check_.options)
     ours.set("from ours", "a")
@@ -201,7 +201,7 @@ def one_store_for_both(check_):
 
 
 def counted_in(check_):
-    """A torch program's TCPStore(world_size=2) waits until our client has come."""
+    """A torch program's TCPStore(world_size=2) waits until libddp's client has joined."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     ours = []

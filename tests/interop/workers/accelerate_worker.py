@@ -20,7 +20,7 @@ for epoch in range(5):
         optimizer.step()
 weights = accelerator.gather(accelerator.unwrap_model(model).weight.detach())
 assert weights.shape == (accelerator.num_processes, 4), weights.shape
-assert (weights == weights[0]).all(), weights  # all ranks have the same
+assert (weights == weights[0]).all(), weights  # all ranks have the same weights
 loss = torch.nn.functional.mse_loss(accelerator.unwrap_model(model)(points), data.tensors[1]).item()
 print(f"rank {accelerator.process_index} of {accelerator.num_processes}, {len(loader)} batches, loss below 0.01: "
       f"{loss < 0.01}", flush=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One process, two Gloos: torch.distributed's and libddp's, both in the same job, taking turns.
+"""One process with two Gloos, torch.distributed's and libddp's, which take turns in the same job.
 
-    beside_torch_worker.py path/to/libddp.so torch|libddp      whose library is loaded, and used, first
+    beside_torch_worker.py path/to/libddp.so torch|libddp      which library is loaded and used first
 """
 import ctypes
 import os
@@ -69,7 +69,7 @@ expected = size * (size + 1) / 2
 libraries = []
 for load in [Torch, lambda: Libddp(path)] if first == "torch" else [lambda: Libddp(path), Torch]:
     libraries.append(load())
-    assert libraries[-1].sum(rank + 1, 1000) == expected  # also while the other is not there yet
+    assert libraries[-1].sum(rank + 1, 1000) == expected  # also before the other one exists
 for count in 1, 1000, 1_000_000:
     for library in libraries:
         assert library.sum(rank + 1, count) == expected, (library, count)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A PyTorch worker, as ordinary scripts are: joins through env://, uses its groups, leaves.
+"""A PyTorch worker like an ordinary script: joins through env://, uses its groups, leaves.
 
-With the argument `die`, in the first round rank 1 is killed by SIGKILL after 20 all_reduces.
+With the argument `die`, rank 1 is killed by SIGKILL in the first round, after 20 all_reduces.
 """
 import os
 import signal
@@ -45,7 +45,7 @@ dist.all_gather_object(names, f"worker {rank}")
 assert names == [f"worker {r}" for r in range(world)], names
 dist.barrier()
 # PyTorch up to 2.2 (seen with 2.0.1, under torchrun as well, and 2.2.2) may hang: destroying a group joins Gloo's threads
-# with the GIL held, and one that is just freeing a collective's tensors wants it. A moment later it has done so.
+# with the GIL held, while one of them needs the GIL to free a collective's tensors. A moment later that is done.
 time.sleep(0.3)
 dist.destroy_process_group()
 print(f"rank {rank} of {world} done after {restart} restarts", flush=True)

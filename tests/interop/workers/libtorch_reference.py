@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libtorch_worker.cpp in Python, with PyTorch's own DistributedDataParallel: python libtorch_reference.py FOLDER SCENARIO...
+"""libtorch_worker.cpp in Python, with PyTorch's DistributedDataParallel: libtorch_reference.py FOLDER SCENARIO...
 
-Prints "SCENARIO RANK STEP LOSS" after each step of each.
+Prints "SCENARIO RANK STEP LOSS" after each step of each scenario.
 """
 import os
 import sys
@@ -84,14 +84,14 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
                     model.eval()
                     loss += loss_of().item()
                     if rank == 0:
-                        loss_of()  # of such forwards only the first sends buffers
+                        loss_of()  # among such forwards only the first sends buffers
                     model.train()
             print(f"{name} {rank} {step} {loss:.9g}", flush=True)
 
     if fewer_steps:
         with model.join(divide_by_initial_world_size=divide_by_initial_world_size):
             all_steps()
-        with torch.no_grad():  # all ranks end with the last one's model
+        with torch.no_grad():  # all ranks end with the model of the last active rank
             loss = cross_entropy(net(data["images"][0]), data["labels"][0])
             print(f"{name} {rank} {STEPS} {loss.item():.9g}", flush=True)
     else:
@@ -123,6 +123,6 @@ if __name__ == "__main__":
     for wanted in sys.argv[2:]:
         train(wanted, sys.argv[1], **SCENARIOS[wanted])
     dist.barrier()
-    # Not through the interpreter's end: threads of PyTorch's that still want the GIL then abort the process now and then.
+    # Skips the interpreter's shutdown, in which threads of PyTorch that still need the GIL sometimes abort the process.
     sys.stdout.flush()
     os._exit(0)

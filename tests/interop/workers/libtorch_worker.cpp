@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A C++ program of libtorch's that trains with libddp: both libraries are linked, so libtorch's Gloo has global
-// symbols. libtorch_reference.py is the same program in Python, with PyTorch's own DistributedDataParallel.
+// A C++ program that uses libtorch and trains with libddp. It links both libraries, so libtorch's
+// Gloo has global symbols. libtorch_reference.py is the same program in Python, with PyTorch's
+// DistributedDataParallel.
 //
-//   libtorch_worker FOLDER SCENARIO...    prints "SCENARIO RANK STEP LOSS" after each step of each
+//   libtorch_worker FOLDER SCENARIO...    prints "SCENARIO RANK STEP LOSS" after each step of each scenario
 //
-// FOLDER has the first weights, which only rank 0 reads, and each rank's images: what both programs begin with.
+// FOLDER has the input of both programs: the initial weights, which only rank 0 reads, and each
+// rank's images.
 #include "ddp/torch.hpp"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -32,19 +34,19 @@ constexpr std::int64_t kBatch = 8;
 
 struct Scenario {
   bool batch_norm = false;
-  bool spare_layers = false;  // one that some ranks use in some steps, and one that nobody uses
+  bool spare_layers = false;  // one that some ranks use in some steps, and one that no rank uses
   bool frozen = false;        // conv1 is not trained
   bool channels_last = false;
-  bool penalty = false;   // on the gradient's norm: backward through a backward
+  bool penalty = false;   // on the gradient's norm: a backward through a backward
   bool evaluate = false;  // between steps, without gradients
-  bool fp16 = false;      // gradients travel in 16 bits
-  int backwards = 1;      // in each step, all but the last without communication
+  bool fp16 = false;      // gradients are sent with 16 bits
+  int backwards = 1;      // per step; all but the last without communication
   int fewer_steps = 0;    // for each rank after the first: uneven input
   bool divide_by_initial_world_size = true;
   Options options = {};
 };
 
-// So small that there are several.
+// Returns bucket sizes so small that there are several buckets.
 Options small_buckets(Options options = {}) {
   options.first_bucket_bytes = 4096;
   options.bucket_bytes = 65536;
@@ -79,7 +81,7 @@ TORCH_MODULE(Net);
 
 std::vector<std::int64_t> shape_of(const torch::Tensor& tensor) { return tensor.sizes().vec(); }
 
-// This rank's images and labels, a row for each backward.
+// This rank's images and labels, one row for each backward.
 struct Data {
   Data(const std::string& folder, int rank) {
     const ddp::Checkpoint file(folder + "/data" + std::to_string(rank) + ".safetensors");
@@ -149,7 +151,7 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
         const torch::NoGradGuard no_grad;
         model->eval();
         loss += loss_of().item<double>();
-        if (rank == 0) loss_of();  // of such forwards only the first sends buffers
+        if (rank == 0) loss_of();  // among such forwards only the first sends buffers
         model->train();
       }
       std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(step), loss);
@@ -159,7 +161,7 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
     ddp::JoinOptions options;
     options.divide_by_initial_world_size = scenario.divide_by_initial_world_size;
     model.join(all_steps, options);
-    const torch::NoGradGuard no_grad;  // all ranks end with the last one's model
+    const torch::NoGradGuard no_grad;  // all ranks end with the model of the last active rank
     std::printf("%s %d %ld %.9g\n", name.c_str(), rank, static_cast<long>(kSteps),
                 nn::functional::cross_entropy(net->forward(data.images[0]), data.labels[0]).item<double>());
   } else {
@@ -167,7 +169,7 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
   }
 }
 
-// The ranks' tensors, without a module.
+// Collectives on the ranks' tensors, without a module.
 void collectives() {
   const auto size = static_cast<double>(ddp::get_world_size());
   const auto rank = static_cast<double>(ddp::get_rank());
@@ -188,7 +190,7 @@ void collectives() {
   }
 }
 
-// The plain average, and how often it was begun.
+// Computes the plain average, and counts how often it was started.
 class CountingHook : public ddp::CommHook {
  public:
   void start(const ddp::GradBucket& bucket) override {
@@ -205,7 +207,8 @@ class CountingHook : public ddp::CommHook {
   std::vector<ddp::Work> works_;
 };
 
-// What the outputs do not depend on holds up no bucket: the first ones go while backward is under way.
+// Parameters that do not influence the outputs delay no bucket: the first buckets are launched
+// during backward.
 void early_buckets() {
   Scenario scenario;
   scenario.spare_layers = true;
@@ -228,7 +231,8 @@ struct TwoHeadsImpl : nn::Module {
 };
 TORCH_MODULE(TwoHeads);
 
-// An output that the loss leaves out: what its layer has gathered under no_sync is averaged all the same.
+// An output that the loss does not use: what its layer has accumulated under no_sync is averaged
+// all the same.
 void part_of_outputs() {
   TwoHeads net;
   ddp::torch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
@@ -245,7 +249,8 @@ void part_of_outputs() {
   std::printf("part of the outputs\n");
 }
 
-// What a model that must not work says; each has a group of its own, for some end it.
+// Prints the error of a model that cannot work. Each model has its own group, because some of them
+// abort it.
 void mistake(const ddp::Session& session, const char* what, const std::function<void(const ddp::ProcessGroup&)>& body) {
   std::vector<int> ranks;
   for (int rank = 0; rank < session.world_size(); ++rank) ranks.push_back(rank);
@@ -305,7 +310,7 @@ void mistakes(const ddp::Session& session) {
 
 int main(int argc, char** argv) {
   const ddp::Session session = ddp::init_process_group();
-  torch::manual_seed(session.rank());  // ranks begin with other weights: rank 0's must reach them
+  torch::manual_seed(session.rank());  // ranks start with different weights: rank 0's must reach them all
   const std::string folder = argv[1];
   const std::vector<std::pair<std::string, Scenario>> scenarios = {
       {"plain", {}},

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An ordinary PyTorch training script: DDP over gloo, joins through env://, saves checkpoints, goes on from the last.
+"""An ordinary PyTorch training script: DDP over gloo, joins through env://, saves checkpoints and resumes from them.
 
-usage: nodes_worker.py CHECKPOINT [HOST]    on that host it stands still at step 50, unless it began from a checkpoint
+usage: nodes_worker.py CHECKPOINT [HOST]    on that host it stops at step 50, unless it has resumed
 
-Each step is one over all samples, split over the ranks: the same training, whatever their number.
+Each step uses all samples, split over the ranks, so that the training is the same for any number of ranks.
 """
 import os
 import sys

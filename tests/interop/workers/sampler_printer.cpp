@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Answers each line on stdin, "LENGTH WORLD RANK SEED EPOCH SHUFFLE DROP_LAST CONSUMED", with the size and the hash of
-// the indices that a DistributedSampler gives after CONSUMED of them were used up and its state was loaded into
-// another.
+// Answers each line on stdin, "LENGTH WORLD RANK SEED EPOCH SHUFFLE DROP_LAST CONSUMED", with the
+// size and the hash of a DistributedSampler's remaining indices, after CONSUMED of them were
+// consumed and its state was loaded into another sampler.
 #include <iostream>
 
 #include "ddp/sampler.hpp"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training script as PyTorch's guides write them: DDP over gloo, a DataLoader with processes of its own, a snapshot
-after each epoch, from which it goes on when it is started again.
+"""A training script in the style of PyTorch's guides: DDP over gloo, a DataLoader with its own processes, and a
+snapshot after each epoch, from which it resumes when it is started again.
 
-usage: snapshot_trainer.py SNAPSHOT [--die-in EPOCH]    where rank 1 is killed by SIGKILL, if no snapshot was there
+usage: snapshot_trainer.py SNAPSHOT [--die-in EPOCH]    kills rank 1 in that epoch, if there was no snapshot
 """
 import argparse
 import os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Numbers that golden/make_optimizers.py computes too, and what torch made of them.
+// Numbers that golden/make_optimizers.py computes as well, and PyTorch's results for them.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ddp::test {
 
-// Spread over [-2, 2), exact in every floating-point type.
+// Returns numbers spread over [-2, 2) that are exact in every floating-point type.
 template <typename T>
 std::vector<T> numbers(std::size_t step, std::size_t count) {
   std::vector<T> result(count);
@@ -20,7 +20,7 @@ std::vector<T> numbers(std::size_t step, std::size_t count) {
   return result;
 }
 
-// The same into memory that stays where it is.
+// Writes such numbers to existing memory.
 template <typename T>
 void write_numbers(std::size_t step, std::vector<T>& to) {
   const std::vector<T> from = numbers<T>(step, to.size());

@@ -28,7 +28,8 @@ struct Batch {
 
 const auto kIgnore = [](std::size_t) {};
 
-// Fresh weights are so small that attention and MLP hardly matter; larger ones make every term of a gradient count.
+// Increases the weights. Initial weights are so small that attention and MLP hardly matter; with
+// larger ones every term of a gradient counts.
 void enlarge(Gpt& gpt) {
   std::mt19937_64 random(5);
   std::normal_distribution<float> noise(0, 0.3F);
@@ -37,7 +38,7 @@ void enlarge(Gpt& gpt) {
   }
 }
 
-// (loss(values + h * direction) - loss(values - h * direction)) / 2h
+// Returns (loss(values + h * direction) - loss(values - h * direction)) / 2h.
 double measured_slope(Gpt& gpt, const Batch& batch, Parameter& p, const std::vector<float>& direction, float h) {
   const Floats values = p.value;
   const auto loss_at = [&](float distance) {
@@ -65,7 +66,8 @@ TEST_CASE("gpt: gradients are the slopes of the loss, for every parameter", "[tr
     norm = std::sqrt(norm);
     CHECK(norm > 1e-3);
 
-    // Along the gradient, where the slope is steepest, and in directions that have every element in them.
+    // Along the gradient, where the slope is steepest, and in directions in which every element
+    // counts.
     for (int trial = 0; trial < 5; ++trial) {
       std::vector<float> direction(gradient.size());
       double length = 0, predicted = 0;
@@ -110,7 +112,7 @@ TEST_CASE("gpt: backward announces every gradient once, later layers before earl
   gpt.backward([&announced](std::size_t i) { announced.push_back(i); });
   CHECK(std::set<std::size_t>(announced.begin(), announced.end()).size() == gpt.parameters().size());
   REQUIRE(announced.size() == gpt.parameters().size());
-  CHECK(announced.back() == 0);  // the bytes' embedding: at the model's start and at its end
+  CHECK(announced.back() == 0);  // the embedding of bytes: used at the model's start and end
   for (std::size_t i = 0; i + 2 < announced.size(); ++i) CHECK(announced[i] == announced.size() - 1 - i);
 }
 
@@ -123,13 +125,13 @@ TEST_CASE("gpt: an announced gradient does not change any more", "[train][unit]"
   for (const Parameter& p : gpt.parameters()) CHECK(seen[p.index] == p.gradient);
 }
 
-TEST_CASE("gpt: untrained, it finds all bytes about equally likely", "[train][unit]") {
+TEST_CASE("gpt: an untrained model finds all bytes about equally likely", "[train][unit]") {
   Gpt gpt(GptShape{}, 1);
   const Batch batch(4, 65, 2);
   CHECK(gpt.forward(batch.windows) == Approx(std::log(256)).margin(0.2));
 }
 
-TEST_CASE("gpt: later bytes do not change what was expected before them", "[train][unit]") {
+TEST_CASE("gpt: later bytes do not change the predictions before them", "[train][unit]") {
   Gpt gpt(kTiny, 3);
   enlarge(gpt);
   std::vector<std::uint8_t> text = {'a', 'b', 'c', 'd', 'e', 'f'};
@@ -143,7 +145,7 @@ TEST_CASE("gpt: later bytes do not change what was expected before them", "[trai
   }
 }
 
-TEST_CASE("gpt: earlier bytes do change what is expected after them", "[train][unit]") {
+TEST_CASE("gpt: earlier bytes change the predictions after them", "[train][unit]") {
   Gpt gpt(kTiny, 3);
   enlarge(gpt);
   const auto last = [&gpt](const std::string& text) {

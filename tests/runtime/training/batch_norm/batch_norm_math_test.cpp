@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the host and the kernels of ddp/sync_batch_norm.cuh share, and the host's passes over a batch.
+// The mathematics that the host and the kernels of ddp/sync_batch_norm.cuh share, and the host's
+// passes over a batch.
 #include "ddp/batch_norm_math.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +16,7 @@ using ddp::runtime::BatchShape;
 
 namespace {
 
-// As the definition has it.
+// Computes the moments by their definition.
 Moments plain(const std::vector<double>& values) {
   Moments m;
   m.count = static_cast<double>(values.size());
@@ -32,7 +33,7 @@ void check_same(const Moments& got, const Moments& want) {
 
 }  // namespace
 
-TEST_CASE("batch norm math: two lots together have the moments of all their values", "[runtime][unit]") {
+TEST_CASE("batch norm math: merging two sets of values gives the moments of all values", "[runtime][unit]") {
   const std::vector<double> all = {3, -1, 4, 1, -5, 9, 2.5};
   for (std::size_t cut = 0; cut <= all.size(); ++cut) {
     const auto border = all.begin() + static_cast<std::ptrdiff_t>(cut);
@@ -41,13 +42,13 @@ TEST_CASE("batch norm math: two lots together have the moments of all their valu
   CHECK(merge({}, {}).count == 0);
 }
 
-TEST_CASE("batch norm math: a mean far from zero costs the spread nothing", "[runtime][unit]") {
-  const Moments both = merge({2, 1e9 + 1, 2}, {2, 1e9 + 3, 2});  // 1e9 and what lies around it: 0, 2 and 2, 4
+TEST_CASE("batch norm math: a mean far from zero does not harm the variance", "[runtime][unit]") {
+  const Moments both = merge({2, 1e9 + 1, 2}, {2, 1e9 + 3, 2});  // 1e9 plus 0 and 2, and 1e9 plus 2 and 4
   CHECK(both.mean == 1e9 + 2);
   CHECK(both.deviations == 8);
 }
 
-TEST_CASE("batch norm math: what ranks told comes together by channel and a rank without rows counts for nothing",
+TEST_CASE("batch norm math: ranks' moments are merged by channel, and a rank without rows has no weight",
           "[runtime][unit]") {
   CHECK(told_by_rank(2) == 5);
   const std::vector<double> told = {1, 10, 2, 8, 4, /**/ 0, 0, 0, 0, 0, /**/ 7, 20, 0, 6, 2};
@@ -84,7 +85,7 @@ TEST_CASE("batch norm math: the input's gradient is the slope of the loss", "[ru
   }
 }
 
-TEST_CASE("batch norm passes: moments of any shape are those of each channel's values", "[runtime][unit]") {
+TEST_CASE("batch norm passes: moments are those of each channel's values, for any shape", "[runtime][unit]") {
   const BatchShape shape = GENERATE(
       BatchShape{1, 1, 1, false}, BatchShape{7, 3, 1, false}, BatchShape{2, 2, 9001, false}, BatchShape{3, 2, 9, false},
       BatchShape{700, 2, 3, true}, BatchShape{5, 3000, 1, true}, BatchShape{0, 4, 5, false}, BatchShape{0, 4, 5, true});

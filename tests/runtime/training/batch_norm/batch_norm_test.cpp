@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs of ranks that share a batch; what each checks is in batch_norm_worker.cpp.
+// Jobs of ranks that share a batch. Each rank's own checks are in batch_norm_worker.cpp.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>
@@ -23,32 +23,32 @@ std::string normalise(const std::string& ranks, const std::string& scenario, con
 
 }  // namespace
 
-TEST_CASE("sync batch norm: ranks come to what torch makes of the whole batch however its rows are spread",
+TEST_CASE("sync batch norm: ranks get torch's results for the whole batch, however its rows are spread",
           "[runtime][integration]") {
   CHECK(normalise(GENERATE("1", "2", "3", "4", "8"), "golden", GOLDEN_FOLDER "/batch_norm.safetensors").empty());
 }
 
-TEST_CASE("sync batch norm: ranks come to what one process makes of the whole batch", "[runtime][integration]") {
+TEST_CASE("sync batch norm: ranks get the results of one process with the whole batch", "[runtime][integration]") {
   const char* given = std::getenv("DDPRUN_RANDOM_SEED");
   const std::string seed = given != nullptr ? given : std::to_string(std::random_device()());
   INFO("DDPRUN_RANDOM_SEED=" << seed);
   CHECK(normalise(GENERATE("1", "2", "3", "8"), "whole", seed).empty());
 }
 
-TEST_CASE("sync batch norm: fewer than two values a channel are an error on every rank and do no harm",
+TEST_CASE("sync batch norm: fewer than two values per channel are an error on every rank, without lasting effect",
           "[runtime][integration]") {
   CHECK(normalise(GENERATE("1", "2", "4"), "too_few").empty());
 }
 
-TEST_CASE("sync batch norm: a rank with other channels is named to every rank, and does no harm",
+TEST_CASE("sync batch norm: every rank reports a rank with other channels, without lasting effect",
           "[runtime][integration]") {
   CHECK(normalise(GENERATE("2", "4"), "other_channels").empty());
 }
 
-TEST_CASE("sync batch norm: what does not fit together is refused in words", "[runtime][integration]") {
+TEST_CASE("sync batch norm: arguments that do not fit together are refused with a reason", "[runtime][integration]") {
   CHECK(normalise("1", "mistakes").empty());
 }
 
-TEST_CASE("sync batch norm: eval without running statistics takes this rank's batch", "[runtime][integration]") {
+TEST_CASE("sync batch norm: eval without running statistics uses this rank's batch", "[runtime][integration]") {
   CHECK(normalise("2", "bare_eval").empty());
 }

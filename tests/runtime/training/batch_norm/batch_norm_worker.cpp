@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a job that normalises batches: `batch_norm_worker SCENARIO [FILE]`. Silent if all is as it should be;
-// what is not is a line "wrong: ...", and exit code 1.
+// One rank of a job that normalises batches: `batch_norm_worker SCENARIO [FILE]`. Prints a line
+// "wrong: ..." for each check that fails, and then exits with 1. Prints nothing if all succeed.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -34,7 +34,7 @@ struct Facts {
   std::size_t batch() const { return rows * row(); }
 };
 
-// Elements as a type stores them, from doubles and back.
+// For each element type: its stored form, and conversions from and to double.
 struct Float64 {
   using Parameter = double;
   using Stored = double;
@@ -56,7 +56,7 @@ struct BFloat16 {
   using Stored = std::uint16_t;
   static constexpr ddp::DType kType = ddp::DType::BFloat16;
   static constexpr double kTolerance = 1.0 / 128;  // one step of its 8 bits
-  static std::uint16_t put(double x) {             // of values that it has
+  static std::uint16_t put(double x) {             // for values that the type can represent
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) >> 16);
   }
   static double get(std::uint16_t x) { return static_cast<double>(std::bit_cast<float>(std::uint32_t{x} << 16)); }
@@ -66,7 +66,8 @@ struct Range {
   std::size_t first;
   std::size_t end;
 };
-// Which rows a rank has, in some ways: evenly; more for higher ranks and none for rank 0; all for the last rank.
+// Ways to divide the rows: 0 evenly; 1 more for higher ranks and none for rank 0; 2 all for the
+// last rank.
 constexpr int kSplits = 3;
 Range rows_of(int split, std::size_t rows, int rank, int size) {
   const auto border = [&](int r) -> std::size_t {
@@ -79,7 +80,7 @@ Range rows_of(int split, std::size_t rows, int rank, int size) {
   return {border(rank), border(rank + 1)};
 }
 
-// The rows of one rank, in either layout.
+// Returns one rank's rows, in either layout.
 template <typename Element>
 std::vector<typename Element::Stored> part(const Values& batch, std::size_t step, const Facts& f, Range rows,
                                            bool channels_last) {
@@ -113,7 +114,7 @@ std::vector<T> to(const Values& values) {
   return {values.begin(), values.end()};
 }
 
-// ---- what torch printed ----
+// ---- against PyTorch's results ----
 
 class Golden {
  public:
@@ -191,7 +192,8 @@ void check_case(const Golden& golden, const std::string& name, const ddp::Proces
   for (std::size_t s = 0; s < f.steps; ++s) step(s, y, dx, s);
   using Parameter = std::conditional_t<std::is_same_v<T, float>, Float32, Float64>;
   if (affine) {
-    // Each rank has its own part; for few channels any sum will do.
+    // Each rank computes its share of these gradients; their sum over the ranks is the whole
+    // gradient.
     world.all_reduce(weight_grad);
     world.all_reduce(bias_grad);
     compare<Parameter>(label + "weight_grad", weight_grad, channel("weight_grad"), 10 * tolerance);
@@ -220,9 +222,9 @@ void golden(ddp::Session& session, const std::string& path) {
   }
 }
 
-// ---- what one process makes of the whole batch ----
+// ---- against one process with the whole batch ----
 
-// Random shapes, some with more values than a block; every rank knows the whole batch.
+// Random shapes, some with more values than one block. Every rank knows the whole batch.
 void whole(ddp::Session& session, const std::string& seed) {
   const ddp::ProcessGroup world = session.world();
   const ddp::ProcessGroup alone = world.split(world.rank());
@@ -232,7 +234,7 @@ void whole(ddp::Session& session, const std::string& seed) {
     Facts f;
     f.rows = 1 + draw(40);
     f.channels = draw(round % 3 == 0 ? 600 : 5);
-    f.length = round % 3 == 1 ? 1 + draw(6000) : draw(9);  // long or many: never both, or it would be gigabytes
+    f.length = round % 3 == 1 ? 1 + draw(6000) : draw(9);  // long or many, never both: that would be gigabytes
     const bool channels_last = dice() % 2 == 0;
     const int split = static_cast<int>(dice() % kSplits);
     std::normal_distribution<double> normal(1e3, 1);
@@ -277,7 +279,7 @@ void whole(ddp::Session& session, const std::string& seed) {
     compare<Float64>(label + "bias_grad", together.bias_grad, single.bias_grad, 1e-9);
     compare<Float64>(label + "mean", together.mean, single.mean, 1e-12);
     compare<Float64>(label + "var", together.var, single.var, 1e-9);
-    // The bits that decide are the same on every rank.
+    // The statistics that decide have the same bits on every rank.
     std::vector<double> everyones(together.mean.size() * static_cast<std::size_t>(world.size()));
     world.all_gather(together.var, everyones);
     for (std::size_t i = 0; i < everyones.size(); ++i) {
@@ -286,7 +288,7 @@ void whole(ddp::Session& session, const std::string& seed) {
   }
 }
 
-// ---- what cannot be ----
+// ---- misuse ----
 
 void refused(const std::string& expected, const std::function<void()>& body, ddp_status status = DDP_INVALID_ARGUMENT) {
   try {
@@ -298,7 +300,7 @@ void refused(const std::string& expected, const std::function<void()>& body, ddp
   }
 }
 
-// On every rank, whichever has the one value; the next batch is welcome.
+// Fails on every rank, no matter which rank has the single value; the next batch succeeds.
 void too_few(ddp::Session& session, const std::string&) {
   const ddp::ProcessGroup world = session.world();
   std::vector<double> mean(2, 7), var(2, 7);
@@ -316,7 +318,7 @@ void too_few(ddp::Session& session, const std::string&) {
   expect(batches == 1 && mean[0] != 7, "the batch after a refused one is lost");
 }
 
-// The last rank has built another model.
+// The last rank has built a different model.
 void other_channels(ddp::Session& session, const std::string&) {
   const ddp::ProcessGroup world = session.world();
   const int last = world.size() - 1;
@@ -330,7 +332,7 @@ void other_channels(ddp::Session& session, const std::string&) {
         [&] { norm.forward(x, y); }, DDP_MISMATCH);
   }
   Values same = {1, 2, 3, 4}, normalised(4);
-  ddp::SyncBatchNorm<double>(world, 2).forward(same, normalised);  // the group goes on
+  ddp::SyncBatchNorm<double>(world, 2).forward(same, normalised);  // the group still works
   expect(normalised[0] != 0, "the batch after a refused one is lost");
 }
 
@@ -348,8 +350,8 @@ void mistakes(ddp::Session& session, const std::string&) {
   refused("eps is", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {-1, 0.1, false, false}); });
   refused("momentum is", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {1e-5, std::nan(""), false, false}); });
   refused("must be above 0", [&] { ddp::SyncBatchNorm<float>(world, 3, {}, {1e-5, 0, false, false}); });
-  refused("no whole number of rows of 3 channels x 5", [&] { norm.forward(x, y, 5); });
-  refused("no whole number of rows of 3 channels x 0", [&] { norm.forward(x, y, 0); });
+  refused("not a whole number of rows of 3 channels x 5", [&] { norm.forward(x, y, 5); });
+  refused("not a whole number of rows of 3 channels x 0", [&] { norm.forward(x, y, 0); });
   refused("output is 11 float32, its input 12 float32", [&] { norm.forward(x, other); });
   refused("the input is float64, the weights and statistics float32", [&] { norm.forward(wide, wide); });
   refused("backward without a forward", [&] { norm.backward(x, y, y); });
@@ -364,7 +366,7 @@ void mistakes(ddp::Session& session, const std::string&) {
   norm.backward(x, y, y);
 }
 
-// Without running statistics: torch takes this process's batch.
+// Without running statistics: as in PyTorch, the batch of this process alone.
 void bare_eval(ddp::Session& session, const std::string&) {
   const ddp::ProcessGroup world = session.world();
   const ddp::ProcessGroup alone = world.split(world.rank());

@@ -1,6 +1,6 @@
 #!/bin/bash
-# ddp/sync_batch_norm.cuh: "compile" builds the worker that uses all of it; "run" runs that, by itself and as two ranks
-# on one GPU. Exit code 77: there is no nvcc, or no GPU, on this machine.
+# Tests ddp/sync_batch_norm.cuh. "compile" builds the worker, which uses all of the header; "run"
+# runs it alone and as two ranks on one GPU. Exit code 77: this machine has no nvcc or no GPU.
 #
 #   cuda_batch_norm_test.sh compile NVCC REPOSITORY LIBRARY_FOLDER PROGRAM [LAUNCHER...]
 #   cuda_batch_norm_test.sh run DDPRUN PROGRAM
@@ -11,7 +11,7 @@ if [ "$1" = compile ]; then
     echo "skipped: there is no nvcc on this machine"
     exit 77
   fi
-  # For a GPU of any kind: the driver compiles the rest.
+  # Compiled for any kind of GPU: the driver compiles the intermediate code.
   any_gpu=(-arch=compute_75 -code=compute_75)
   "${@:6}" "$nvcc" -std=c++17 "${any_gpu[@]}" -Werror all-warnings \
     -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror "-I$repository" "-I$repository/runtime/include" \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank that normalises batches on the first GPU and compares with what the CPU's SyncBatchNorm makes of the same
-// rows. "wrong: ..." and exit code 1 for what differs; 77 where there is no GPU. Compiled wherever nvcc is: it uses all
-// of ddp/sync_batch_norm.cuh.
+// One rank that normalises batches on the first GPU and compares the results with the CPU's
+// SyncBatchNorm on the same rows. Prints "wrong: ..." and exits with 1 if they differ; exits with
+// 77 if there is no GPU. Compiled wherever nvcc exists, because it uses all of
+// ddp/sync_batch_norm.cuh.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,7 @@ void cuda(cudaError_t error) {
   std::exit(1);
 }
 
-// Elements on the GPU.
+// An array in GPU memory.
 template <typename T>
 class OnGpu {
  public:
@@ -58,7 +59,7 @@ void compare(const std::string& what, const std::vector<T>& got, const std::vect
   }
 }
 
-// Some rows more for each higher rank, none for rank 0 of several.
+// Higher ranks have a few more rows; rank 0 has none if there are several ranks.
 template <typename Element, typename T>
 void check(const ddp::ProcessGroup& world, std::size_t channels, std::size_t length, bool channels_last,
            bool cumulative, double tolerance) {
@@ -137,7 +138,8 @@ int main() {
     return 77;
   }
   const char* const rank = std::getenv("RANK");
-  if (rank != nullptr) setenv("NCCL_HOSTID", rank, 1);  // NCCL puts up with several ranks on one GPU of several hosts
+  // NCCL accepts several ranks on one GPU only from different hosts.
+  if (rank != nullptr) setenv("NCCL_HOSTID", rank, 1);
   ddp::InitOptions options;
   options.backend = "cpu:gloo,cuda:nccl";
   options.device = "cuda:0";

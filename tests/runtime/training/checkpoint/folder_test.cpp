@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A folder of checkpoints in one process, through the public face.
+// Checkpoint folders in a single process, through the public interface.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-// The kernel refuses to let a file grow beyond this; SIGXFSZ ignored, write() says EFBIG.
+// Limits the size of files. With SIGXFSZ ignored, write() then fails with EFBIG.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -129,7 +129,7 @@ TEST_CASE("checkpoint folder: any slice is read, however the tensor was sliced",
   std::mt19937 random(seed);
   const TemporaryFolder place;
   ddp::CheckpointFolder folder(place.path(), {1});
-  // Parts that begin and end within blocks of checksums: 4 MiB have 1048576 elements.
+  // The parts begin and end within checksum blocks: a block of 4 MiB has 1048576 elements.
   const std::int64_t rows = 1500, columns = 1600;
   const std::vector<float> all = numbers(static_cast<std::size_t>(rows * columns), 0);
   const std::int64_t cut = 1 + static_cast<std::int64_t>(random() % 1498),
@@ -166,7 +166,7 @@ TEST_CASE("checkpoint folder: any slice is read, however the tensor was sliced",
   }
   std::vector<float> whole(all.size());
   checkpoint.read("m", whole, {rows, columns});
-  CHECK((whole == all));  // in brackets: too many to be printed
+  CHECK((whole == all));  // in parentheses, so that a failure does not print them all
   std::vector<float> two(2);
   CHECK_THAT(what([&] {
                checkpoint.read_slice("m", two, {1499, 1599}, {1, 2});
@@ -193,7 +193,7 @@ TEST_CASE("checkpoint folder: a changed byte is found, and named by file, tensor
   folder.save(1, {tensor("a", values), tensor("b", small)}, {});
   const std::string file = place / "step-000000001/model.safetensors";
   const auto header = static_cast<std::streamoff>(fs::file_size(file)) - 12'000'016;
-  change_byte(file, header + 5'000'000);  // in the second of the blocks with a checksum
+  change_byte(file, header + 5'000'000);  // in the second block with a checksum
 
   const ddp::Checkpoint checkpoint = folder.latest().value();
   std::vector<float> read(3'000'000), first(10), b(4);
@@ -201,12 +201,12 @@ TEST_CASE("checkpoint folder: a changed byte is found, and named by file, tensor
   CHECK_THAT(what([&] { checkpoint.read("a", read, {3'000'000}); }),
              Contains("7 ") && Contains(file) && Contains("tensor a: bytes " + place_of_it) && Contains("checksum"));
   CHECK_THAT(what([&] { checkpoint.verify(); }), Contains("tensor a: bytes " + place_of_it));
-  checkpoint.read_slice("a", first, {0}, {10});  // what is not concerned can be read
+  checkpoint.read_slice("a", first, {0}, {10});  // an undamaged slice can still be read
   checkpoint.read("b", b, {4});
   CHECK(b == small);
 }
 
-TEST_CASE("checkpoint folder: a header, a record or a size that was changed is found", "[training][unit]") {
+TEST_CASE("checkpoint folder: a changed header, record or size is detected", "[training][unit]") {
   const TemporaryFolder place;
   ddp::CheckpointFolder folder(place.path());
   save(folder, 1);
@@ -233,7 +233,7 @@ TEST_CASE("checkpoint folder: a header, a record or a size that was changed is f
   }
 }
 
-TEST_CASE("checkpoint folder: latest_valid goes back to the newest that is whole, and says what it left out",
+TEST_CASE("checkpoint folder: latest_valid returns the newest undamaged checkpoint, and reports those it skips",
           "[training][unit]") {
   const TemporaryFolder place;
   ddp::CheckpointFolder folder(place.path());
@@ -247,12 +247,13 @@ TEST_CASE("checkpoint folder: latest_valid goes back to the newest that is whole
   REQUIRE(skipped.size() == 2);
   CHECK_THAT(skipped[0], Contains(file(3)) && Contains("tensor w"));
   CHECK_THAT(skipped[1], Contains(file(2)) && Contains("it is not there"));
-  CHECK(folder.latest().value().step() == 3);  // does not look
+  CHECK(folder.latest().value().step() == 3);  // latest() does not verify
 
-  // None left is an error: a training that began anew would have lost everything by a mistake.
+  // It is an error if no valid checkpoint is left: a training that started from scratch instead
+  // would lose everything by mistake.
   change_byte(file(1), static_cast<std::streamoff>(fs::file_size(file(1))) - 1);
-  CHECK_THAT(what([&] { latest(); }), Contains("7 ") && Contains("none of them is as it was written"));
-  save(folder, 3);  // a bad one is replaced like any other
+  CHECK_THAT(what([&] { latest(); }), Contains("7 ") && Contains("all of them are damaged"));
+  save(folder, 3);  // a damaged checkpoint can be replaced like any other
   CHECK(latest().value().step() == 3);
 }
 
@@ -271,8 +272,8 @@ TEST_CASE("checkpoint folder: a save in the background takes a copy, and only on
   ddp::PendingSave last(nullptr, 0);
   for (std::int64_t step = 1; step <= 4; ++step) {
     last = folder.save_async(step, {tensor("w", values)}, {});
-    CHECK(folder.steps().size() >= static_cast<std::size_t>(step) - 1);  // the one before has ended
-    for (float& value : values) ++value;                                 // of the next step
+    CHECK(folder.steps().size() >= static_cast<std::size_t>(step) - 1);  // the save before has ended
+    for (float& value : values) ++value;                                 // change them for the next step
   }
   last.wait();
   last.wait();
@@ -284,7 +285,7 @@ TEST_CASE("checkpoint folder: a save in the background takes a copy, and only on
   }
 }
 
-TEST_CASE("checkpoint folder: it ends when the save in flight has ended", "[training][unit]") {
+TEST_CASE("checkpoint folder: its destructor waits for the save in flight", "[training][unit]") {
   const TemporaryFolder place;
   const std::vector<float> values = numbers(2'000'000, 0);
   {
@@ -313,7 +314,7 @@ TEST_CASE("checkpoint folder: a write that fails leaves what was there and nothi
     CHECK_THAT(what([&] { folder.save_async(4, {tensor("w", values)}, {}); }), Contains("step 3: not saved"));
   }
   CHECK(names_in(place.path()) == std::vector<std::string>{"step-000000001"});
-  folder.save(4, {tensor("w", values)}, {});  // told once; then it goes on
+  folder.save(4, {tensor("w", values)}, {});  // the error is reported once; then saving goes on
   CHECK(folder.latest_valid().value().step() == 4);
 }
 
@@ -343,7 +344,7 @@ TEST_CASE("checkpoint folder: what cannot be saved is refused, and nothing is wr
   CHECK(fs::is_empty(place.path()));
 }
 
-TEST_CASE("checkpoint folder: where nothing can be written it says so at once, and can be read all the same",
+TEST_CASE("checkpoint folder: a folder that is not writable is reported at once, and can still be read",
           "[training][unit]") {
   const TemporaryFolder place;
   CHECK_THAT(what([&] { ddp::CheckpointFolder(""); }), Contains("1 ") && Contains("its path is empty"));
@@ -361,7 +362,7 @@ TEST_CASE("checkpoint folder: where nothing can be written it says so at once, a
   ddp::CheckpointFolder nowhere(place / "y", {0, 0, ddp::kDefaultTimeout, true});
   CHECK(nowhere.steps().empty());
   CHECK_FALSE(fs::exists(place / "y"));
-  if (geteuid() == 0) return;  // whom nothing is forbidden
+  if (geteuid() == 0) return;  // root is allowed everything
   fs::permissions(place / "x", fs::perms::owner_read | fs::perms::owner_exec);
   CHECK_THAT(what([&] { ddp::CheckpointFolder(place / "x"); }), Contains("6 ") && Contains("Permission denied"));
   fs::permissions(place / "x", fs::perms::owner_all);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What jobs of checkpoint_worker are told.
+// Environment variables for jobs of checkpoint_worker.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace ddp::test {
 
-// To save these steps there.
+// Makes the job save the steps first .. last in the folder.
 inline Variables steps(const std::string& folder, std::int64_t first, std::int64_t last) {
   return {{"FOLDER", folder}, {"FIRST", std::to_string(first)}, {"LAST", std::to_string(last)}};
 }
 
-// Of one rank: fake_disk.c says what plans there are.
+// Makes one rank's disk faulty. fake_disk.c describes the plans.
 inline Variables faulty_disk(const std::string& folder, int rank, const std::string& plan) {
   return {{"LD_PRELOAD", FAKE_DISK},
           {"FAKE_DISK", folder},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checkpoints of jobs of several ranks; see checkpoint_worker.cpp.
+// Checkpoints of jobs with several ranks; see worker.cpp.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -31,7 +31,7 @@ std::size_t entries(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("checkpoint folder: what some ranks have saved others load, however many", "[training][integration]") {
+TEST_CASE("checkpoint folder: any number of ranks can load what other ranks have saved", "[training][integration]") {
   for (const int writers : {1, 2, 3}) {
     const TemporaryFolder place;
     run(writers, "save", steps(place.path(), 1, 2));
@@ -52,7 +52,7 @@ TEST_CASE("checkpoint folder: saves in the background do not disturb the collect
   for (const std::string& said : run(2, "load", {{"FOLDER", place.path()}})) CHECK(said == "loaded 9\n");
 }
 
-TEST_CASE("checkpoint folder: ranks whose group is for a GPU only save as others do", "[training][integration]") {
+TEST_CASE("checkpoint folder: ranks with a GPU-only group can save", "[training][integration]") {
   const TemporaryFolder place;
   run(2, "save",
       with(steps(place.path(), 1, 2), {{"BACKEND", GENERATE("nccl", "cpu:gloo,cuda:nccl")},
@@ -62,7 +62,7 @@ TEST_CASE("checkpoint folder: ranks whose group is for a GPU only save as others
   CHECK(steps_in(place.path()) == Steps{1, 2});
 }
 
-TEST_CASE("checkpoint folder: a mistake of one rank is the error of all, in its words", "[training][integration]") {
+TEST_CASE("checkpoint folder: a mistake of one rank is the same error on all ranks", "[training][integration]") {
   const TemporaryFolder place;
   const std::string start = "checkpoints in " + place.path() + ": step 1: not saved (those before it are untouched): ";
   const std::vector<std::string> outputs = run(2, "mistakes", {{"FOLDER", place.path()}});
@@ -79,7 +79,7 @@ TEST_CASE("checkpoint folder: a mistake of one rank is the error of all, in its 
   CHECK(entries(place.path()) == 1);
 }
 
-TEST_CASE("checkpoint folder: whole tensors are shared out, and Hugging Face's index says where each is",
+TEST_CASE("checkpoint folder: ranks can save different whole tensors, and Hugging Face's index says where each is",
           "[training][integration]") {
   const TemporaryFolder place;
   for (const std::string& said : run(3, "shares", {{"FOLDER", place.path()}})) CHECK(said == "saves 2\n");
@@ -91,7 +91,7 @@ TEST_CASE("checkpoint folder: whole tensors are shared out, and Hugging Face's i
   CHECK(ddp::Checkpoint(folder).tensors().size() == 6);
 }
 
-TEST_CASE("checkpoint folder: a disk that is full on one rank is an error of all, and the job saves on later",
+TEST_CASE("checkpoint folder: a full disk on one rank is an error on all, and later saves succeed",
           "[training][integration]") {
   const TemporaryFolder place;
   run(2, "save", steps(place.path(), 1, 1));
@@ -107,8 +107,7 @@ TEST_CASE("checkpoint folder: a disk that is full on one rank is an error of all
   CHECK(steps_in(place.path()) == Steps{1, 2});
 }
 
-TEST_CASE("checkpoint folder: a rank whose disk does not answer is a timeout on the others",
-          "[training][integration]") {
+TEST_CASE("checkpoint folder: a disk that hangs on one rank is a timeout on the others", "[training][integration]") {
   const TemporaryFolder place;
   run(2, "save", steps(place.path(), 1, 1));
   ddp::rendezvous::StoreServer store({"127.0.0.1"}, 0);
@@ -119,25 +118,26 @@ TEST_CASE("checkpoint folder: a rank whose disk does not answer is a timeout on 
     CHECK(ended.code == 0);
     CHECK_THAT(ended.output,
                Contains("save failed: 2 checkpoints in " + place.path() + ": step 2: not known to be saved"));
-    CHECK_THAT(ended.output, Contains("again failed: 4 "));  // the group is single-use
+    CHECK_THAT(ended.output, Contains("again failed: 4 "));  // the group cannot be used after a failure
     job.kill(1, SIGKILL);
     job.finish(1);
   }
   CHECK(no_child_left());
   CHECK(steps_in(place.path()) == Steps{1});
   run(2, "save", steps(place.path(), 3, 3));
-  CHECK(entries(place.path()) == 2);  // what the stalled one had begun is gone
+  CHECK(entries(place.path()) == 2);  // the stalled save's folder is gone
 }
 
-TEST_CASE("checkpoint folder: all is on the disk before a step has its name", "[training][integration]") {
+TEST_CASE("checkpoint folder: everything is on the disk before a step gets its name", "[training][integration]") {
   const TemporaryFolder place, logs;
   run(1, "save alone",
       with(steps(place.path(), 1, 2), {{"LD_PRELOAD", FAKE_DISK},
                                        {"FAKE_DISK", place.path()},
                                        {"FAKE_DISK_LOG", logs / "calls"},
                                        {"KEEP_LAST", "1"}}));
-  // Of each file the last call before its folder gets its name is fsync, as it is of the folder itself; the next call
-  // after that is an fsync of the folder it stands in.
+  // Before a folder is renamed to its final name, the last call for each of its files is fsync, and
+  // so is the last call for the folder itself. The next call after the rename is an fsync of the
+  // folder that contains it.
   std::istringstream lines(read_file(logs / "calls"));
   std::map<std::string, std::string> last;
   std::string line, before;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whatever a job was about to do to the disk when it was killed, what it had saved before can be loaded, and the next
-// job saves on. tests/fixtures/fake_disk.c counts the calls, so that each of them is met, always the same.
-// DDPRUN_CHECKPOINT_FULL=1 (scripts/stress/checkpoint_kills): more steps, more ranks, every call.
+// No matter which disk operation a job was about to perform when it was killed, what it had saved
+// before can be loaded, and the next job can save. tests/fixtures/fake_disk.c counts the calls, so
+// that every one of them is covered, reproducibly. DDPRUN_CHECKPOINT_FULL=1
+// (scripts/stress/checkpoint_kills): more steps, more ranks, every call.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -23,14 +24,14 @@ namespace {
 
 bool is_full() { return std::getenv("DDPRUN_CHECKPOINT_FULL") != nullptr; }
 
-// The number of the last line "saved N"; 0 if there is none.
+// Returns the number in the last line "saved N"; 0 if there is none.
 std::int64_t last_saved(const std::string& said) {
   const std::size_t at = said.rfind("saved ");
   return at != std::string::npos ? std::stoll(said.substr(at + 6)) : 0;
 }
 
-// What is there when the process that wrote is gone: the newest step is whole, and at least the last that was said to
-// be saved. Returns it; 0: none.
+// Checks the folder after the writing process is gone: every checkpoint is whole, and the newest is
+// at least the last one reported as saved. Returns the newest step; 0: none.
 std::int64_t check_after_kill(const std::string& path, std::int64_t said) {
   ddp::CheckpointFolder folder(path, {0, 0, {}, true});
   std::string skipped;
@@ -54,12 +55,12 @@ std::int64_t check_after_kill(const std::string& path, std::int64_t said) {
 struct Kill {
   int rank;
   int call;
-  std::string how;  // "die", "half"
+  std::string how;  // "die" or "half"
 };
 
 struct Run {
   bool was_killed = false;
-  std::int64_t saved = 0;  // as the ranks said
+  std::int64_t saved = 0;  // the last step that the ranks reported
 };
 
 Run run_to_its_kill(int size, const std::string& scenario, const Variables& to_save, const Kill& kill) {
@@ -72,7 +73,7 @@ Run run_to_its_kill(int size, const std::string& scenario, const Variables& to_s
     const Ended ended = job.finish(static_cast<std::size_t>(rank));
     INFO("rank " << rank << " said: " << ended.output);
     if (rank == kill.rank) result.was_killed = ended.signal == SIGKILL;
-    if (rank != kill.rank) {  // neither hangs nor dies: it is done, or has an error to tell
+    if (rank != kill.rank) {  // the rank neither hangs nor dies: it succeeds, or reports an error
       CHECK(ended.signal == 0);
     }
     CHECK(ended.output.find("wrong") == std::string::npos);
@@ -83,11 +84,12 @@ Run run_to_its_kill(int size, const std::string& scenario, const Variables& to_s
 
 }  // namespace
 
-TEST_CASE("checkpoint folder: killed at each call that changes the disk, the one before can be loaded",
+TEST_CASE("checkpoint folder: after a kill at any call that changes the disk, the previous checkpoint can be loaded",
           "[training][integration]") {
   const std::string what = GENERATE("die", "half");
-  const int least = 200;  // kills, of the two kinds together
-  // Steps of about 15 calls, from the first on, of which two are kept; the next job goes on in what this one left.
+  const int least = 200;  // number of kills, of both kinds together
+  // Each step takes about 15 calls; two steps are kept. The next job continues in the folder that
+  // this one left.
   int kills = 0;
   for (int call = 1; kills < least / 2 || is_full(); ++call) {
     INFO(what << " at call " << call);
@@ -102,13 +104,13 @@ TEST_CASE("checkpoint folder: killed at each call that changes the disk, the one
     next.save(newest + 1, {{"w", &one, ddp::DType::Float32, {}}}, {});
     const std::size_t left =
         static_cast<std::size_t>(std::distance(fs::directory_iterator(place.path()), fs::directory_iterator()));
-    REQUIRE(left == std::min<std::size_t>(2, static_cast<std::size_t>(newest + 1)));  // and nothing half done
+    REQUIRE(left == std::min<std::size_t>(2, static_cast<std::size_t>(newest + 1)));  // and no half-written folder
   }
   CHECK(kills >= 90);
   CHECK(no_child_left());
 }
 
-TEST_CASE("checkpoint folder: killed while it replaces a step, that step can be loaded, the old one or the new one",
+TEST_CASE("checkpoint folder: after a kill while a step is replaced, its old or new checkpoint can be loaded",
           "[training][integration]") {
   int kills = 0;
   for (int call = 1;; ++call) {
@@ -127,7 +129,7 @@ TEST_CASE("checkpoint folder: killed while it replaces a step, that step can be 
   CHECK(kills > 15);
 }
 
-TEST_CASE("checkpoint folder: whichever of its ranks is killed at whatever call, the one before can be loaded",
+TEST_CASE("checkpoint folder: whichever rank is killed at any call, the previous checkpoint can be loaded",
           "[training][integration]") {
   const int size = is_full() ? 3 : 2;
   for (const char* scenario : {"save", "save async"}) {
@@ -139,7 +141,7 @@ TEST_CASE("checkpoint folder: whichever of its ranks is killed at whatever call,
         run(size, "save", steps(place.path(), 1, 1));
         const Kill kill = {killed, call, call % 2 != 0 ? "die" : "half"};
         const Run run = run_to_its_kill(size, scenario, steps(place.path(), 2, 3), kill);
-        // What is said to be saved in the background may not be; it was in the foreground.
+        // A background save that was reported may not be complete; the first, foreground one is.
         const std::int64_t said = std::string(scenario) == "save" ? std::max<std::int64_t>(run.saved, 1) : 1;
         check_after_kill(place.path(), said);
         if (!run.was_killed) break;

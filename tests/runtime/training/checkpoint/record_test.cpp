@@ -14,7 +14,7 @@ using ddp::rendezvous::Error;
 
 namespace {
 
-// The file of one rank with rows first .. first + 1 of a matrix of 4 rows.
+// Returns the record of one rank's file with the rows first .. first + 1 of a matrix of 4 rows.
 CheckpointRecord rank_with(const std::string& file, std::int64_t first) {
   CheckpointRecord record{500, {{"lr", "0.1"}}, {{file, 152, 128, 0xfeed}}};
   record.tensors["w"] = {"F32", {4, 3}, {{0, 128, {{first, 0}, {2, 3}}, {17}}}};
@@ -31,9 +31,9 @@ std::string why_not(const std::string& text) {
   return "";
 }
 
-// With the right checksum over what it says.
+// Returns the body preceded by its correct checksum.
 std::string signed_text(const std::string& body) {
-  return "{\"checksum\":\"" + checksum_text(checksum(body.data(), body.size())) + "\",\n" + body;
+  return "{\"checksum\":\"" + checksum_to_string(checksum(body.data(), body.size())) + "\",\n" + body;
 }
 
 }  // namespace
@@ -67,16 +67,16 @@ TEST_CASE("checkpoint record: any changed byte is noticed", "[training][unit]") 
   for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(why_not(text.substr(0, length)).empty());
 }
 
-TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is right", "[training][unit]") {
+TEST_CASE("checkpoint record: impossible content is corrupt even with a correct checksum", "[training][unit]") {
   const std::string good = to_string(join({rank_with("a", 0), rank_with("b", 2)}));
   const std::string body = good.substr(good.find('\n') + 1);
   REQUIRE(why_not(signed_text(body)).empty());
   const auto [from, to, why] = GENERATE(table<std::string, std::string, std::string>({
-      {"ddp checkpoint 1", "ddp checkpoint 2", "of another version"},
+      {"ddp checkpoint 1", "ddp checkpoint 2", "has another version"},
       {"4194304", "4194305", "other blocks"},
       {"\"step\":500,", "", "\"step\" is missing"},
       {"\"file\":1", "\"file\":2", "a part [2:4, 0:3] that cannot be"},
-      {"\"file\":1", "\"file\":-1", "no natural number"},
+      {"\"file\":1", "\"file\":-1", "not a natural number"},
       {"\"begin\":128,\"offset\":[2", "\"begin\":129,\"offset\":[2", "cannot be where it is said to be"},
       {"\"begin\":128,\"offset\":[2", "\"begin\":9223372036854775807,\"offset\":[2",
        "cannot be where it is said to be"},
@@ -84,7 +84,7 @@ TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is r
       {"\"F32\"", "\"Q4\"", "cannot be [4, 3] of Q4"},
       {"\"shape\":[4,3]", "\"shape\":[-4,3]", "cannot be [-4, 3]"},
       {"\"0000000000000011\"]", "]", "cannot be where"},
-      {"\"0000000000000011\"", "\"11\"", "\"11\" is no checksum"},
+      {"\"0000000000000011\"", "\"11\"", "\"11\" is not a checksum"},
       {"\"name\":\"b\"", "\"name\":\"../b\"", "no name of a file"},
       {"\"files\":", "\"filed\":", "\"files\" is missing"},
       {"{\"w\"", "[{\"w\"", "parse error"},
@@ -96,7 +96,7 @@ TEST_CASE("checkpoint record: one that lies is corrupt, though its checksum is r
   CHECK_THAT(why_not(signed_text(changed)), Contains(why));
 }
 
-TEST_CASE("checkpoint record: ranks that do not agree, or leave something out, are told which tensor",
+TEST_CASE("checkpoint record: an error names the tensor about which ranks disagree, or of which a part is missing",
           "[training][unit]") {
   CHECK_THROWS_WITH(join({rank_with("a", 0)}), Contains("tensor w is not whole: 6 of the 12 elements"));
   CHECK_THROWS_WITH(join({rank_with("a", 0), rank_with("b", 1)}), Contains("[1:2, 0:3] of [4, 3] is given twice"));
@@ -114,11 +114,11 @@ TEST_CASE("checkpoint record: Hugging Face's index is of whole tensors in severa
   CHECK_FALSE(has_index(a));
   const CheckpointRecord both = join({a, b});
   REQUIRE(has_index(both));
-  CHECK_THAT(index_text(both), Contains("\"total_size\": 12") && Contains("\"u\": \"b\"") && Contains("\"v\": \"a\""));
+  CHECK_THAT(index_json(both), Contains("\"total_size\": 12") && Contains("\"u\": \"b\"") && Contains("\"v\": \"a\""));
 }
 
 TEST_CASE("checksum: XXH3 of 64 bits, as its specification gives it", "[training][unit]") {
-  CHECK(checksum_text(checksum("", 0)) == "2d06800538d394c2");
+  CHECK(checksum_to_string(checksum("", 0)) == "2d06800538d394c2");
   CHECK(parse_checksum("2d06800538d394c2") == checksum("", 0));
   CHECK_FALSE(parse_checksum("2d06800538d394c").has_value());
   CHECK_FALSE(parse_checksum("2d06800538d394cg").has_value());

@@ -23,7 +23,7 @@ void make_complete(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("retention: the last ones stay, and the multiples", "[training][unit]") {
+TEST_CASE("retention: the last checkpoints and the multiples are kept", "[training][unit]") {
   const Steps steps = {100, 200, 300, 400, 500};
   CHECK(steps_to_remove(steps, 500, 0, 0).empty());
   CHECK(steps_to_remove(steps, 500, 0, 200).empty());
@@ -32,13 +32,13 @@ TEST_CASE("retention: the last ones stay, and the multiples", "[training][unit]"
   CHECK(steps_to_remove(steps, 500, 9, 0).empty());
 }
 
-TEST_CASE("retention: a training that has gone back removes nothing that lies ahead, nor what it has just saved",
+TEST_CASE("retention: a training that has gone back removes no later step, nor the one it has just saved",
           "[training][unit]") {
   CHECK(steps_to_remove({100, 200, 300, 400, 500}, 300, 1, 0) == Steps{100, 200});
   CHECK(steps_to_remove({100, 200}, 100, 1, 0).empty());
 }
 
-TEST_CASE("step folders: only what has its name and its record is a step", "[training][unit]") {
+TEST_CASE("step folders: only a folder with a step's name and a record is a step", "[training][unit]") {
   const TemporaryFolder folder;
   const StepFolders folders(folder.path());
   CHECK(StepFolders(folder / "none").steps().empty());
@@ -53,7 +53,7 @@ TEST_CASE("step folders: only what has its name and its record is a step", "[tra
   CHECK(folders.steps() == Steps{7, 1234567890});
 }
 
-TEST_CASE("step folders: what a crash has left is tidied up, and a step that was being replaced is still there",
+TEST_CASE("step folders: a crash's leftovers are tidied up, and a step that was being replaced is kept",
           "[training][unit]") {
   const TemporaryFolder folder;
   const StepFolders folders(folder.path());
@@ -75,13 +75,13 @@ TEST_CASE("step folders: what a crash has left is tidied up, and a step that was
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 3);
 }
 
-TEST_CASE("step folders: what is published takes the place of the same step, and can be removed", "[training][unit]") {
+TEST_CASE("step folders: publishing replaces the same step, and a step can be removed", "[training][unit]") {
   const TemporaryFolder folder;
   const StepFolders folders(folder.path());
   for (const char* text : {"first", "second"}) {
-    const std::string room = folders.make_room(3);
-    write_file(room + "/checkpoint.json", text);
-    folders.publish(room, 3);
+    const std::string written = folders.create_writing_folder(3);
+    write_file(written + "/checkpoint.json", text);
+    folders.publish(written, 3);
     CHECK(folders.steps() == Steps{3});
     CHECK(read_file(folders.path_of(3) + "/checkpoint.json") == text);
   }

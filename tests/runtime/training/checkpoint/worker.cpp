@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a training that does nothing but save: argv[1] names what it does, the environment has the rest: FOLDER,
-// FIRST and LAST step, and the folder's options. Element i of the table of step s is s * 1000 + i, so that every reader
-// knows what it has to find.
+// One rank of a training that only saves checkpoints. argv[1] names the scenario; the environment
+// has FOLDER, the FIRST and LAST step, and the folder's options. Element i of step s's table is s *
+// 1000 + i, so that every reader knows what to expect.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -33,7 +33,7 @@ std::vector<float> table(std::int64_t step) {
   return values;
 }
 
-// The rows of rank r of so many: 12 of them, divided as evenly as it goes.
+// Returns rank r's first row, with the 12 rows divided as evenly as possible.
 std::int64_t first_row(int rank, int size) { return kRows * rank / size; }
 
 ddp::TensorSlice rows_of(const ddp::ProcessGroup& group, const std::vector<float>& all) {
@@ -43,7 +43,7 @@ ddp::TensorSlice rows_of(const ddp::ProcessGroup& group, const std::vector<float
       {"table", all.data() + first * kColumns, ddp::DType::Float32, {rows, kColumns}}, {first, 0}, {kRows, kColumns}};
 }
 
-// Everything on rank 0: a table, a number, and something large enough for several writes.
+// Returns all tensors, for rank 0: a table, a number, and a tensor large enough for several writes.
 std::vector<ddp::Tensor> whole(const std::vector<float>& values, const std::vector<float>& large) {
   return {{"table", values.data(), ddp::DType::Float32, {kRows, kColumns}},
           {"first", values.data(), ddp::DType::Float32, {}},
@@ -57,7 +57,7 @@ void check(const ddp::Checkpoint& checkpoint) {
   expect(checkpoint.metadata("step") == std::to_string(checkpoint.step()), "the metadata");
 }
 
-// Step after step.
+// Saves one step after the other.
 void save(ddp::CheckpointFolder& folder, bool alone) {
   const std::vector<float> large(1'100'000, 1);
   for (std::int64_t step = number("FIRST"); step <= number("LAST"); ++step) {
@@ -69,7 +69,7 @@ void save(ddp::CheckpointFolder& folder, bool alone) {
   }
 }
 
-// The same in the background, while the group trains; the values change as soon as they are copied.
+// Saves in the background while the group trains. The values change as soon as they are copied.
 void save_async(ddp::CheckpointFolder& folder) {
   const ddp::ProcessGroup world = ddp::default_group();
   for (std::int64_t step = number("FIRST"); step <= number("LAST"); ++step) {
@@ -86,7 +86,8 @@ void save_async(ddp::CheckpointFolder& folder) {
   }
 }
 
-// This rank's rows of as many ranks as there are now, however many have saved.
+// Loads this rank's rows, divided by the current number of ranks, which may differ from the number
+// when they were saved.
 void load(ddp::CheckpointFolder& folder) {
   const ddp::ProcessGroup world = ddp::default_group();
   const auto checkpoint = folder.latest_valid([](const std::string& why) { say("skipped: " + why); });
@@ -97,7 +98,7 @@ void load(ddp::CheckpointFolder& folder) {
   checkpoint->read_slice("table", read, mine.offset, mine.part.shape);
   const float* expected = static_cast<const float*>(mine.part.data);
   expect(std::equal(read.begin(), read.end(), expected), "this rank's rows");
-  // And columns, which cross the shards of all.
+  // Also loads a column, which crosses the shards of all ranks.
   std::vector<float> column(kRows);
   checkpoint->read_slice("table", column, {0, 3}, {kRows, 1});
   for (std::size_t row = 0; row < column.size(); ++row) {
@@ -107,7 +108,7 @@ void load(ddp::CheckpointFolder& folder) {
   say("loaded " + std::to_string(checkpoint->step()));
 }
 
-// Mistakes of one rank are errors of all, in the same words; the folder goes on.
+// A mistake of one rank is the same error on all ranks, and the folder remains usable.
 void mistakes(ddp::CheckpointFolder& folder) {
   const ddp::ProcessGroup world = ddp::default_group();
   const std::vector<float> values = table(1);
@@ -134,7 +135,7 @@ void mistakes(ddp::CheckpointFolder& folder) {
   expect(folder.steps() == std::vector<std::int64_t>{7}, "the step is there");
 }
 
-// Saves the first step, which must fail, and once more.
+// Saves the first step, which must fail, then saves once more.
 void try_save(ddp::CheckpointFolder& folder) {
   const std::int64_t step = number("FIRST");
   const std::vector<float> values = table(step);
@@ -145,7 +146,7 @@ void try_save(ddp::CheckpointFolder& folder) {
   report_failure("again", save_it);
 }
 
-// Each tensor whole on some rank, for others to read.
+// Saves whole tensors, each on one of the ranks, for others to read.
 void shares(ddp::CheckpointFolder& folder) {
   const ddp::ProcessGroup world = ddp::default_group();
   const std::vector<float> values = table(5);

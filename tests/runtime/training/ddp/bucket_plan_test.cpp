@@ -17,7 +17,8 @@ Plan plan_backwards(const Parameters& parameters, std::size_t first, std::size_t
 }  // namespace
 
 TEST_CASE("bucket plan: goes backwards and closes a bucket that has reached its limit", "[training][unit]") {
-  // First limit 10, then 20; sizes 4 each: 3 parameters reach 12, then 5 reach 20, one is left.
+  // The first limit is 10, the others 20; all sizes are 4. Three parameters reach 12, five reach
+  // 20, one is left.
   CHECK(plan_backwards(Parameters(9, {4, 0}), 10, 20) == Plan{{8, 7, 6}, {5, 4, 3, 2, 1}, {0}});
 }
 
@@ -39,12 +40,12 @@ TEST_CASE("bucket plan: buckets come in the order in which a backward from last 
   CHECK(plan_backwards({{8, 1}, {4, 0}, {4, 0}, {8, 1}}, 100, 100) == Plan{{2, 1}, {3, 0}});
 }
 
-TEST_CASE("bucket plan: nothing and empty parameters are fine", "[training][unit]") {
+TEST_CASE("bucket plan: a plan may be empty, and parameters may be empty", "[training][unit]") {
   CHECK(plan_backwards({}, 10, 20).empty());
   CHECK(plan_backwards({{0, 0}, {0, 0}}, 10, 20) == Plan{{1, 0}});
 }
 
-TEST_CASE("bucket plan: another order of gradients makes other buckets by the same rule", "[training][unit]") {
+TEST_CASE("bucket plan: another order of gradients gives other buckets by the same rule", "[training][unit]") {
   CHECK(plan_buckets(Parameters(5, {4, 0}), {2, 0, 4, 1, 3}, {4, 8}) == Plan{{2}, {0, 4}, {1, 3}});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that travel compressed, by the hooks that libddp brings along.
+// Gradients compressed by libddp's built-in hooks.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -35,8 +35,8 @@ DistributedDataParallelOptions a_bucket_each() {
   return options;
 }
 
-// A matrix of doubles, one of floats, a vector of an odd length and one of float16. Every gradient is one number
-// throughout, so a matrix has rank one.
+// A matrix of doubles, one of floats, a vector of odd length and one of float16. All elements of a
+// gradient are equal, so that a matrix has rank one.
 void every_type(Session& session) {
   const auto n = static_cast<double>(session.world_size());
   for (const auto& [name, registers] : kHooks) {
@@ -63,7 +63,7 @@ void every_type(Session& session) {
       half_grads.assign(half_grads.size(), session.rank() % 2 == 0 ? 0x3c00 : 0x4200);  // 1 or 3
       for (std::size_t i = 4; i-- > 0;) model.mark_ready(i);
       model.synchronize();
-      const double mean = step * (n + 1) / 2;  // of few enough bits: world sizes are 1, 2 and 4
+      const double mean = step * (n + 1) / 2;  // exact in few bits: world sizes are 1, 2 and 4
       const auto is = [&](const auto& grads, double want) {
         return std::all_of(grads.begin(), grads.end(),
                            [&](auto g) { return std::abs(static_cast<double>(g) - want) < 1e-6 * mean; });
@@ -77,10 +77,10 @@ void every_type(Session& session) {
   }
 }
 
-// Rank r has r + 2 batches; who has none left adds zeros.
+// Rank r has r + 2 batches; ranks that have finished theirs contribute zeros.
 void uneven(Session& session) {
   for (const auto& [hook, registers] : kHooks) {
-    const std::string name = hook;  // clang captures no structured binding
+    const std::string name = hook;  // clang does not capture structured bindings
     Tensors t({10 * 12, 5});
     std::vector<Parameter> parameters = t.parameters();
     parameters[0].shape = {10, 12};
@@ -113,11 +113,11 @@ void mistakes(Session& session) {
   PowerSGD hook = powersgd();
   hook.min_compression_rate = -1;
   report_failure("rate", [&] { model.register_comm_hook(hook); });
-  model.register_comm_hook(powersgd());  // neither was registered
+  model.register_comm_hook(powersgd());  // neither attempt registered a hook
   report_failure("second", [&] { model.register_comm_hook(fp16_compress_hook); });
 }
 
-// Rank 1 is killed before its first bucket of a step that the others begin.
+// Rank 1 is killed before its first bucket of a step that the other ranks begin.
 void die(Session& session, const Register& registers) {
   Tensors t({64 * 64, 64 * 64});
   std::vector<Parameter> parameters = t.parameters();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks of the DDP tests do, by name; and what several of them need.
+// Scenarios that ranks of the DDP tests run, by name, and what several of them share.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ Scenarios compression_scenarios();
 Scenarios join_scenarios();
 Scenarios mlp_scenarios();
 
-// Parameters of `sizes` floats, each with a gradient of its own, in one array each.
+// Parameters with `sizes` floats, each with its own gradient.
 struct Tensors {
   explicit Tensors(const std::vector<std::size_t>& sizes) {
     for (const std::size_t size : sizes) {
@@ -42,7 +42,7 @@ struct Tensors {
   std::vector<std::vector<float>> grads;
 };
 
-// The plain average, made by a hook of a user's, in one stage; remembers the buckets it was given.
+// A user's hook that computes the plain average in one stage and records the buckets it was given.
 class AveragingHook final : public CommHook {
  public:
   explicit AveragingHook(ProcessGroup group) : group_(std::move(group)) {}
@@ -62,7 +62,7 @@ class AveragingHook final : public CommHook {
     return false;
   }
 
-  // Of the last step.
+  // Returns the parameters of each bucket in the last step.
   const std::vector<std::vector<std::size_t>>& seen() const { return seen_; }
   bool was_last() const { return was_last_; }
 

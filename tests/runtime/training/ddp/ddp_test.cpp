@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel with real processes: what each rank checks by itself is in ddp_worker.cpp and the scenarios
-// beside it.
+// DistributedDataParallel with real processes. Each rank's own checks are in ddp_worker.cpp and the
+// scenarios next to it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -15,7 +15,7 @@ using ddp::test::Others;
 using ddp::test::run;
 using ddp::test::run_with_a_death;
 
-TEST_CASE("DDP: two ranks follow the table worked out by hand", "[training][integration]") {
+TEST_CASE("DDP: two ranks follow a table worked out by hand", "[training][integration]") {
   const std::string scenario = GENERATE("table", "table, library memory");
   run(2, scenario);
 }
@@ -26,7 +26,7 @@ TEST_CASE("DDP: gradients of many buckets are averages whatever order each rank 
   run(size, "buckets");
 }
 
-TEST_CASE("DDP: with DDP_DEBUG=detail all goes as without it", "[training][integration]") {
+TEST_CASE("DDP: DDP_DEBUG=detail does not change results", "[training][integration]") {
   for (const char* scenario : {"buckets", "uneven, all ranks", "two stages"})
     run(2, scenario, {{"DDP_DEBUG", "detail"}});
 }
@@ -77,7 +77,7 @@ TEST_CASE("DDP: an unused parameter adds zeros, and keeps its gradient if no ran
   run(size, scenario);
 }
 
-TEST_CASE("DDP: a static graph takes its first step as the measure, and an unlike one names the parameter",
+TEST_CASE("DDP: a static graph is defined by its first step, and a different step is an error that names the parameter",
           "[training][integration]") {
   const int size = GENERATE(1, 2, 4);
   const std::string scenario = GENERATE("static graph", "static graph, bucket view");
@@ -90,19 +90,19 @@ TEST_CASE("DDP: a static graph takes its first step as the measure, and an unlik
   }
 }
 
-TEST_CASE("DDP: buffers are rank 0's at the beginning and before each forward that is to be",
+TEST_CASE("DDP: rank 0's buffers are broadcast at the beginning and before each forward that needs it",
           "[training][integration]") {
   const int size = GENERATE(1, 2, 3);
   run(size, "buffers");
 }
 
-TEST_CASE("DDP: ranks with different amounts of input go along with each other", "[training][integration]") {
+TEST_CASE("DDP: ranks with different amounts of input train together", "[training][integration]") {
   const int size = GENERATE(1, 2, 3, 4);
   const std::string scenario = GENERATE("uneven, all ranks", "uneven, active ranks", "uneven accumulation");
   run(size, scenario);
 }
 
-TEST_CASE("DDP: who throws on early termination stops all ranks and names the first without input",
+TEST_CASE("DDP: throw_on_early_termination stops all ranks and names the first rank without input",
           "[training][integration]") {
   for (const std::string& output : run(3, "early termination")) {
     CHECK_THAT(output, Contains("join failed: 5 DistributedDataParallel: rank 1 has no more input while 2 of 3 ranks "
@@ -110,7 +110,7 @@ TEST_CASE("DDP: who throws on early termination stops all ranks and names the fi
   }
 }
 
-TEST_CASE("DDP: a join that is used wrongly is an error, not a hang", "[training][integration]") {
+TEST_CASE("DDP: misuse of join is an error, not a hang", "[training][integration]") {
   for (const std::string& output : run(2, "join mistakes")) {
     CHECK_THAT(output, Contains("forgotten failed: 1 DistributedDataParallel: a step began without before_forward()"));
   }
@@ -121,7 +121,7 @@ TEST_CASE("DDP: a hook of several stages is called for all buckets stage after s
   run(size, "two stages");
 }
 
-TEST_CASE("DDP: what a hook throws comes out on its rank and stops the others with its words",
+TEST_CASE("DDP: a hook's exception is thrown on its rank, and stops the others with its message",
           "[training][integration]") {
   const std::string where = GENERATE("start", "advance");
   const std::vector<std::string> outputs = run(3, "hook fails in " + where);
@@ -129,7 +129,7 @@ TEST_CASE("DDP: what a hook throws comes out on its rank and stops the others wi
   CHECK_THAT(outputs[1], Contains("the user's own: no space for error feedback"));
   CHECK_THAT(outputs[1], Contains("again failed: 6 bucket 0: no space for error feedback"));
   for (const std::size_t rank : {0U, 2U}) {
-    CHECK_THAT(outputs[rank], Contains("step failed: 3 world: "));  // in whatever collective they are
+    CHECK_THAT(outputs[rank], Contains("step failed: 3 world: "));  // in whatever collective they are at the time
     CHECK_THAT(outputs[rank], Contains("rank 1 gave up: world: DistributedDataParallel: " + why));
   }
 }
@@ -155,7 +155,7 @@ TEST_CASE("DDP: a parameter marked never or twice is an error that names it", "[
   }
 }
 
-TEST_CASE("DDP: ranks with different models all learn what differs", "[training][integration]") {
+TEST_CASE("DDP: ranks with different models all report the difference", "[training][integration]") {
   const std::vector<std::string> outputs = run(3, "model mismatch");
   for (const std::string& output : outputs) {
     CHECK_THAT(output, Contains("sizes failed: 5 parameter 1 (fc2) has 10 float32 elements on rank 0 but 12 float32 "

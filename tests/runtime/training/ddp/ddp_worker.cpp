@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a training job, started by the DDP tests: argv[1] names what it does. Every promise it checks by itself
-// is a line "wrong: ..." and exit code 1 when broken; the rest it prints for the test to read.
+// One rank of a training job, started by the DDP tests; argv[1] names the scenario. For each check
+// that fails it prints a line "wrong: ..." and exits with 1. Other output is for the test to read.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,8 @@ void table_of_two_ranks(ddp::Session& session, bool own_gradient) {
   }
 }
 
-// Several buckets, both kinds of gradient memory, both types, marked in an order of each rank's own.
+// Several buckets, both kinds of gradient memory, both types, marked in a different order on each
+// rank.
 void buckets(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   const int n = session.world_size();
@@ -112,7 +113,7 @@ void marking_mistakes(ddp::Session& session) {
   session.world().barrier();
 }
 
-// Rank 1 builds another model, in one way after the other.
+// Rank 1 builds a different model, in several ways one after the other.
 void model_mismatch(ddp::Session& session) {
   const bool other = session.rank() == 1;
   std::vector<float> w(12);
@@ -153,7 +154,7 @@ void model_mismatch(ddp::Session& session) {
     options.bucket_bytes = other ? 100 : 200;
     build({fc1}, options);
   });
-  // What one rank can see by itself, and all hear of.
+  // Mistakes that one rank can detect alone, and that every rank reports.
   report_failure("one rank's type",
                  [&] { build({other ? ddp::Parameter("steps", integers.data(), integers.data(), 3) : fc1}); });
   report_failure("type", [&] { build({{"steps", integers.data(), integers.data(), 3}}); });
@@ -164,10 +165,10 @@ void model_mismatch(ddp::Session& session) {
     options.gradient_as_bucket_view = true;
     build({fc1}, options);
   });
-  session.world().barrier();  // none of it harmed the group
+  session.world().barrier();  // the group is still usable
 }
 
-// The model goes while rank 1 has not joined the reduction: nobody may hang.
+// The reducer is destroyed while rank 1 has not joined the reduction. No rank may hang.
 void destroy_in_step(ddp::Session& session) {
   std::vector<float> w(100), g(100);
   {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DistributedDataParallel against PyTorch's on the same numbers: what that one made of them is in golden/ddp, written
-// by make_golden.py there. Each rank compares, in golden_worker.cpp.
+// DistributedDataParallel against PyTorch's, on the same numbers. PyTorch's results are in
+// golden/ddp, written by make_golden.py there. Each rank compares its results, in
+// golden_worker.cpp.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -40,7 +41,7 @@ TEST_CASE("golden: averages with a static graph are PyTorch's", "[training][inte
   agrees_with_pytorch("static_graph");
 }
 
-TEST_CASE("golden: what has gathered under no_sync is averaged as by PyTorch", "[training][integration]") {
+TEST_CASE("golden: what has accumulated under no_sync is averaged as by PyTorch", "[training][integration]") {
   agrees_with_pytorch("no_sync");
 }
 
@@ -49,22 +50,20 @@ TEST_CASE("golden: parameters that some ranks or all did not use have the gradie
   agrees_with_pytorch("unused");
 }
 
-TEST_CASE("golden: ranks with more input than others average as PyTorch's do, over all or over those that are left",
+TEST_CASE("golden: ranks with more input than others average as in PyTorch, over all ranks or over those still active",
           "[training][integration]") {
   agrees_with_pytorch("join");
 }
 
-TEST_CASE("golden: with the built-in hooks averages are PyTorch's to within their rounding",
-          "[training][integration]") {
+TEST_CASE("golden: averages with the built-in hooks equal PyTorch's up to rounding", "[training][integration]") {
   agrees_with_pytorch("hooks");
 }
 
-TEST_CASE("golden: PowerSGD makes of gradients what PyTorch's makes of them from the same first Q",
-          "[training][integration]") {
+TEST_CASE("golden: PowerSGD gives PyTorch's results when it starts with the same Q", "[training][integration]") {
   agrees_with_pytorch("powersgd");
 }
 
-TEST_CASE("golden: a network learns with the losses that it has with PyTorch, and in one process with the whole batch",
+TEST_CASE("golden: a network's losses equal those in PyTorch, and those of one process with the whole batch",
           "[training][integration]") {
   agrees_with_pytorch("train");
 }

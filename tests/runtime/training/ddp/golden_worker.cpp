@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank that does with libddp what golden/ddp/make_golden.py did with PyTorch, on the same numbers, and compares:
+// One rank that repeats with libddp what golden/ddp/make_golden.py did with PyTorch, on the same
+// numbers, and compares the results:
 //
 //     golden_worker FOLDER CASE      FOLDER: golden/ddp; CASE: see main()
 //
-// Prints how many elements differ in any bit, "wrong: ..." for what differs by more than it may, and then exits with 1.
+// Prints how many elements differ in any bit. Prints "wrong: ..." for each that differs by more
+// than it may, and then exits with 1.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -26,7 +28,7 @@ using ddp::test::say;
 using Options = ddp::DistributedDataParallelOptions;
 using Shape = std::vector<std::int64_t>;
 
-// As in make_golden.py.
+// Must equal the values in make_golden.py.
 constexpr int kSteps = 4;
 constexpr std::size_t kBucketBytes = 256;
 constexpr std::uint64_t kSeed = 7;
@@ -47,7 +49,8 @@ std::size_t total() {
   return sum;
 }
 
-// How far an element may be from PyTorch's: of what the ranks contributed on average, to it or to the largest of all.
+// How far an element may be from PyTorch's, relative to the average magnitude of the ranks'
+// contributions to this element, or to the largest such average.
 struct Tolerance {
   enum class Of { Element, Largest };
   double relative = 1e-6;
@@ -79,7 +82,7 @@ class Golden {
     return read<T>(results_, name, count);
   }
 
-  // Averages of all parameters in a row, in the golden file of type T.
+  // Compares the averages of all parameters, in a row, with the golden result of type T.
   template <typename T>
   void compare(const std::string& name, const std::vector<int>& steps, const std::vector<T>& have,
                Tolerance tolerance) {
@@ -131,7 +134,7 @@ class Golden {
   double worst_ = 0;
 };
 
-// The parameters of make_golden.py's Products, each of a type of its own.
+// The parameters of make_golden.py's Products, each of its own type.
 class Products {
  public:
   Products(const ddp::ProcessGroup& world, const std::function<ddp::DType(std::size_t)>& dtype, const Options& options)
@@ -155,7 +158,8 @@ class Products {
 
   ddp::DistributedDataParallel& model() { return *model_; }
 
-  // gradient i becomes value(k), or with add is increased by it, for each element k of the row of all parameters.
+  // Sets element k of gradient i to value(k), or adds value(k) to it; k counts over the row of all
+  // parameters.
   void set(std::size_t i, const std::function<double(std::size_t)>& value, bool add = false) {
     each(i, [&](auto& gradient, std::size_t k) {
       using T = std::remove_reference_t<decltype(gradient)>;
@@ -211,8 +215,9 @@ class Cases {
  public:
   Cases(const std::string& folder, const ddp::ProcessGroup& world) : world_(world), golden_(folder, world) {}
 
-  // Up to two ranks a sum has one order. With more, an element's place in its bucket decides on it: libddp's buckets
-  // are PyTorch's once both have made them anew, which they do not both do in every case.
+  // With up to two ranks a sum has only one order. With more, the order depends on the element's
+  // place in its bucket. libddp's buckets are PyTorch's once both have rebuilt them, which does not
+  // happen in every case.
   Tolerance exact_from(int first_step, int step) const {
     return world_.size() <= 2 || step >= first_step ? kSameBits : Tolerance{};
   }
@@ -319,11 +324,12 @@ class Cases {
   }
 
   void hooks() {
-    // This one of PyTorch's divides by N, where its DistributedDataParallel multiplies by 1/N.
+    // PyTorch's allreduce hook divides by N, whereas its DistributedDataParallel multiplies by 1/N.
     const bool is_power_of_two = (world_.size() & (world_.size() - 1)) == 0;
     averages<float>("allreduce_hook", small_buckets(), exact_from(is_power_of_two ? 1 : kNever),
                     [](auto& model) { model.register_comm_hook(ddp::allreduce_hook); });
-    // PyTorch rounds to 16 bits, then 1/N of that, then after each of N - 1 additions; libddp the first and the last.
+    // PyTorch rounds when converting to 16 bits, after multiplying by 1/N, and after each of N - 1
+    // additions. libddp rounds only at the conversion and at the end.
     const double roundings = world_.size() + 2;
     averages<float>(
         "fp16_hook", small_buckets(),
@@ -337,7 +343,7 @@ class Cases {
   }
 
   void powersgd() {
-    // What is small in a matrix is what is left of the large.
+    // Small elements of a matrix are differences of large ones.
     const auto tolerance = [](int) { return Tolerance{1e-6, 0, Tolerance::Of::Largest}; };
     ddp::PowerSGD hook;
     hook.start_powersgd_iter = 2;
@@ -356,12 +362,13 @@ class Cases {
   Golden golden_;
 };
 
-// 8 inputs, 16 units with tanh, one output, the mean of squared errors.
+// A network of 8 inputs, 16 units with tanh and one output. The loss is the mean squared error.
 struct Network {
   static constexpr std::size_t kIn = 8;
   static constexpr std::size_t kUnits = 16;
   static constexpr std::size_t kCount = kIn * kUnits + kUnits + kUnits + 1;
-  // In a row: weights from input i to unit u at i * kUnits + u, units' biases, weights to the output, its bias.
+  // All values in a row: the weight from input i to unit u is at i * kUnits + u, then the units'
+  // biases, the weights to the output, and its bias.
   std::vector<float> values;
   std::vector<float> gradients = std::vector<float>(kCount);
 
@@ -375,7 +382,7 @@ struct Network {
     return result;
   }
 
-  // The loss of these samples; gradients are its own.
+  // Returns the loss of these samples, and replaces the gradients.
   double backward(const std::vector<float>& x, const std::vector<float>& y) {
     const float* const biases = &values[kIn * kUnits];
     const float* const out = biases + kUnits;
@@ -433,7 +440,7 @@ void Cases::train() {
   for (const auto& [name, momentum] : {std::pair{"sgd", 0.0F}, {"momentum", 0.9F}}) {
     const std::vector<double> pytorchs = golden_.result<double>(std::string(name) + ".losses", kTrainingSteps);
     Network network{golden_.input<float>("mlp", Network::kCount)};
-    Network alone = network;  // one process with everybody's samples
+    Network alone = network;  // one process with all ranks' samples
     SGD sgd(momentum), sgd_alone(momentum);
     ddp::DistributedDataParallel model(world_, network.parameters(), small_buckets());
     double worst = 0;
@@ -447,7 +454,7 @@ void Cases::train() {
       sgd_alone.step(alone);
       const std::string what = std::string(name) + ", step " + std::to_string(step) + ": loss " + std::to_string(loss);
       const double want = pytorchs[static_cast<std::size_t>(step)];
-      // Of the first loss: what is left of it late is differences of larger numbers.
+      // Relative to the first loss: late losses are differences of larger numbers.
       worst = std::max(worst, std::abs(loss - want) / pytorchs.front());
       expect(std::abs(loss - want) <= 1e-6 * pytorchs.front(), what + ", PyTorch has " + std::to_string(want));
       expect(std::abs(loss - alones) <= 1e-6 * pytorchs.front(), what + ", one process has " + std::to_string(alones));

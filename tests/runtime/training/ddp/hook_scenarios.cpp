@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Communication hooks of a user's own.
+// Communication hooks written by a user.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -15,7 +15,8 @@ struct HookFault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The sum, then in a second stage the sum of sums: every bucket is in its first stage before one is in its second.
+// Sums up, then in a second stage sums up the sums. All buckets pass their first stage before any
+// bucket passes its second.
 class TwoStages final : public CommHook {
  public:
   explicit TwoStages(ProcessGroup group) : group_(std::move(group)) {}
@@ -29,7 +30,7 @@ class TwoStages final : public CommHook {
     work_[bucket.index()].wait();
     if (stage_[bucket.index()]++ == 2) return false;
     expect(bucket.index() == 0 || stage_[bucket.index() - 1] == 2, "all buckets are in a stage before the next begins");
-    // Only every other gradient of the bucket goes on, to show that their places are right.
+    // Passes on only every other gradient of the bucket, to show that their places are right.
     for (std::size_t k = 0; k < bucket.size(); ++k) {
       const Buffer gradient = bucket.gradient(k);
       const std::vector<std::int64_t> shape = bucket.shape(k);
@@ -62,7 +63,7 @@ void two_stages(Session& session) {
   model.register_comm_hook(std::make_shared<TwoStages>(session.world()));
   for (int step = 1; step <= 2; ++step) {
     for (std::size_t i = 5; i-- > 0;) {
-      t.fill(i, static_cast<float>(step));  // not divided by anybody
+      t.fill(i, static_cast<float>(step));  // no one divides it
       model.mark_ready(i);
     }
     model.synchronize();
@@ -98,7 +99,8 @@ void failing(Session& session, bool in_start) {
   t.fill(0, 3);
   const auto step = [&] {
     model.mark_ready(0);
-    // Rank 1 fails in advance() once the others have their averages too; the next step tells them.
+    // Rank 1 fails in advance() when the others already have their averages; they fail in the next
+    // step.
     model.synchronize();
     model.mark_ready(0);
     model.synchronize();
@@ -124,7 +126,7 @@ void mistakes(Session& session) {
   twice.register_comm_hook(hook);
   report_failure("twice", [&] { twice.register_comm_hook(hook); });
   twice.mark_ready(0);
-  twice.synchronize();  // it is as good as before
+  twice.synchronize();  // the reducer is still usable
 
   DistributedDataParallel late(session.world(), t.parameters());
   late.mark_ready(0);

@@ -14,60 +14,60 @@ constexpr JoinWord kStep = {1, 1};
 constexpr JoinWord kLocalStep = {1, 0};
 constexpr JoinWord kNoInput = {0, 0};
 
-JoinVerdict hear(JoinCore& core, const std::vector<JoinWord>& words) { return core.hear(words); }
+JoinVerdict decide(JoinCore& core, const std::vector<JoinWord>& words) { return core.decide(words); }
 
 }  // namespace
 
 TEST_CASE("join: buffers come from the highest rank that has input", "[training][unit]") {
   JoinCore core({}, 4);
-  const JoinVerdict all = hear(core, {kStep, kStep, kStep, kStep});
+  const JoinVerdict all = decide(core, {kStep, kStep, kStep, kStep});
   CHECK(all.active == 4);
   CHECK(all.authority == 3);
   CHECK(all.synchronizes);
-  const JoinVerdict two = hear(core, {kNoInput, kStep, kStep, kNoInput});
+  const JoinVerdict two = decide(core, {kNoInput, kStep, kStep, kNoInput});
   CHECK(two.active == 2);
   CHECK(two.authority == 2);
   CHECK_FALSE(two.early);
 }
 
-TEST_CASE("join: in the end the model is that of the highest rank among the last that had input", "[training][unit]") {
+TEST_CASE("join: at the end the model is that of the highest rank among the last ones with input", "[training][unit]") {
   JoinCore core({}, 3);
-  hear(core, {kStep, kStep, kStep});
-  hear(core, {kStep, kStep, kNoInput});
-  const JoinVerdict end = hear(core, {kNoInput, kNoInput, kNoInput});
+  decide(core, {kStep, kStep, kStep});
+  decide(core, {kStep, kStep, kNoInput});
+  const JoinVerdict end = decide(core, {kNoInput, kNoInput, kNoInput});
   CHECK(end.active == 0);
   CHECK(end.authority == 1);
 }
 
-TEST_CASE("join: where nobody ever had input the last rank's model counts", "[training][unit]") {
+TEST_CASE("join: if no rank ever had input, the last rank's model counts", "[training][unit]") {
   JoinCore core({}, 3);
-  CHECK(hear(core, {kNoInput, kNoInput, kNoInput}).authority == 2);
+  CHECK(decide(core, {kNoInput, kNoInput, kNoInput}).authority == 2);
 }
 
 TEST_CASE("join: a step under no_sync has no reductions", "[training][unit]") {
   JoinCore core({}, 2);
-  CHECK_FALSE(hear(core, {kLocalStep, kNoInput}).synchronizes);
-  CHECK(hear(core, {kStep, kNoInput}).synchronizes);
+  CHECK_FALSE(decide(core, {kLocalStep, kNoInput}).synchronizes);
+  CHECK(decide(core, {kStep, kNoInput}).synchronizes);
 }
 
-TEST_CASE("join: sums are divided by all ranks, or by those that have input if that was asked for",
+TEST_CASE("join: sums are divided by the number of all ranks, or on request by that of ranks with input",
           "[training][unit]") {
   JoinCore by_all({}, 3);
   JoinCore by_active({false, false}, 3);
-  hear(by_all, {kStep, kNoInput, kStep});
-  hear(by_active, {kStep, kNoInput, kStep});
+  decide(by_all, {kStep, kNoInput, kStep});
+  decide(by_active, {kStep, kNoInput, kStep});
   CHECK(by_all.divisor(3) == 3);
   CHECK(by_active.divisor(3) == 2);
 }
 
-TEST_CASE("join: who throws on early termination names the first rank that has no input left", "[training][unit]") {
+TEST_CASE("join: throw_on_early_termination names the first rank without input", "[training][unit]") {
   JoinCore core({true, true}, 4);
-  CHECK_FALSE(hear(core, {kStep, kStep, kStep, kStep}).early);
-  CHECK(hear(core, {kStep, kNoInput, kStep, kNoInput}).early ==
+  CHECK_FALSE(decide(core, {kStep, kStep, kStep, kStep}).early);
+  CHECK(decide(core, {kStep, kNoInput, kStep, kNoInput}).early ==
         "rank 1 has no more input while 2 of 4 ranks have: all stop, as throw_on_early_termination asks");
 }
 
-TEST_CASE("join: to run out all at once is no early termination", "[training][unit]") {
+TEST_CASE("join: running out of input on all ranks at once is not an early termination", "[training][unit]") {
   JoinCore core({true, true}, 2);
-  CHECK_FALSE(hear(core, {kNoInput, kNoInput}).early);
+  CHECK_FALSE(decide(core, {kNoInput, kNoInput}).early);
 }

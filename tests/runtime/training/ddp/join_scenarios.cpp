@@ -15,7 +15,7 @@ constexpr std::size_t kParameters = 4;
 
 int steps_of(int rank) { return 2 * rank + 1; }
 
-// Of rank `rank` in step `step`, parameter i: whole numbers, so that sums are exact.
+// Gradient of parameter i on rank `rank` in step `step`: whole numbers, so that sums are exact.
 float gradient(int rank, int step, std::size_t i) { return static_cast<float>((rank + 1) * (step + 1) * (1 << i)); }
 
 struct Variant {
@@ -33,7 +33,8 @@ std::vector<Variant> variants() {
   return list;
 }
 
-// Rank r has 2r + 1 batches. The gradients of every step are what the ranks with input have, over the divisor.
+// Rank r has 2r + 1 batches. Each step's gradients are the sum over the ranks with input, over the
+// divisor.
 void uneven(Session& session, bool by_initial_size) {
   const int rank = session.rank();
   const int n = session.world_size();
@@ -43,7 +44,7 @@ void uneven(Session& session, bool by_initial_size) {
     variant.options.buffers = {{"running", running.data(), 2}};
     DistributedDataParallel model(session.world(), t.parameters(), variant.options);
     if (variant.hook) model.register_comm_hook(std::make_shared<AveragingHook>(session.world()));
-    // Hooks divide by themselves, by the group's size.
+    // Hooks divide on their own, by the group's size.
     const bool by_all = by_initial_size || variant.hook;
     Tensors at_the_end = t;
     const auto loop = [&] {
@@ -77,7 +78,7 @@ void uneven(Session& session, bool by_initial_size) {
     JoinOptions options;
     options.divide_by_initial_world_size = by_initial_size;
     model.join(loop, options);
-    // The last rank alone went through all steps.
+    // Only the last rank took part in all steps.
     for (std::size_t i = 0; i < kParameters; ++i) {
       std::vector<float> last = at_the_end.values[i];
       session.world().broadcast(last, n - 1);
@@ -85,7 +86,7 @@ void uneven(Session& session, bool by_initial_size) {
       expect(t.grads[i] == at_the_end.grads[i], variant.name + ": the others' steps do not touch a gradient");
     }
     expect(running[0] == 100.0 * (steps_of(n - 1) - 1) + n - 1, variant.name + ": and its buffers");
-    // And a step without join is one as before.
+    // A step without join works as before.
     for (std::size_t i = 0; i < kParameters; ++i) {
       t.fill(i, gradient(rank, 0, i));
       model.mark_ready(i);
@@ -95,7 +96,7 @@ void uneven(Session& session, bool by_initial_size) {
   }
 }
 
-// Two local steps, then one that synchronizes; rank r has 3(r + 1) of them.
+// Two local steps, then one that synchronizes; rank r repeats this r + 1 times.
 void accumulation(Session& session) {
   const int rank = session.rank();
   const int n = session.world_size();
@@ -148,7 +149,7 @@ void throwing(Session& session) {
   report_failure("join", [&] { model.join(loop(rank == 1 ? 3 : 5), options); });
   expect(done == 3, "all have taken the steps for which every rank had input");
   model.mark_ready(0);
-  model.synchronize();  // all stopped at the same place: the model remains usable
+  model.synchronize();  // all ranks stopped at the same place, so the reducer remains usable
   model.join(loop(2), options);
   expect(done == 5, "even input is no early termination");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A small network of plain loops, trained by all ranks together and, on each of them, alone on everybody's batches.
+// A small network of plain loops, trained by all ranks together and, on each rank, also alone on
+// all ranks' batches.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,7 +21,7 @@ class Mlp {
   static constexpr std::size_t kHidden = 6;
   static constexpr std::size_t kOut = 3;
 
-  // Values are multiples of 1/4, so that few bits say them.
+  // Values are multiples of 1/4, which need few bits.
   explicit Mlp(unsigned seed)
       : values_{std::vector<T>(kHidden * kIn), std::vector<T>(kHidden), std::vector<T>(kOut * kHidden),
                 std::vector<T>(kOut)},
@@ -42,7 +43,7 @@ class Mlp {
     return list;
   }
 
-  // ready(i): gradient i is complete.
+  // Calls ready(i) when gradient i is complete.
   template <typename Ready>
   void backward(const std::vector<T>& x, const std::vector<T>& target, Ready&& ready) {
     const std::size_t batch = x.size() / kIn;
@@ -94,7 +95,7 @@ class Mlp {
   std::vector<std::vector<T>> grads_;
 };
 
-// Whole numbers in -2..2: those of rank `rank` in step `step`.
+// Returns whole numbers in -2..2, determined by rank and step.
 template <typename T>
 std::vector<T> numbers(std::size_t count, int rank, int step, int what) {
   std::mt19937 random(static_cast<unsigned>(1000 * step + 10 * rank + what));
@@ -115,13 +116,13 @@ double largest_difference(const std::vector<std::vector<T>>& a, const std::vecto
   return largest;
 }
 
-// Trains both for `steps`; calls compare after each backward.
+// Trains both networks for `steps` steps, and calls compare after each backward.
 template <typename T, typename Compare>
 void train_both(Session& session, int steps, T rate, bool accumulate, Compare&& compare) {
-  constexpr std::size_t kBatch = 8;  // of one rank in one backward
+  constexpr std::size_t kBatch = 8;  // samples of one rank in one backward
   const int rank = session.rank();
   const int n = session.world_size();
-  Mlp<T> mine(static_cast<unsigned>(7 + rank));  // rank 0's counts
+  Mlp<T> mine(static_cast<unsigned>(7 + rank));  // rank 0's values are broadcast
   Mlp<T> whole(7);
   DistributedDataParallelOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 100;
@@ -130,7 +131,7 @@ void train_both(Session& session, int steps, T rate, bool accumulate, Compare&& 
   for (int step = 0; step < steps; ++step) {
     const auto x = [&](int r) { return numbers<T>(kBatch * Mlp<T>::kIn, r, step, 0); };
     const auto target = [&](int r) { return numbers<T>(kBatch * Mlp<T>::kOut, r, step, 1); };
-    if (accumulate) {  // half of the batch under no_sync, the gradients of both halves are added
+    if (accumulate) {  // half of the batch under no_sync; the gradients of both halves are added
       std::vector<std::vector<T>> sum;
       const auto half_of = [](const std::vector<T>& all, int half) {
         const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
@@ -142,7 +143,7 @@ void train_both(Session& session, int steps, T rate, bool accumulate, Compare&& 
       }
       sum = mine.grads();
       mine.backward(half_of(x(rank), 1), half_of(target(rank), 1), [](std::size_t) {});
-      for (std::size_t i = 4; i-- > 0;) {  // each half is a mean over its own samples
+      for (std::size_t i = 4; i-- > 0;) {  // each half's gradient is a mean over its own samples
         for (std::size_t k = 0; k < sum[i].size(); ++k) mine.grads()[i][k] = (mine.grads()[i][k] + sum[i][k]) / 2;
         model.mark_ready(i);
       }
@@ -164,15 +165,16 @@ void train_both(Session& session, int steps, T rate, bool accumulate, Compare&& 
   }
 }
 
-// In double and for two steps every number here has few enough bits that no sum or product is rounded, as long as the
-// batch and the world are powers of two: then neither the order of a sum nor where it is divided can show.
+// In double and for two steps, all numbers have so few bits that no sum or product is rounded, as
+// long as the batch and the world size are powers of two. Then neither the order of additions nor
+// the place of the division matters.
 void exact(Session& session, bool accumulate) {
   train_both<double>(session, 2, 0.25, accumulate, [](auto& mine, auto& whole, int step) {
     expect(mine.grads() == whole.grads(), "step " + std::to_string(step) + ": the gradients' bits are the same");
   });
 }
 
-// Where they are rounded, ranks add up in another order than one process does.
+// With rounding, results differ slightly because ranks add in another order than one process does.
 void close(Session& session) {
   double largest = 0;
   train_both<float>(session, 10, 0.01F, false, [&](auto& mine, auto& whole, int) {

@@ -34,18 +34,18 @@ ReducerActions synchronize(ReducerCore& core) {
   return actions;
 }
 
-// A whole step, as the driver takes it; `anywhere` is what all ranks together used.
+// Takes a whole step as the driver does. `anywhere` is what all ranks together used.
 void step(ReducerCore& core, std::initializer_list<std::size_t> parameters,
           const std::vector<std::uint8_t>& anywhere = {1, 1, 1, 1, 1}) {
   mark(core, parameters);
   synchronize(core);
-  if (core.asks_who_used()) core.hear_used(anywhere);
+  if (core.asks_who_used()) core.set_used_anywhere(anywhere);
   core.end_step();
 }
 
 }  // namespace
 
-TEST_CASE("reducer: a bucket goes when its last gradient is there", "[training][unit]") {
+TEST_CASE("reducer: a bucket is launched when its last gradient is ready", "[training][unit]") {
   ReducerCore c = core();
   CHECK(mark(c, {4}).launch.empty());
   CHECK(mark(c, {3}).launch == Numbers{0});
@@ -57,14 +57,15 @@ TEST_CASE("reducer: a bucket goes when its last gradient is there", "[training][
   CHECK((end.fill.empty() && end.zero.empty() && end.launch.empty()));
 }
 
-TEST_CASE("reducer: buckets go strictly in order, a complete one waits for those before it", "[training][unit]") {
+TEST_CASE("reducer: buckets are launched strictly in order, a complete one waits for those before it",
+          "[training][unit]") {
   ReducerCore c = core();
   CHECK(mark(c, {0, 1, 2}).launch.empty());
   CHECK(mark(c, {3}).launch.empty());
   CHECK(mark(c, {4}).launch == Numbers{0, 1, 2});
 }
 
-TEST_CASE("reducer: every step begins afresh", "[training][unit]") {
+TEST_CASE("reducer: every step starts from a clean state", "[training][unit]") {
   ReducerCore c = core();
   for (int n = 0; n < 3; ++n) {
     CHECK(mark(c, {4, 3, 2, 1, 0}).launch == Numbers{0, 1, 2});
@@ -136,7 +137,7 @@ TEST_CASE("reducer: a model without parameters has nothing to wait for", "[train
   CHECK(synchronize(c).launch.empty());
 }
 
-TEST_CASE("reducer: what failed elsewhere is final too, in its own words", "[training][unit]") {
+TEST_CASE("reducer: an error from elsewhere is final too, with its own message", "[training][unit]") {
   ReducerCore c = core();
   c.give_up(Error(ErrorCode::PeerLost, "world: all_reduce #5: rank 1 is gone"));
   c.give_up(Error(ErrorCode::Aborted, "a later one"));
@@ -145,7 +146,7 @@ TEST_CASE("reducer: what failed elsewhere is final too, in its own words", "[tra
 
 // ---- unused parameters ----
 
-TEST_CASE("reducer: with find_unused what was not marked goes as zeros when the step ends", "[training][unit]") {
+TEST_CASE("reducer: with find_unused, unmarked gradients are sent as zeros when the step ends", "[training][unit]") {
   ReducerCore c = core(StepShape::Any);
   CHECK(mark(c, {4, 2, 0}).launch.empty());
   const ReducerActions end = synchronize(c);
@@ -155,12 +156,12 @@ TEST_CASE("reducer: with find_unused what was not marked goes as zeros when the 
   CHECK(c.used_here() == std::vector<std::uint8_t>{1, 0, 1, 0, 1});
 }
 
-TEST_CASE("reducer: one said to be unused lets its bucket go at once", "[training][unit]") {
+TEST_CASE("reducer: marking a parameter unused lets its bucket be launched at once", "[training][unit]") {
   ReducerCore c = core(StepShape::Any);
   mark(c, {4});
   ReducerActions actions;
   c.mark_unused(3, actions);
-  c.mark_unused(3, actions);  // says the same
+  c.mark_unused(3, actions);  // repeats it, without effect
   CHECK(actions.zero == Numbers{3});
   CHECK(actions.launch == Numbers{0});
 }
@@ -177,20 +178,19 @@ TEST_CASE("reducer: used and unused in the same step is an error that names the 
   SECTION("used first") {
     mark(c, {2});
     CHECK_THROWS_MATCHES(c.mark_unused(2, actions), Error,
-                         Message("DistributedDataParallel: parameter 2 (c) was said to be unused, but it was marked "
+                         Message("DistributedDataParallel: parameter 2 (c) was marked unused, but it was marked "
                                  "ready in the same step"));
   }
 }
 
-TEST_CASE("reducer: without find_unused nothing can be said to be unused", "[training][unit]") {
+TEST_CASE("reducer: without find_unused no parameter can be marked unused", "[training][unit]") {
   ReducerCore c = core();
   ReducerActions actions;
-  CHECK_THROWS_WITH(c.mark_unused(2, actions), Contains("parameter 2 (c) was said to be unused, but "
+  CHECK_THROWS_WITH(c.mark_unused(2, actions), Contains("parameter 2 (c) was marked unused, but "
                                                         "find_unused_parameters is off"));
 }
 
-TEST_CASE("reducer: what was used under no_sync is used in the step that follows, and not in the next",
-          "[training][unit]") {
+TEST_CASE("reducer: use under no_sync counts in the step that follows, but not in the next one", "[training][unit]") {
   ReducerCore c = core(StepShape::Any);
   c.set_no_sync(true);
   mark(c, {1});
@@ -204,7 +204,7 @@ TEST_CASE("reducer: what was used under no_sync is used in the step that follows
   CHECK(c.used_here() == std::vector<std::uint8_t>{0, 0, 0, 0, 0});
 }
 
-TEST_CASE("reducer: who used what is asked where steps may differ, in each of them", "[training][unit]") {
+TEST_CASE("reducer: ranks exchange what they used in every step, if steps may differ", "[training][unit]") {
   ReducerCore all = core();
   CHECK_FALSE(all.asks_who_used());
   CHECK(all.used_anywhere(2));
@@ -217,7 +217,7 @@ TEST_CASE("reducer: who used what is asked where steps may differ, in each of th
 
 // ---- a static graph ----
 
-TEST_CASE("reducer: a static graph's first step goes when it ends", "[training][unit]") {
+TEST_CASE("reducer: a static graph's first step is launched when it ends", "[training][unit]") {
   ReducerCore c = core(StepShape::AsFirst);
   const ReducerActions marks = mark(c, {4, 4, 3, 2, 0});
   CHECK((marks.fill.empty() && marks.launch.empty()));
@@ -227,7 +227,7 @@ TEST_CASE("reducer: a static graph's first step goes when it ends", "[training][
   CHECK(end.launch == Numbers{0, 1, 2});
 }
 
-TEST_CASE("reducer: later a gradient is there after as many marks as in the first step", "[training][unit]") {
+TEST_CASE("reducer: in later steps a gradient is ready after as many marks as in the first", "[training][unit]") {
   ReducerCore c = core(StepShape::AsFirst);
   step(c, {4, 4, 3, 2, 0}, {1, 0, 1, 1, 1});
   const ReducerActions first = mark(c, {3});
@@ -239,7 +239,7 @@ TEST_CASE("reducer: later a gradient is there after as many marks as in the firs
   CHECK(synchronize(c).launch.empty());
 }
 
-TEST_CASE("reducer: a static graph asks once who used what, and remembers", "[training][unit]") {
+TEST_CASE("reducer: with a static graph, ranks exchange once what they used", "[training][unit]") {
   ReducerCore c = core(StepShape::AsFirst);
   CHECK(c.asks_who_used());
   step(c, {4, 3, 2, 0}, {1, 0, 1, 1, 1});
@@ -290,13 +290,13 @@ TEST_CASE("reducer: what no rank used in a static graph's first step cannot come
 
 // ---- the order of gradients ----
 
-TEST_CASE("reducer: knows in which order gradients came, those that never did last", "[training][unit]") {
+TEST_CASE("reducer: knows the order in which gradients came, with those that never came last", "[training][unit]") {
   ReducerCore c = core(StepShape::AsFirst);
   mark(c, {0, 3, 4, 0});
   CHECK(c.ready_order() == Numbers{3, 4, 0, 2, 1});
 }
 
-TEST_CASE("reducer: after a replan buckets go in the new order", "[training][unit]") {
+TEST_CASE("reducer: after a replan, buckets are launched in the new order", "[training][unit]") {
   ReducerCore c = core();
   step(c, {0, 1, 2, 3, 4});
   c.replan({{0, 1, 2}, {3, 4}});
@@ -325,7 +325,7 @@ TEST_CASE("reducer: a forward in the middle of a step is an error", "[training][
   CHECK_THROWS_WITH(c.before_forward(), Contains("before_forward() was called in the middle of a step"));
 }
 
-TEST_CASE("reducer: another rank's step is zeros in all buckets, in order", "[training][unit]") {
+TEST_CASE("reducer: a step of the other ranks sends zeros in all buckets, in order", "[training][unit]") {
   ReducerCore c = core();
   CHECK(c.shadow_forward(true));
   ReducerActions actions;
@@ -338,13 +338,13 @@ TEST_CASE("reducer: another rank's step is zeros in all buckets, in order", "[tr
   CHECK_FALSE(c.shadow_forward(true));
 }
 
-TEST_CASE("reducer: who had no part in a static graph's first step takes its own first as the measure",
+TEST_CASE("reducer: a rank without input in a static graph's first step takes its own first step as the reference",
           "[training][unit]") {
   ReducerCore c = core(StepShape::AsFirst);
   ReducerActions actions;
   c.shadow_step(actions);
   CHECK(c.asks_who_used());
-  c.hear_used({1, 1, 1, 1, 0});
+  c.set_used_anywhere({1, 1, 1, 1, 0});
   c.end_step();
   CHECK_FALSE(c.asks_who_used());
   CHECK(mark(c, {3, 2, 1, 0}).launch.empty());
@@ -375,7 +375,7 @@ TEST_CASE("reducer: inside join each step needs its before_forward", "[training]
   }
 }
 
-TEST_CASE("reducer: what was said to ranks without input stands until the step ends", "[training][unit]") {
+TEST_CASE("reducer: what ranks without input were told holds until the step ends", "[training][unit]") {
   ReducerCore c = core();
   c.set_joining(true);
   c.before_forward();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What parameters take part in a step, how buckets are rebuilt, buffers, and what goes wrong in the middle.
+// Which parameters take part in a step, how buckets are rebuilt, buffers, and failures in the
+// middle of a step.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -21,12 +22,13 @@ DistributedDataParallelOptions two_in_a_bucket() {
   return options;
 }
 
-// The mean over the ranks of (rank + 1) * factor.
+// Returns the mean over the ranks of (rank + 1) * factor.
 float mean_of(const Session& session, float factor) {
   return factor * static_cast<float>(session.world_size() + 1) / 2;
 }
 
-// Each rank in an order of its own, rank 0 in `first`; every gradient is (rank + 1) * step * 2^i.
+// Each rank marks gradients in its own order, rank 0 in `first`. Every gradient is (rank + 1) *
+// step * 2^i.
 void rebuild(Session& session) {
   const auto rank = static_cast<std::size_t>(session.rank());
   const Order first = {1, 3, 0, 4, 2};
@@ -55,7 +57,7 @@ void rebuild(Session& session) {
   }
 }
 
-// gradient_as_bucket_view: memory in the buckets, which moves once.
+// With gradient_as_bucket_view gradients lie in the buckets, and move once.
 void bucket_view(Session& session) {
   Tensors t({10, 10, 10, 10, 10});
   DistributedDataParallelOptions options = two_in_a_bucket();
@@ -83,8 +85,9 @@ void bucket_view(Session& session) {
   }
 }
 
-// Without that option memory in a bucket stays where it is: on one rank is enough for all to leave buckets alone. So is
-// a set of gradients that may be another in each step.
+// Without gradient_as_bucket_view a gradient in a bucket must not move. One such rank is enough for
+// all ranks to leave their buckets alone, and so is a set of gradients that may differ from step to
+// step.
 void buckets_that_stay(Session& session, bool find_unused) {
   Tensors t({10, 10, 10, 10});
   const bool own = session.rank() != 0 || find_unused;
@@ -105,7 +108,8 @@ void buckets_that_stay(Session& session, bool find_unused) {
   expect(hook->seen() == Buckets{{3, 2}, {1, 0}}, "nothing is rebuilt");
 }
 
-// p0 is used by all, p1 by rank 0 only, p2 by none; p3 by who has said that another one is unused.
+// All ranks use p0 and p3, only rank 0 uses p1, no rank uses p2. In step 2, p2 is marked unused
+// before p3 is marked ready.
 void unused(Session& session, bool own_gradients) {
   const auto rank = session.rank();
   const auto n = static_cast<float>(session.world_size());
@@ -119,7 +123,8 @@ void unused(Session& session, bool own_gradients) {
   for (int step = 1; step <= 3; ++step) {
     const auto mine = static_cast<float>((rank + 1) * step);
     std::fill_n(model.gradient(0), 10, mine);
-    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 1000.0F);  // what is unused here does not count
+    // On ranks that do not use p1 its value must not count.
+    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 1000.0F);
     std::fill_n(model.gradient(2), 10, 7.0F + mine);
     std::fill_n(model.gradient(3), 10, mine);
     if (step == 2) model.mark_unused(2);
@@ -133,7 +138,7 @@ void unused(Session& session, bool own_gradients) {
     expect(is(3, mean_of(session, static_cast<float>(step))), "p3's is the average");
     expect(model.was_used(1) && !model.was_used(2) && model.was_used(3), "which one nobody used is told");
   }
-  // Used under no_sync only: what has gathered is averaged in the next step.
+  // A parameter used only under no_sync: what has accumulated is averaged in the next step.
   std::fill_n(model.gradient(2), 10, 0.0F);
   {
     const auto local = model.no_sync();
@@ -150,7 +155,7 @@ void unused(Session& session, bool own_gradients) {
   expect(is(2, static_cast<float>(rank)), "once");
 }
 
-// p0 is used twice in a step, p1 never, p2 on rank 0 only.
+// p0 is used twice per step, p1 never, p2 on rank 0 only.
 void static_graph(Session& session, bool bucket_view) {
   const auto rank = session.rank();
   const auto n = static_cast<float>(session.world_size());
@@ -168,7 +173,7 @@ void static_graph(Session& session, bool bucket_view) {
     std::fill_n(model.gradient(2), 10, rank == 0 ? n * 8 : 1000.0F);
     std::fill_n(model.gradient(0), 10, mine);
     model.mark_ready(0);
-    std::fill_n(model.gradient(0), 10, mine * 2);  // the second use adds to it
+    std::fill_n(model.gradient(0), 10, mine * 2);  // the second use adds to the gradient
     model.mark_ready(0);
     if (rank == 0) model.mark_ready(2);
     std::fill_n(model.gradient(3), 10, mine);
@@ -216,7 +221,7 @@ void buffers(Session& session) {
     }
     {
       const auto local = model.no_sync();
-      forward(broadcast);  // the first after one that synchronizes
+      forward(broadcast);  // the first forward after one that synchronizes
       backward();
       forward(false);
       backward();
@@ -227,7 +232,7 @@ void buffers(Session& session) {
   }
 }
 
-// 16-bit gradients: the bits of an all_reduce that averages them.
+// Averages of 16-bit gradients have the bits of an averaging all_reduce.
 void half_precision(Session& session) {
   for (const DType dtype : {DType::Float16, DType::BFloat16}) {
     std::vector<std::uint16_t> values(1000, 0x3c00);
@@ -249,7 +254,7 @@ void half_precision(Session& session) {
   }
 }
 
-// Rank 1 stops in the middle of backward, with a bucket in flight, and is killed there.
+// Rank 1 stops in the middle of backward with a bucket in flight, and is killed there.
 void die_in_backward(Session& session) {
   Tensors t({1 << 18, 1 << 18, 1 << 18});
   DistributedDataParallelOptions options;

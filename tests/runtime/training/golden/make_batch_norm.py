@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch.nn.BatchNorm1d gives for a whole batch: python make_batch_norm.py batch_norm.safetensors
+"""Records torch.nn.BatchNorm1d on a whole batch: python make_batch_norm.py batch_norm.safetensors
 
-A case is some steps of training and a look at the first batch in eval mode afterwards; its tensors are named
-"CASE.what", all written as float64, whatever type torch computed in. Its metadata: "steps rows channels length type eps
+A case is several steps of training, then the first batch once more in eval mode. Its tensors are named "CASE.what" and
+are all written as float64, whatever type torch computed in. Its metadata is "steps rows channels length type eps
 momentum" (momentum -1: the mean over all batches).
 """
 
@@ -19,7 +19,7 @@ def case(dims, kind, seed, compute=None, eps=1e-5, momentum=0.1, affine=True, tr
     random = torch.Generator().manual_seed(seed)
     kept = TYPES[kind]
     parameters = torch.float32 if kind == "bfloat16" else kept
-    used = compute or kept  # what torch computes in; the numbers that go in are of the type `kind` all the same
+    used = compute or kept  # the type torch computes in; the input numbers are representable in type `kind` all the same
 
     def draw(*shape, scale=1.0, shift=0.0, to=kept):
         return (torch.randn(*shape, generator=random, dtype=torch.float64) * scale + shift).to(to)
@@ -52,7 +52,7 @@ def case(dims, kind, seed, compute=None, eps=1e-5, momentum=0.1, affine=True, tr
     norm.eval()
     eval_y, eval_dx = torch.empty_like(y[0]), torch.empty_like(y[0])
     step(0, eval_y, eval_dx)
-    if tracked:  # else torch takes the batch's own statistics, of one process: there is nothing to compare ranks with
+    if tracked:  # else torch uses the batch statistics of one process, to which ranks have nothing to compare
         tensors |= {"eval_y": eval_y, "eval_dx": eval_dx}
     facts = [*dims, kind, eps, -1 if momentum is None else momentum]
     return {k: v.detach().to(torch.float64).contiguous() for k, v in tensors.items()}, " ".join(map(str, facts))
@@ -64,7 +64,8 @@ def main():
         "rows": case((3, 11, 4, 1), "float64", 2, momentum=None, eps=1e-3),
         "bare": case((2, 9, 2, 4), "float64", 3, affine=False, tracked=False),
         "float32": case((3, 13, 3, 7), "float32", 4, momentum=0.3),
-        # The mean is 10,000 times the spread: torch itself loses most of float32 there, so it gets float64.
+        # The mean is 10,000 times the spread. PyTorch itself loses most of float32's precision
+        # there, so it gets float64.
         "far": case((2, 12, 2, 6), "float32", 5, compute=torch.float64, offset=20000),
         "bfloat16": case((2, 13, 3, 4), "bfloat16", 6, eps=1e-2),
     }

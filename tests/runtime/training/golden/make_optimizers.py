@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's optimizers, clip_grad_norm_ and GradScaler make of numbers that the tests compute too:
+"""Records torch's optimizers, clip_grad_norm_ and GradScaler on numbers that the tests compute too:
 python make_optimizers.py > optimizers.json
 """
 
@@ -12,7 +12,7 @@ COUNT = 37
 
 
 def numbers(step, count, dtype):
-    """Spread over [-2, 2), exact in every floating-point type."""
+    """Returns numbers spread over [-2, 2) that are exact in every floating-point type."""
     return torch.tensor([((step * 131 + i * 197) % 255 - 127) / 64 for i in range(count)], dtype=dtype)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch.utils.data.DistributedSampler gives: python make_sampler.py > sampler.txt
+"""Records torch.utils.data.DistributedSampler: python make_sampler.py > sampler.txt
 
-A line a case: length, world size, seed, epoch, shuffle, drop_last, samples a rank, and a hash of all ranks' indices,
-one rank after the other. Seeds are written as 64 bits without sign, as C++ takes them.
+One line per case: length, world size, seed, epoch, shuffle, drop_last, samples per rank, and a hash of all ranks'
+indices, one rank after the other. Seeds are written as unsigned 64-bit numbers, as in C++.
 """
 
 import itertools
@@ -32,11 +32,12 @@ def line(length, world, seed, epoch, shuffle, drop_last):
 def main():
     print(f"# torch {torch.__version__.split('+')[0]}, by make_sampler.py: length world seed epoch shuffle drop_last size hash")
     both = (False, True)
-    # Every way in which a length and a number of ranks can meet.
+    # All ways in which a length and a number of ranks can relate.
     lengths = [0, 1, 2, 3, 5, 7, 8, 9, 10, 16, 17, 100, 1000]
     for length, world, shuffle, drop_last in itertools.product(lengths, [1, 2, 3, 4, 8, 16, 17], both, both):
         print(line(length, world, 7, 1, shuffle, drop_last))
-    # Seeds at every border of 32 and 64 bits, negative ones too. torch refuses a sum above 64 bits.
+    # Seeds at every border of 32 and 64 bits, also negative ones. PyTorch refuses a sum above 64
+    # bits.
     seeds = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 5 * 10**9, 2**63 - 20, 2**63 - 1, 2**63, 2**64 - 20]
     for seed, epoch in itertools.product(seeds + [-1, -2, -13, -(2**31), -(2**32) - 1, -(2**63)], [0, 1, 2, 13]):
         print(line(23, 3, seed, epoch, True, False))

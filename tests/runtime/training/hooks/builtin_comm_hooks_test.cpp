@@ -21,10 +21,10 @@ std::vector<T> there_and_back(const std::vector<T>& values, std::int32_t dtype, 
 
 }  // namespace
 
-TEST_CASE("compression: what 16 bits can hold comes back as it was, of floats and of doubles", "[training][unit]") {
+TEST_CASE("compression: floats and doubles that fit into 16 bits come back unchanged", "[training][unit]") {
   std::vector<float> floats = {0, 1, -2.5F, 0.125F, 240};
   std::vector<double> doubles;
-  // More doubles than become floats at a time.
+  // More doubles than are converted at a time.
   for (std::size_t i = 0; i < 10'000; ++i) doubles.push_back(static_cast<double>(i % 200) / 8);
   for (const std::int32_t through : {DDP_FLOAT16, DDP_BFLOAT16}) {
     CHECK(there_and_back(floats, DDP_FLOAT32, through) == floats);
@@ -46,8 +46,8 @@ TEST_CASE("compression: float16 keeps 11 bits and overflows, bfloat16 keeps 8 an
 }
 
 TEST_CASE("compression: an average is rounded once, however many ranks there are", "[training][unit]") {
-  // 2048 and seven ones in float16: added one by one, each would be lost.
-  constexpr std::size_t kCount = 5000;  // more than is widened at a time
+  // 2048 and seven ones in float16: added one by one, each one would be lost.
+  constexpr std::size_t kCount = 5000;  // more than are widened at a time
   std::vector<float> values(8 * kCount, 8);
   std::fill_n(values.begin(), kCount, 8 * 2048.0F);
   std::vector<std::uint16_t> parts(values.size()), average(kCount);
@@ -55,5 +55,5 @@ TEST_CASE("compression: an average is rounded once, however many ranks there are
   compress(DDP_FLOAT32, values.data(), DDP_FLOAT16, parts.data(), parts.size());
   average_parts(DDP_FLOAT16, parts.data(), 8, average.data(), kCount);
   decompress(DDP_FLOAT16, average.data(), DDP_FLOAT32, back.data(), kCount);
-  CHECK(back == std::vector<float>(kCount, 2056));  // 2055, and above 2048 every second number
+  CHECK(back == std::vector<float>(kCount, 2056));  // 2055, but above 2048 float16 has only every second number
 }

@@ -19,7 +19,7 @@ std::vector<T> random_values(std::size_t count, unsigned seed) {
   return values;
 }
 
-// Columns side by side, as low_rank keeps them.
+// Returns the product of columns i and j, stored one after the other as low_rank stores them.
 template <typename T>
 double product(const std::vector<T>& columns, std::size_t length, std::size_t i, std::size_t j) {
   double sum = 0;
@@ -37,7 +37,7 @@ void check_orthonormal(const std::vector<T>& columns, std::size_t length, std::s
   }
 }
 
-// One step of the power iteration, alone.
+// Performs one step of the power iteration, without ranks.
 template <typename T>
 std::vector<T> approximate(const std::vector<T>& m, MatrixShape shape, std::vector<T> q, std::size_t columns) {
   std::vector<T> p(shape.rows * columns), result(shape.count());
@@ -58,14 +58,13 @@ double largest_difference(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("low rank: products are those of the definition, whatever the shape", "[training][unit]", float,
-                   double) {
+TEMPLATE_TEST_CASE("low rank: products follow their definition, for any shape", "[training][unit]", float, double) {
   for (const MatrixShape shape : {MatrixShape{1, 1}, {3, 5}, {5, 3}, {16, 32}, {7, 33}, {40, 1}}) {
     for (const std::size_t columns : {std::size_t{1}, columns_for(shape, 3)}) {
       const auto m = random_values<TestType>(shape.count(), 1);
       const auto q = random_values<TestType>(shape.cols * columns, 2);
       const auto p = random_values<TestType>(shape.rows * columns, 3);
-      // What was there before must not matter.
+      // The previous content must not matter.
       std::vector<TestType> got_p(p.size(), 9), got_q(q.size(), 9), got_m(m.size(), 9);
       multiply(m.data(), shape, q.data(), columns, got_p.data());
       multiply_transposed(m.data(), shape, p.data(), columns, got_q.data());
@@ -97,8 +96,8 @@ TEMPLATE_TEST_CASE("low rank: products are those of the definition, whatever the
   }
 }
 
-TEMPLATE_TEST_CASE("low rank: columns come out orthonormal, also of gradients as small as they may be",
-                   "[training][unit]", float, double) {
+TEMPLATE_TEST_CASE("low rank: columns become orthonormal, even for the smallest gradients", "[training][unit]", float,
+                   double) {
   const double tolerance = 16 * double{std::numeric_limits<TestType>::epsilon()};
   for (const TestType factor : {TestType(1), TestType(1e-30), TestType(1e30)}) {
     auto columns = random_values<TestType>(5 * 100, 4);
@@ -108,8 +107,7 @@ TEMPLATE_TEST_CASE("low rank: columns come out orthonormal, also of gradients as
   }
 }
 
-TEMPLATE_TEST_CASE("low rank: columns that nearly depend on each other come out orthonormal too", "[training][unit]",
-                   float, double) {
+TEMPLATE_TEST_CASE("low rank: nearly dependent columns become orthonormal too", "[training][unit]", float, double) {
   auto columns = random_values<TestType>(2 * 100, 5);
   for (std::size_t i = 0; i < 100; ++i) {
     columns[100 + i] = columns[i] + columns[100 + i] * TestType(1e3) * std::numeric_limits<TestType>::epsilon();
@@ -118,7 +116,7 @@ TEMPLATE_TEST_CASE("low rank: columns that nearly depend on each other come out 
   check_orthonormal(columns, 100, 2, 16 * double{std::numeric_limits<TestType>::epsilon()});
 }
 
-TEST_CASE("low rank: a column that others span becomes zero and is not noise blown up", "[training][unit]") {
+TEST_CASE("low rank: a column in the span of others becomes zero, not scaled-up noise", "[training][unit]") {
   auto columns = random_values<float>(3 * 50, 6);
   for (std::size_t i = 0; i < 50; ++i) columns[100 + i] = 2 * columns[i] - columns[50 + i];
   CHECK(orthogonalize(columns.data(), 50, 3));
@@ -129,7 +127,7 @@ TEST_CASE("low rank: a column that others span becomes zero and is not noise blo
   CHECK(zeros == std::vector<float>(20, 0));
 }
 
-TEST_CASE("low rank: what is not finite does not come out as zero", "[training][unit]") {
+TEST_CASE("low rank: values that are not finite do not become zero", "[training][unit]") {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     auto column = random_values<float>(20, 7);
     column[3] = bad;
@@ -138,7 +136,7 @@ TEST_CASE("low rank: what is not finite does not come out as zero", "[training][
   }
 }
 
-TEST_CASE("low rank: a matrix of the rank that is kept comes back whole", "[training][unit]") {
+TEST_CASE("low rank: a matrix whose rank is kept is restored exactly", "[training][unit]") {
   const MatrixShape shape = {40, 60};
   for (const std::size_t rank : {std::size_t{1}, std::size_t{3}}) {
     const auto p = random_values<double>(shape.rows * rank, 8);
@@ -146,7 +144,7 @@ TEST_CASE("low rank: a matrix of the rank that is kept comes back whole", "[trai
     std::vector<double> m(shape.count());
     expand(p.data(), q.data(), rank, shape, m.data());
     CHECK(largest_difference(m, approximate(m, shape, random_values<double>(shape.cols * rank, 10), rank)) < 1e-13);
-    // One column more than it has: P's last becomes zero.
+    // One column more than the matrix's rank: the last column of P becomes zero.
     const std::size_t more = rank + 1;
     CHECK(largest_difference(m, approximate(m, shape, random_values<double>(shape.cols * more, 11), more)) < 1e-13);
   }
@@ -174,7 +172,8 @@ TEST_CASE("low rank: the first numbers are the same everywhere and fill zero col
   CHECK(a == b);
   CHECK(a != c);
   CHECK(state == again);
-  // splitmix64 of seed 0 begins e220a8397b1dcdaf, 6e789e6aa1b965f4; of each, the upper 24 bits.
+  // splitmix64 with seed 0 starts with e220a8397b1dcdaf, 6e789e6aa1b965f4; the upper 24 bits of
+  // each are used.
   CHECK(a[0] == (0xe220a8 - 0x800000) * 0x1p-23F);
   CHECK(a[1] == (0x6e789e - 0x800000) * 0x1p-23F);
   double sum = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PowerSGD's arithmetic on several ranks' buckets in one process: what would travel is averaged by hand.
+// PowerSGD's arithmetic on several ranks' buckets in one process. The test averages what would be
+// sent.
 #include "runtime/training/hooks/powersgd_bucket.hpp"
 
 #include <catch2/catch.hpp>
@@ -19,7 +20,7 @@ constexpr std::size_t kRows = 20;
 constexpr std::size_t kCols = 30;
 constexpr std::size_t kBias = 20;
 
-// A bias and a matrix, as they lie in the bucket of one rank.
+// Layout of one rank's bucket: a bias and a matrix.
 struct Layout {
   std::int64_t bias_shape[1] = {kBias};
   std::int64_t matrix_shape[3] = {kRows, 5, 6};
@@ -40,7 +41,7 @@ class Job {
     }
   }
 
-  // Each rank's gradients become what it is left with.
+  // Runs one step: replaces each rank's gradients by what the rank ends up with.
   void step(Gradients& gradients) {
     for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->compress(gradients[r].data());
     average(&PowerSgdBucket::p);
@@ -86,7 +87,7 @@ std::vector<double> average_of(const Gradients& gradients) {
   return sum;
 }
 
-// Of the matrix: how far `have` is from `want`, as a part of that one's length.
+// Returns the matrix's distance from `want`, relative to the length of `want`.
 template <typename T>
 double distance(const std::vector<T>& have, const std::vector<double>& want) {
   double difference = 0, length = 0;
@@ -97,7 +98,7 @@ double distance(const std::vector<T>& have, const std::vector<double>& want) {
   return std::sqrt(difference / length);
 }
 
-// Every rank's matrix is the product of one column that all share and a row of its own.
+// Every rank's matrix is the product of one column, shared by all ranks, and a row of its own.
 Gradients gradients_of_rank_one(std::size_t ranks) {
   Gradients gradients = random_gradients(ranks, 3);
   for (auto& of_rank : gradients) {
@@ -128,7 +129,7 @@ TEST_CASE("PowerSGD: every rank ends with the same gradients, and vectors with t
   }
 }
 
-TEST_CASE("PowerSGD: an average of the rank that is kept arrives whole", "[training][unit]") {
+TEST_CASE("PowerSGD: an average whose rank is kept arrives unchanged", "[training][unit]") {
   for (const std::size_t columns : {std::size_t{1}, std::size_t{4}}) {
     Job job(3, options(columns));
     Gradients gradients = gradients_of_rank_one(3);
@@ -138,8 +139,7 @@ TEST_CASE("PowerSGD: an average of the rank that is kept arrives whole", "[train
   }
 }
 
-TEST_CASE("PowerSGD: columns that had nothing to do come back to life for gradients that need them",
-          "[training][unit]") {
+TEST_CASE("PowerSGD: columns that became zero are filled again when gradients need them", "[training][unit]") {
   PowerSgdOptions with = options(4);
   with.error_feedback = false;
   double distances[2];
@@ -176,7 +176,7 @@ TEST_CASE("PowerSGD: with error feedback no part of the gradients is lost, only 
   CHECK(distances[1] < 0.15);
 }
 
-TEST_CASE("PowerSGD: from the last step's Q it finds the best approximation of gradients that stay",
+TEST_CASE("PowerSGD: starting from the last step's Q, it finds the best approximation of constant gradients",
           "[training][unit]") {
   const std::vector<double> average = average_of(random_gradients(2, 5));
   double first = 0, last = 0;
@@ -189,7 +189,7 @@ TEST_CASE("PowerSGD: from the last step's Q it finds the best approximation of g
     (step == 0 ? first : last) = distance(gradients[0], average);
   }
   CHECK(last < first - 0.02);
-  // Without, a step knows nothing of those before it.
+  // Without a warm start, a step knows nothing of the steps before it.
   with.warm_start = false;
   Job cold(2, with);
   for (int step = 0; step < 50; ++step) {
@@ -225,7 +225,7 @@ TEST_CASE("PowerSGD: gradients of zeros are zeros and leave no trace", "[trainin
   CHECK(distance(gradients[0], average) < 1e-5);
 }
 
-TEST_CASE("PowerSGD: one rank's overflow reaches all and is gone in the next step", "[training][unit]") {
+TEST_CASE("PowerSGD: one rank's overflow reaches all ranks, and only in that step", "[training][unit]") {
   Job job(2, options(2));
   Gradients gradients = random_gradients(2, 7);
   job.step(gradients);

@@ -38,7 +38,7 @@ std::vector<std::uint16_t> narrowed(const std::vector<float>& from, std::int32_t
 
 }  // namespace
 
-TEST_CASE("gradients: are multiplied, and one that is not finite is found wherever it lies", "[training][unit]") {
+TEST_CASE("gradients: multiplication reports a result that is not finite at any position", "[training][unit]") {
   for (const VectorUnit unit : vector_units()) {
     for (const std::size_t count : {0U, 1U, 5U, 64U, 5000U}) {
       const std::vector<float> start = numbers<float>(1, count);
@@ -74,7 +74,7 @@ TEST_CASE("gradients: are multiplied, and one that is not finite is found wherev
   }
 }
 
-TEST_CASE("gradients: 16 bits that overflow by the multiplication are found too", "[training][unit]") {
+TEST_CASE("gradients: multiplication reports 16-bit results that overflow", "[training][unit]") {
   std::vector<std::uint16_t> halves = narrowed({60000.0F}, DDP_FLOAT16);
   std::vector<float> wide(1);
   CHECK(multiply(buffer(halves, DDP_FLOAT16), buffer(wide), 2));
@@ -88,7 +88,7 @@ TEST_CASE("gradients: sums of powers have the same bits on every vector unit, an
     for (const std::size_t count : {0U, 1U, 15U, 16U, 17U, 4096U, 9001U}) {
       INFO("norm " << norm_type << " of " << count);
       std::vector<float> values = numbers<float>(2, count);
-      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(i % 7 + 1);  // exact in 16 bits too
+      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(i % 7 + 1);  // exact in 16 bits as well
       std::vector<double> doubles(values.begin(), values.end());
       std::vector<std::uint16_t> halves = narrowed(values, DDP_FLOAT16);
       double expected = 0;
@@ -107,7 +107,7 @@ TEST_CASE("gradients: sums of powers have the same bits on every vector unit, an
   }
 }
 
-TEST_CASE("gradients: a sum of powers of what is no number is none, wherever it lies", "[training][unit]") {
+TEST_CASE("gradients: a sum of powers is NaN if any element is, at any position", "[training][unit]") {
   for (const double norm_type : {1.0, 2.0, 3.0, kInfinity}) {
     for (const std::size_t at : {0U, 5U, 31U, 39U}) {
       std::vector<float> values = numbers<float>(2, 40);
@@ -137,7 +137,7 @@ TEST_CASE("gradients: float32 is converted to and from the other types, rounded 
   CHECK(same == halves);
 }
 
-TEST_CASE("gradients: what has no meaning is refused in words", "[training][unit]") {
+TEST_CASE("gradients: arguments that make no sense are refused with a reason", "[training][unit]") {
   using Catch::Matchers::Contains;
   std::vector<float> floats(2);
   std::vector<double> doubles(2);
@@ -146,10 +146,10 @@ TEST_CASE("gradients: what has no meaning is refused in words", "[training][unit
   std::vector<float> three(3);
   CHECK_THROWS_WITH(convert(buffer(floats), buffer(three)), Contains("from 2 elements to 3"));
   CHECK_THROWS_WITH(convert(buffer(doubles), buffer(halves, DDP_FLOAT16)),
-                    Contains("not from float64 to float16: go by float32"));
+                    Contains("not from float64 to float16: convert through float32"));
   CHECK_THROWS_WITH(convert(buffer(integers, DDP_INT32), buffer(floats)), Contains("floating point, not on int32"));
-  CHECK_THROWS_WITH(power_sum(buffer(floats), 0), Contains("there is none of type 0"));
-  CHECK_THROWS_WITH(power_sum(buffer(floats), -kInfinity), Contains("there is none of type -inf"));
+  CHECK_THROWS_WITH(power_sum(buffer(floats), 0), Contains("there is no norm of type 0"));
+  CHECK_THROWS_WITH(power_sum(buffer(floats), -kInfinity), Contains("there is no norm of type -inf"));
   ddp_buffer device = buffer(floats);
   device.device.kind = DDP_CUDA;
   CHECK_THROWS_WITH(multiply(device, device, 1), Contains("CPU memory"));

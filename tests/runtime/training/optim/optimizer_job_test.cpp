@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What optimizers, clipping and the scaler do over several ranks, by real processes: each rank checks what it gets, in
-// optimizer_worker.cpp.
+// Optimizers, clipping and the gradient scaler over several ranks, with real processes. Each rank's
+// own checks are in optimizer_worker.cpp.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -10,7 +10,7 @@ using namespace ddp::testing;
 
 namespace {
 
-// Files lie in `folder`, where there are any.
+// `folder` holds files, for the scenarios that have some.
 std::string run(const std::string& ranks, const std::string& scenario, const std::string& folder = "") {
   INFO(ranks << " ranks");
   Process job({DDPRUN_BINARY, "--nproc-per-node", ranks, OPTIMIZER_WORKER, scenario, folder});
@@ -23,27 +23,27 @@ std::string run(const std::string& ranks, const std::string& scenario, const std
 
 }  // namespace
 
-TEST_CASE("zero_redundancy_optimizer: 50 steps have the plain optimizer's bits, whatever is cut into how many parts",
+TEST_CASE("zero_redundancy_optimizer: 50 steps give the plain optimizer's bits, however parameters are split",
           "[training][integration]") {
   for (const char* ranks : {"1", "2", "3", "4", "8"}) CHECK(run(ranks, "same bits").empty());
 }
 
-TEST_CASE("zero_redundancy_optimizer: so have those of a model that takes several exchanges",
+TEST_CASE("zero_redundancy_optimizer: steps with several exchanges give the plain optimizer's bits",
           "[training][integration]") {
   for (const char* ranks : {"2", "3"}) CHECK(run(ranks, "large").empty());
 }
 
-TEST_CASE("zero_redundancy_optimizer: groups of parameters have options of their own", "[training][integration]") {
+TEST_CASE("zero_redundancy_optimizer: groups of parameters have their own options", "[training][integration]") {
   CHECK(run("3", "groups").empty());
 }
 
-TEST_CASE("zero_redundancy_optimizer: its state goes on with the same bits on another number of ranks",
+TEST_CASE("zero_redundancy_optimizer: its state continues with the same bits on another number of ranks",
           "[training][integration]") {
   const TemporaryFolder folder;
   CHECK(run("4", "resharded", folder.path()).empty());
 }
 
-TEST_CASE("zero_redundancy_optimizer: each rank has its share of the state, and together they have it once",
+TEST_CASE("zero_redundancy_optimizer: each rank has a share of the state, and together the ranks have all of it once",
           "[training][integration]") {
   for (const char* ranks : {"1", "3", "8"}) CHECK(run(ranks, "parts").empty());
 }
@@ -64,7 +64,7 @@ TEST_CASE(
   CHECK_THAT(run("2", "stuck"), Catch::Matchers::StartsWith("a step failed: 2 ranks 0, 1: all_gather #"));
 }
 
-TEST_CASE("clip_grad_norm: a norm over shares is that of the whole, with the same bits on every rank",
+TEST_CASE("clip_grad_norm: the norm over shares is the norm of the whole, with the same bits on every rank",
           "[training][integration]") {
   for (const char* ranks : {"1", "2", "4"}) CHECK(run(ranks, "clip").empty());
 }

@@ -68,7 +68,7 @@ void check_steps(const json& golden, const typename Optimizer::Options& options)
     state.read("w." + name, found, {static_cast<std::int64_t>(count)});
     check_near(found, expected, name);
   }
-  CHECK(state.tensors().size() == golden["state"].size() + 1);  // and the step
+  CHECK(state.tensors().size() == golden["state"].size() + 1);  // plus the step
 }
 
 template <typename Optimizer>
@@ -102,7 +102,7 @@ void check_refused(const Function& function, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("optimizers: take the steps of torch's", "[training][unit]") {
+TEST_CASE("optimizers: take the same steps as torch's", "[training][unit]") {
   const json golden = golden_optimizers()["optimizers"];
   REQUIRE(golden.size() == 8);
   for (const json& g : golden) {
@@ -115,7 +115,7 @@ TEST_CASE("optimizers: take the steps of torch's", "[training][unit]") {
   }
 }
 
-TEST_CASE("optimizers: compute the same bits on every vector unit, in place and beside it", "[training][unit]") {
+TEST_CASE("optimizers: compute the same bits on every vector unit, in place or into other memory", "[training][unit]") {
   using namespace ddp::runtime;
   for (const std::size_t count : {1U, 7U, 64U, 1003U}) {
     const std::vector<float> start = numbers<float>(0, count), grad = numbers<float>(3, count);
@@ -146,7 +146,7 @@ TEST_CASE("optimizers: compute the same bits on every vector unit, in place and 
   }
 }
 
-TEST_CASE("optimizers: groups of parameters have options of their own", "[training][unit]") {
+TEST_CASE("optimizers: groups of parameters have their own options", "[training][unit]") {
   float decays = 1, stays = 1, zero = 0;
   ddp::AdamWOptions with, without;
   with.weight_decay = 0.5;
@@ -164,7 +164,7 @@ TEST_CASE("optimizers: groups of parameters have options of their own", "[traini
   CHECK(optimizer.steps_taken() == 2);
 }
 
-TEST_CASE("optimizers: a gradient that has moved is read where it is now, the others where they were",
+TEST_CASE("optimizers: a gradient that has moved is read from its new place, the others from their old ones",
           "[training][unit]") {
   float moves = 1, stays = 1, before = 100, here = 2, stays_grad = 4;
   ddp::SGDOptions options;
@@ -175,10 +175,11 @@ TEST_CASE("optimizers: a gradient that has moved is read where it is now, the ot
   optimizer.step();
   CHECK(moves == 0.5F);
   CHECK(stays == 0);
-  CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // who clips by them sees it too
+  CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // clipping these parameters sees it as well
 }
 
-TEST_CASE("optimizers: go on from a state with the same bits, whatever took it", "[training][unit]") {
+TEST_CASE("optimizers: continue from a saved state with the same bits, whichever optimizer saved it",
+          "[training][unit]") {
   Model straight, interrupted;
   ddp::AdamW first(straight.parameters());
   for (std::size_t step = 1; step <= 10; ++step) {
@@ -210,7 +211,7 @@ TEST_CASE("optimizers: a state that lacks a tensor, or has another, is refused b
   CHECK_THROWS_WITH(smaller.load_state_dict(state, "other."), Contains("other.a.exp_avg of another type or shape"));
 }
 
-TEST_CASE("optimizers: what cannot be stepped is refused, with what to do", "[training][unit]") {
+TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice", "[training][unit]") {
   float value = 0, grad = 0;
   const auto parameters = [&](auto change) {
     std::vector<ddp::Parameter> list = {{"weight", &value, &grad, 1}};
@@ -228,7 +229,7 @@ TEST_CASE("optimizers: what cannot be stepped is refused, with what to do", "[tr
   check_refused([&] { sgd.step(); }, "SGD with momentum: an array is null");
   sgd.options().momentum = 0;
   sgd.options().nesterov = true;
-  check_refused([&] { sgd.step(); }, "Nesterov's way needs a momentum");
+  check_refused([&] { sgd.step(); }, "Nesterov momentum needs a momentum");
 
   ddp_adamw numbers = {1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
   const ddp_adamw_arrays arrays = {&value, &grad, &value, &value, nullptr, 1, DDP_FLOAT32};

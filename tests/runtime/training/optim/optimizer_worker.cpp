@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a job that steps optimizers, started by optimizer_job_test: argv[1] names what it does, argv[2] a folder
-// for files. Each rank checks what it gets against a plain optimizer that saw the same gradients.
+// One rank of a job that steps optimizers, started by optimizer_job_test: argv[1] names the
+// scenario, argv[2] a folder for files. Each rank compares its results with a plain optimizer that
+// saw the same gradients.
 #include <unistd.h>
 
 #include <chrono>
@@ -20,7 +21,7 @@ using ddp::test::expect;
 using ddp::test::report_failure;
 using ddp::test::say;
 
-// Somewhere in (-1, 1), without a pattern that a wrong cut could hit.
+// Returns a number in (-1, 1), without a pattern that a wrong split could match by chance.
 double number(std::size_t step, std::size_t parameter, std::size_t i) {
   std::uint64_t x = step * 1000003 + parameter * 10007 + i + 1;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -28,7 +29,7 @@ double number(std::size_t step, std::size_t parameter, std::size_t i) {
   return static_cast<double>(x >> 11) * 0x1p-52 - 1;
 }
 
-// Parameters of float32, and every third of float64; each in memory of its own.
+// Parameters of float32, and every third of float64, each in separate memory.
 class Model {
  public:
   explicit Model(const std::vector<std::size_t>& sizes) {
@@ -82,10 +83,10 @@ class Model {
 };
 
 const std::vector<std::vector<std::size_t>> kShapes = {
-    {1},                                // more ranks than elements
-    {3, 1, 2},                          // smaller than most worlds
+    {1},                                // fewer elements than ranks
+    {3, 1, 2},                          // fewer elements than most worlds have ranks
     {100, 7, 33, 0, 1, 1024, 5, 17},    // uneven
-    {1, 1, 1, 1, 1, 1, 1, 1, 1, 5000},  // one is nearly all
+    {1, 1, 1, 1, 1, 1, 1, 1, 1, 5000},  // one is nearly everything
 };
 
 template <typename Plain>
@@ -111,14 +112,14 @@ void same_bits(ddp::Session& session) {
   for (const std::vector<std::size_t>& sizes : kShapes) {
     compare<ddp::AdamW>(session.world(), sizes, 50, {});
     compare<ddp::SGD>(session.world(), sizes, 50, sgd);
-    compare<ddp::SGD>(session.world(), sizes, 5, {});  // no state at all
+    compare<ddp::SGD>(session.world(), sizes, 5, {});  // plain SGD has no state at all
   }
 }
 
-// Several exchanges a step, the last of them not full.
+// Takes several exchanges per step, the last of them not full.
 void large(ddp::Session& session) { compare<ddp::AdamW>(session.world(), {3'000'001, 10, 500'003}, 3, {}); }
 
-// Groups of parameters, whose options change on the way.
+// Groups of parameters whose options change during training.
 void groups(ddp::Session& session) {
   Model plain_model(kShapes[2]), model(kShapes[2]);
   const auto in_groups = [](const Model& m) {
@@ -140,7 +141,7 @@ void groups(ddp::Session& session) {
   expect(model.same_values(plain_model), "ten steps of two groups");
 }
 
-// Of 4 ranks: state of the four goes on with three, of the three on one, of the one with four.
+// On 4 ranks: the state of four ranks continues on three, that state on one, and that one on four.
 void resharded(ddp::Session& session, const std::string& folder) {
   const ddp::ProcessGroup world = session.world();
   const ddp::ProcessGroup three = world.split(world.rank() < 3 ? 0 : DDP_NO_COLOR);
@@ -169,7 +170,7 @@ void resharded(ddp::Session& session, const std::string& folder) {
     both(6, of_three);
     const ddp::OptimizerState at_0 = of_three.state_dict();
     if (three.rank() == 0) {
-      // What it says is what the plain one says.
+      // The collected state equals the plain optimizer's.
       const ddp::OptimizerState expected = plain.state_dict();
       expect(at_0.tensors().size() == expected.tensors().size(), "as many tensors as the plain one's");
       for (const ddp::Tensor& t : expected.tensors()) {
@@ -186,7 +187,7 @@ void resharded(ddp::Session& session, const std::string& folder) {
     }
   }
   world.barrier();
-  // Rank 0 has gone the whole way; the others take its values.
+  // Rank 0 has taken all the steps; the other ranks take over its values.
   for (const Model* m : {&plain_model, &model}) {
     for (const ddp::Parameter& p : m->parameters()) world.broadcast({p.value, p.count, p.dtype});
   }
@@ -197,7 +198,7 @@ void resharded(ddp::Session& session, const std::string& folder) {
   both(16, again);
 }
 
-// The parts that ranks have are together every tensor, once.
+// Together the ranks' parts contain every tensor exactly once.
 void parts(ddp::Session& session) {
   const ddp::ProcessGroup world = session.world();
   Model model(kShapes[2]);
@@ -232,10 +233,10 @@ void parts(ddp::Session& session) {
 void mismatch(ddp::Session& session) {
   Model model(session.rank() == 1 ? std::vector<std::size_t>{5, 8} : std::vector<std::size_t>{5, 7});
   report_failure("other parameters", [&] { ddp::ZeroRedundancyOptimizer(session.world(), model.parameters()); });
-  session.world().barrier();  // the group is as it was
+  session.world().barrier();  // the group is still usable
 }
 
-// Of 2 ranks: rank 1 takes part in the first exchange of the second step, and no further.
+// On 2 ranks: rank 1 takes part in the first exchange of the second step, but not in the second.
 void half_a_step(ddp::Session& session, bool dies) {
   ddp::GroupOptions options;
   if (!dies) options.timeout = std::chrono::seconds(2);
@@ -260,7 +261,7 @@ void half_a_step(ddp::Session& session, bool dies) {
   report_failure("a step", [&] { optimizer.step(); });
   expect(model.same_values(before), "the parameters are as they were before the step that failed");
   if (!dies) {
-    // A rank that dies may take with it what it has sent.
+    // A rank that dies may lose what it has sent, so this is checked only if it lives.
     const auto grad = [](const Model& m) { return static_cast<const float*>(m.parameters()[0].grad); };
     expect(grad(model)[0] != grad(before)[0], "the first exchange had succeeded");
   }
@@ -275,7 +276,7 @@ void clip(ddp::Session& session) {
     Model whole(kShapes[2]), mine(kShapes[2]);
     whole.backward(1);
     mine.backward(1);
-    std::vector<ddp::Parameter> share;  // the last of four ranks has none
+    std::vector<ddp::Parameter> share;  // the last of four ranks has no parameters
     for (std::size_t p = 0; p < 8; ++p) {
       if (p % (ranks > 1 ? ranks - 1 : 1) == rank) share.push_back(mine.parameters()[p]);
     }
@@ -292,13 +293,13 @@ void clip(ddp::Session& session) {
         expect(std::fabs(static_cast<float*>(p.grad)[0] - static_cast<float*>(q.grad)[0]) < 1e-6F, p.name);
       }
     }
-    // What is no number on one rank is the norm on all.
+    // A NaN on one rank becomes the norm on all ranks.
     if (rank == 0) static_cast<float*>(mine.parameters()[0].grad)[3] = std::numeric_limits<float>::quiet_NaN();
     expect(std::isnan(ddp::get_total_norm(world, share, norm_type)), what + " of what is no number");
   }
 }
 
-// The last rank alone overflows, in a share of the gradients that the others do not see.
+// Only the last rank overflows, in a share of the gradients that the other ranks do not see.
 void overflow(ddp::Session& session) {
   const ddp::ProcessGroup world = session.world();
   Model model({10});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Through the public face, for that is what a restart depends on.
+// Tests go through the public interface, because restarts depend on it.
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder of its own, gone with the test.
+// A temporary folder, removed at the end of the test.
 class Folder {
  public:
   Folder() {
@@ -48,7 +48,7 @@ std::string content(const std::string& path) {
 
 void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-// A file with this header and this many bytes of data.
+// Returns a file with this header and this many bytes of data.
 std::string file_with(const std::string& header, std::size_t data) {
   std::uint64_t length = header.size();
   std::string bytes(sizeof(length), '\0');
@@ -117,7 +117,7 @@ TEST_CASE("checkpoint: data begins at a multiple of 8, tensors lie in the order 
   CHECK(std::memcmp(bytes.data() + 8 + length, model.w.data(), 24) == 0);
 }
 
-TEST_CASE("checkpoint: any other type or shape than the saved one is a mismatch that tells both", "[runtime][unit]") {
+TEST_CASE("checkpoint: another type or shape than the saved one is a mismatch that names both", "[runtime][unit]") {
   const Folder folder;
   ddp::save_checkpoint(folder.file("c"), Model().tensors(), {});
   const ddp::Checkpoint checkpoint(folder.file("c"));
@@ -175,7 +175,7 @@ TEST_CASE("checkpoint: any changed byte of the header is either noticed or harml
   }
 }
 
-TEST_CASE("checkpoint: a header that lies is corrupt", "[runtime][unit]") {
+TEST_CASE("checkpoint: a header that contradicts the file is corrupt", "[runtime][unit]") {
   const Folder folder;
   const auto [header, data, why] = GENERATE(table<std::string, std::size_t, std::string>({
       {"[]", 0, "not a JSON object"},
@@ -201,14 +201,14 @@ TEST_CASE("checkpoint: a header that lies is corrupt", "[runtime][unit]") {
   CHECK_THAT(ddp_last_error(), Contains(why));
 }
 
-TEST_CASE("checkpoint: a header length that cannot be is corrupt, not an allocation", "[runtime][unit]") {
+TEST_CASE("checkpoint: an impossible header length is corrupt, and nothing is allocated", "[runtime][unit]") {
   const Folder folder;
   put(folder.file("c"), std::string(8, '\xff') + "{}");
   CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
   CHECK_THAT(ddp_last_error(), Contains("not a safetensors file"));
 }
 
-TEST_CASE("checkpoint: types that only others use do not keep a file from being read", "[runtime][unit]") {
+TEST_CASE("checkpoint: a file can be read although it has types that libddp lacks", "[runtime][unit]") {
   const Folder folder;
   put(folder.file("c"), file_with(R"({"h":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})", 6));
   const ddp::Checkpoint checkpoint(folder.file("c"));
@@ -250,7 +250,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   const Folder folder;
   ddp::save_checkpoint(folder.file("c"), Model().tensors(), {{"step", "7"}});
   const std::string before = content(folder.file("c"));
-  // The kernel refuses to let a file grow beyond this; SIGXFSZ ignored, write() says EFBIG.
+  // The kernel limits the file's size. With SIGXFSZ ignored, write() then fails with EFBIG.
   rlimit limit = {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
   const rlimit small = {4096, limit.rlim_max};

@@ -22,7 +22,7 @@ Box random_box(std::mt19937& random, const Shape& shape) {
   return box;
 }
 
-// Each element of the box, as its number in the whole tensor, in the box's order.
+// Returns each element of the box as its index in the whole tensor, in the order of the box.
 std::vector<std::int64_t> elements(const Box& box, const Shape& shape) {
   std::vector<std::int64_t> result;
   for (std::uint64_t i = 0; i < element_count(box); ++i) {
@@ -79,20 +79,20 @@ TEST_CASE("tensor box: rows of a matrix are one run, columns one for each row", 
   CHECK(runs({{0, 2}, {4, 3}}) == 4);
 }
 
-TEST_CASE("tensor box: parts are whole, overlap or lack something, and that is said", "[training][unit]") {
+TEST_CASE("tensor box: parts that are whole, overlap or lack something are recognised", "[training][unit]") {
   const Box upper = {{0, 0}, {2, 3}};
   const Box lower = {{2, 0}, {2, 3}};
   CHECK(why_not_whole({4, 3}, {lower, upper}).empty());
   CHECK(why_not_whole({}, {whole_box({})}).empty());
   CHECK(why_not_whole({0, 3}, {}).empty());
   CHECK(why_not_whole({0, 3}, {whole_box({0, 3}), whole_box({0, 3})}).empty());
-  CHECK(why_not_whole({4, 3}, {upper}) == "6 of the 12 elements of [4, 3] are given by nobody");
+  CHECK(why_not_whole({4, 3}, {upper}) == "6 of the 12 elements of [4, 3] are missing");
   CHECK(why_not_whole({4, 3}, {upper, lower, {{1, 1}, {2, 1}}}) == "[1:2, 1:2] of [4, 3] is given twice");
   CHECK(why_not_whole({}, {whole_box({}), whole_box({})}) == "[] of [] is given twice");
   CHECK(why_not_whole({3, 3}, {upper, lower}) == "[2:4, 0:3] is not within [3, 3]");
 }
 
-TEST_CASE("tensor box: what no dimension can hold is not within it", "[training][unit]") {
+TEST_CASE("tensor box: a box that a dimension cannot hold is not within the tensor", "[training][unit]") {
   CHECK(is_within({{1}, {2}}, {3}));
   CHECK_FALSE(is_within({{2}, {2}}, {3}));
   CHECK_FALSE(is_within({{-1}, {2}}, {3}));

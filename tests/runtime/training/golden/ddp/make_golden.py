@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What PyTorch's DistributedDataParallel makes of gradients that are known, for tests/runtime/training/ddp/golden_worker.cpp.
+"""Records PyTorch's DistributedDataParallel on known gradients, for tests/runtime/training/ddp/golden_worker.cpp.
 
     python make_golden.py FOLDER [WORLD_SIZE...]      default: 1 2 3 4 8; needs torch, numpy and safetensors
 
-Writes FOLDER/inputs.safetensors, each rank's own gradients and samples, and FOLDER/world_N.safetensors for each N: per
-case and step the gradients after backward, all parameters in a row, and of the training cases the losses.
+Writes FOLDER/inputs.safetensors with each rank's own gradients and samples, and FOLDER/world_N.safetensors for each N:
+for each case and step the gradients after backward, all parameters in a row; for the training cases the losses.
 
 The loss is the sum of parameter times g, so that the gradient is g, to the bit.
 """
@@ -37,7 +37,7 @@ BATCH = 4
 
 
 def random_numbers(state, count, bits=24):
-    """splitmix64's upper bits, in [-1, 1); of 24 libddp's PowerSGD makes its first Q."""
+    """Returns splitmix64's upper bits, in [-1, 1). libddp's PowerSGD uses 24 bits for its first Q."""
     numbers = []
     mask = (1 << 64) - 1
     for _ in range(count):
@@ -55,7 +55,7 @@ def count_of(shape):
 
 
 def make_inputs():
-    """Gradients of every rank and step, some much larger than others, and what the network learns from."""
+    """Returns gradients of every rank and step, some much larger than others, and the network's samples."""
     total = sum(map(count_of, SHAPES))
     inputs = {}
     for rank in range(max(WORLDS)):
@@ -71,7 +71,7 @@ def make_inputs():
 
 
 class Products(torch.nn.Module):
-    """Its output is the sum of parameter times factor over those that have one."""
+    """A module whose output is the sum of parameter times factor, over the parameters that have a factor."""
 
     def __init__(self, dtypes):
         super().__init__()
@@ -84,7 +84,7 @@ class Products(torch.nn.Module):
 
 
 def split(flat, dtypes, unused=()):
-    """A row of numbers as one tensor a parameter; None for those that are not used."""
+    """Returns a row of numbers as one tensor for each parameter, with None for unused parameters."""
     factors, at = [], 0
     for i, (shape, dtype) in enumerate(zip(SHAPES, dtypes)):
         part = flat[at : at + count_of(shape)]
@@ -94,12 +94,12 @@ def split(flat, dtypes, unused=()):
 
 
 def gradients_of(module):
-    """All gradients in a row."""
+    """Returns all gradients in a row."""
     return torch.cat([p.grad.detach().double().reshape(-1) for p in module.parameters()]).numpy()
 
 
 class Run:
-    """One rank of one world: the cases, each of which appends its results."""
+    """One rank of one world. Each case adds its results."""
 
     def __init__(self, inputs, rank, size):
         self.inputs, self.rank, self.size = inputs, rank, size
@@ -113,7 +113,7 @@ class Run:
         return split(self.inputs[f"gradient.{self.rank}.{step}"], dtypes, unused)
 
     def keep(self, case, step, gradients, dtype):
-        """Of all ranks the same, or the file would be no answer."""
+        """Records gradients, after checking that all ranks have the same ones."""
         mine = torch.from_numpy(gradients)
         theirs = mine.clone()
         dist.broadcast(theirs, 0)
@@ -122,7 +122,7 @@ class Run:
 
     def averages(self, case, dtype=torch.float32, hook=None, unused=lambda rank, step: (), by_nobody=lambda step: (),
                  **options):
-        """Steps of one backward each. Of parameters that nobody uses the gradient is KEPT before, and must be after."""
+        """Steps of one backward each. Parameters that no rank uses must keep their gradient, KEPT."""
         dtypes = [dtype] * len(SHAPES)
         model = self.model(dtypes, **options)
         if hook:
@@ -150,7 +150,7 @@ class Run:
             self.keep("mixed", step, gradients_of(model), "float64")
 
     def no_sync(self):
-        """Steps 0 and 2 stay local, 1 and 3 reduce the sum of two."""
+        """Steps 0 and 2 stay local, steps 1 and 3 reduce the sum of two steps."""
         dtypes = [torch.float32] * len(SHAPES)
         model = self.model(dtypes)
         for step in range(STEPS):
@@ -162,7 +162,7 @@ class Run:
                 self.keep("no_sync", step, gradients_of(model), "float32")
 
     def unused(self):
-        """Parameter 2 is used on even ranks only, parameter 5 by nobody; every second step all are used."""
+        """In every second step all parameters are used; in the others parameter 2 only on even ranks, parameter 5 on none."""
         def unused(rank, step):
             if step % 2 == 1:
                 return ()
@@ -172,7 +172,7 @@ class Run:
                       by_nobody=lambda step: () if step % 2 else (5,))
 
     def join(self):
-        """Rank r has STEPS - r % 3 batches, at least one. What rank 0 has, who is there to the end."""
+        """Rank r has STEPS - r % 3 batches, at least one. Records rank 0, which has input to the end."""
         for case, initial in (("join", True), ("join_effective", False)):
             dtypes = [torch.float32] * len(SHAPES)
             model = self.model(dtypes)
@@ -189,10 +189,10 @@ class Run:
         self.averages("bf16_hook", hook=(None, default_hooks.bf16_compress_hook))
 
     def powersgd(self):
-        """Two steps of plain averages, then compressed ones, from libddp's first Q on.
+        """Two steps of plain averages, then compressed ones that start with libddp's first Q.
 
-        In one bucket: with several, PyTorch's hook waits for all_reduces on the very threads that Gloo would run them on,
-        and hangs. What becomes of a parameter does not depend on its bucket.
+        There is only one bucket: with several, PyTorch's hook waits for all_reduces on the very threads that Gloo would
+        run them on, and hangs. A parameter's result does not depend on its bucket.
         """
         for case, columns, rate in (("powersgd_1", 1, 2), ("powersgd_3", 3, 0.1)):
             state = powersgd.PowerSGDState(None, matrix_approximation_rank=columns, start_powerSGD_iter=2,
@@ -228,7 +228,7 @@ class Run:
                 values = torch.from_numpy(self.inputs["mlp"][at : at + count_of(shape)].copy()).reshape(shape)
                 at += count_of(shape)
                 with torch.no_grad():
-                    # In the file a matrix is inputs x outputs.
+                    # In the file a matrix has shape inputs x outputs.
                     parameter.copy_(values.T if values.dim() == 2 else values)
             model = DistributedDataParallel(network, bucket_cap_mb=BUCKET_BYTES / (1 << 20))
             optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)
@@ -268,7 +268,7 @@ def make(folder, worlds):
     os.makedirs(folder, exist_ok=True)
     inputs = make_inputs()
     save_file(inputs, os.path.join(folder, "inputs.safetensors"))
-    processes = multiprocessing.get_context("fork")  # torch is imported once
+    processes = multiprocessing.get_context("fork")  # so that torch is imported only once
     for size in worlds:
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(folder, f"world_{size}.safetensors")
@@ -282,7 +282,7 @@ def make(folder, worlds):
 
 
 def await_all(ranks, size):
-    """When one fails, the others would wait for it."""
+    """Waits for all ranks. When one fails, ends the others, which would wait for it."""
     running = {process.sentinel: process for process in ranks}
     while running:
         for ended in multiprocessing.connection.wait(running):
