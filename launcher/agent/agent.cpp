@@ -406,7 +406,6 @@ class Agent {
   void prepare_workers() {
     const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
     workers_.assign(static_cast<std::size_t>(config_.workers), {});
-    files_.clear();
     error_files_.clear();
     const int attempt = start_->round - 1;
     filter_lines(attempt);
@@ -542,10 +541,10 @@ class Agent {
     event.words.resize(workers_.size());
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       ErrorFile error = read_error_file(workers_[i].error_file);
-      event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record)};
       const std::string recorder = contract::flight_recorder_file(workers_[i].error_file, workers_[i].rank);
       const bool has_recorder = !workers_[i].error_file.empty() && access(recorder.c_str(), R_OK) == 0;
-      files_.push_back({last_words[i].log, has_recorder ? recorder : ""});
+      event.words[i] = {std::move(error.text), std::move(last_words[i].lines), std::move(error.record),
+                        std::move(last_words[i].log), has_recorder ? recorder : ""};
       if (!event.words[i].message.empty()) error_files_[workers_[i].rank] = workers_[i].error_file;
       cgroup_.remove_worker(workers_[i].round, static_cast<int>(i));
     }
@@ -571,15 +570,10 @@ class Agent {
   }
 
   void carry_out(const Report& action) {
-    rendezvous::AgentState state = action.state;
-    for (rendezvous::WorkerFailure& failure : state.failures) {
-      const auto index = static_cast<std::size_t>(failure.local_rank);
-      if (index >= files_.size()) continue;
-      failure.stderr_log = files_[index].stderr_log;
-      failure.flight_recorder = files_[index].flight_recorder;
-      if (!failure.flight_recorder.empty()) attempts_.keep();  // the report names it
+    for (const rendezvous::WorkerFailure& failure : action.state.failures) {
+      if (!failure.flight_recorder.empty()) attempts_.keep();  // the job's report names it
     }
-    link_->send(state);
+    link_->send(action.state);
   }
 
   void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
@@ -669,12 +663,7 @@ class Agent {
 
   std::optional<WarmParent> warm_parent_;
   std::optional<Start> start_;
-  std::vector<Worker> workers_;  // of the current round, by local rank
-  struct Files {                 // of a worker that is gone; empty: none
-    std::string stderr_log;
-    std::string flight_recorder;
-  };
-  std::vector<Files> files_;                // likewise
+  std::vector<Worker> workers_;             // of the current round, by local rank
   std::map<int, std::string> error_files_;  // by rank, of those that wrote one
   DeathWatch death_watch_;
   std::optional<Spawned> spawned_;

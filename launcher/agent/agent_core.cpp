@@ -338,6 +338,8 @@ void AgentCore::on(const AllGone& event) {
     if (failure.message.empty()) failure.message = event.words[index].message;
     failure.stderr_tail = event.words[index].stderr_tail;
     failure.error_record = event.words[index].error_record;
+    failure.stderr_log = event.words[index].stderr_log;
+    failure.flight_recorder = event.words[index].flight_recorder;
     if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python);
   }
   keep_within_link(state_.failures);

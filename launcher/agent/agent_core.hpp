@@ -86,10 +86,12 @@ struct WorkerExited {
   std::vector<int> exiting;        // local ranks of other workers that are already on their way out
   std::string out_of_memory = {};  // what says that it was killed for lack of memory; else empty
 };
-struct WorkerWords {  // what is known of a dead worker once its streams are drained
-  std::string message;
-  std::vector<std::string> stderr_tail;
+struct WorkerWords {  // what a dead worker left, known once its streams are drained
+  std::string message = {};
+  std::vector<std::string> stderr_tail = {};
   std::string error_record = {};
+  std::string stderr_log = {};       // the file that has all of its stderr; empty: none
+  std::string flight_recorder = {};  // libddp's file; empty: none
 };
 struct AllGone {                   // answer to ClearDescendants: no process is left
   std::vector<WorkerWords> words;  // by local rank

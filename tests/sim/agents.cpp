@@ -116,7 +116,11 @@ void World::carry_out(Process& process, const ClearDescendants&) {
     Process& cleared = scene_.process(index);
     cleared.cleared = true;
     AllGone event;
-    event.words.resize(cleared.workers.size());
+    for (const int id : cleared.workers) {
+      const std::string folder = folder_of(scene_.worker(id));
+      event.words.push_back(
+          {.stderr_log = folder + "/stderr.log", .flight_recorder = folder + "/flight_recorder.json"});
+    }
     handle(cleared, event);
   });
 }

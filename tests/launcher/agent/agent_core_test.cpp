@@ -288,6 +288,20 @@ TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") 
   CHECK(failure.stderr_tail == std::vector<std::string>{"a", "b"});
 }
 
+TEST_CASE("agent: the final report names the files of the worker that failed", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(1, {.code = 2});
+  CHECK(agent.find<Report>()->state.failures.at(0).stderr_log.empty());  // its streams are still read
+  agent.exit(0, {});
+  agent.step(AllGone{{{.stderr_log = "/logs/0/stderr.log"},
+                      {.stderr_log = "/logs/1/stderr.log", .flight_recorder = "/logs/1/recorder.json"}}});
+  REQUIRE(agent.find<Report>());
+  const auto& failure = agent.find<Report>()->state.failures.at(0);
+  CHECK(failure.stderr_log == "/logs/1/stderr.log");
+  CHECK(failure.flight_recorder == "/logs/1/recorder.json");
+}
+
 namespace {
 
 // An agent of a job of several nodes that runs round 1; the coordinator counts it as lost after 15 s without a word.
