@@ -17,6 +17,7 @@
 
 #include "apps/ddprun/invocation.hpp"
 #include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/process/guardian.hpp"

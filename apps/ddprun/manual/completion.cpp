@@ -11,8 +11,8 @@ namespace {
 enum class Values { Unknown, Words, Files, Folders };
 
 Values values_of(const Option& option) {
-  if (option.shown == "FILE") return Values::Files;
-  if (option.shown == "DIR") return Values::Folders;
+  if (option.metavar == "FILE") return Values::Files;
+  if (option.metavar == "DIR") return Values::Folders;
   return choices(option).empty() ? Values::Unknown : Values::Words;
 }
 
@@ -31,7 +31,7 @@ std::vector<std::string> spellings(const Option& option) {
 }
 
 // Those whose value is the next word.
-std::vector<std::string> that_take_a_word(const Options& options) {
+std::vector<std::string> options_with_value(const Options& options) {
   std::vector<std::string> words;
   for (const Option& option : options) {
     if (option.takes == Takes::Value) std::ranges::copy(spellings(option), std::back_inserter(words));
@@ -137,7 +137,7 @@ std::string bash_script(const Options& options) {
     std::ranges::copy(spellings(option), std::back_inserter(words));
   }
   std::string script = replaced(kBash, "@values@", values);
-  script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), "|"));
+  script = replaced(script, "@take_a_word@", joined(options_with_value(options), "|"));
   return replaced(script, "@options@", joined(words, " "));
 }
 
@@ -173,7 +173,7 @@ std::string zsh_values(const Option& option) {
 // '(-r --redirects)-r+[What goes into files]:STREAMS: ', and the same for --redirects=.
 std::string zsh_option(const Option& option) {
   std::string after = "[" + escaped(in_short(option), "[]:\\") + "]";
-  if (option.takes != Takes::Nothing) after += ":" + escaped(option.shown, ":\\") + ":" + zsh_values(option);
+  if (option.takes != Takes::Nothing) after += ":" + escaped(option.metavar, ":\\") + ":" + zsh_values(option);
   const std::string excludes = option.letter ? "(" + joined(spellings(option), " ") + ")" : "";
   std::string lines;
   for (const std::string& word : spellings(option)) {
@@ -231,7 +231,7 @@ std::string completion_script(const Options& options, const std::string& shell, 
     std::string lines;
     for (const Option& option : options) lines += shell == "zsh" ? zsh_option(option) : fish_option(option);
     script = replaced(shell == "zsh" ? kZsh : kFish, "@options@", lines);
-    script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), " "));
+    script = replaced(script, "@take_a_word@", joined(options_with_value(options), " "));
   }
   return replaced(script, "@command@", command);
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 namespace ddp::apps {
 
@@ -99,7 +99,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
       value = words[++i];
     }
-    if (option->takes == Takes::ValueIfAttached && !value) value = option->unsaid;
+    if (option->takes == Takes::ValueIfAttached && !value) value = option->bare_value;
     if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }

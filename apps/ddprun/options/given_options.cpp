@@ -13,8 +13,8 @@ namespace {
 template <typename T>
 auto in_range(T low, T high, const char* what) {
   return [low, high, what](const std::string& text) -> std::string {
-    T number{};
-    const bool good = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+    const auto number = rendezvous::parse_number<T>(text);
+    const bool good = number && *number >= low && *number <= high;
     return good ? "" : "'" + text + "' is not " + what;
   };
 }
@@ -49,7 +49,7 @@ void declare(Declaration& d, GivenOptions& given) {
           "per CPU.");
   d.value("gpus", given.gpus, "LIST",
           "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.")
-      .own();
+      .ddprun_only();
   d.flag("virtual-local-rank", given.virtual_local_rank,
          "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
   d.value(
@@ -60,7 +60,7 @@ void declare(Declaration& d, GivenOptions& given) {
       .variable("");
   d.flag("print-bindings", given.print_bindings, "Print which worker would run on which CPUs, and exit.")
       .variable("")
-      .own();
+      .ddprun_only();
   d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
 
   d.group("Program");
@@ -75,20 +75,20 @@ void declare(Declaration& d, GivenOptions& given) {
        "too; auto: those of the program's imports that are known to be safe. Where that cannot be, workers are started "
        "as without it, and ddprun says why.")
       .check(module_list)
-      .own();
+      .ddprun_only();
   d.value("preload-timeout", given.preload_timeout, "SECONDS",
           "How long these imports may take; then workers are started as without --preload.")
       .check(kSeconds)
-      .own();
+      .ddprun_only();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
        "Give the program --local-rank=<local rank> before its other arguments, as `python -m "
        "torch.distributed.launch` of PyTorch 2 does; with =underscore --local_rank=<local rank>, as that of "
        "PyTorch 1 did.")
-      .own();
+      .ddprun_only();
   d.flag("use-env", given.use_env, "Accepted, for those who come from torch.distributed.launch: it is always so.")
       .variable("")
-      .own();
+      .ddprun_only();
 
   d.group("Output");
   d.value("redirects", given.logs.redirects, "STREAMS",
@@ -119,7 +119,7 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("stdin", given.stdin_reader, "RANK|all|none",
           "Who reads ddprun's stdin: the worker of this rank of the job, all, or none; the others find it empty. "
           "Default: rank 0 if it is a terminal, else all.")
-      .own();
+      .ddprun_only();
 
   d.group("Failure and shutdown");
   d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
@@ -163,22 +163,22 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("make-secret", given.make_secret, "FILE",
           "Write a new secret into FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE let only each other in.")
       .variable("")
-      .own();
+      .ddprun_only();
 
   d.group("ddprun itself");
   d.value("log-level", given.log_level, "debug|info|warning|error", "What ddprun says of its own doings.")
       .variable("LOGLEVEL")
-      .own();
+      .ddprun_only();
   d.value("log-format", given.log_format, "text|json",
           "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
           "reason.")
-      .own();
+      .ddprun_only();
   d.value("event-log-handler", given.logs.event_log_handler, "null|console",
           "console: the records of --event-log-file on stderr. Other handlers are Python plug-ins.");
   d.value("event-log-file", given.logs.event_log_file, "FILE",
           "Append torchrun's event records, as JSON lines: when workers started, succeeded, failed "
           "or were terminated, and what became of the node.")
-      .own();
+      .ddprun_only();
   d.value("start-method", given.start_method, "spawn|fork|forkserver",
           "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));
@@ -189,8 +189,8 @@ void declare(Declaration& d, GivenOptions& given) {
       .variable("");
   d.flag("print-man", given.print_man, "Print this page as a manual page: ddprun --print-man | man -l -")
       .variable("")
-      .own();
-  d.flag("version", given.version, "Print the version.").variable("").own();
+      .ddprun_only();
+  d.flag("version", given.version, "Print the version.").variable("").ddprun_only();
   d.flag("help", given.help, "Print this page.", 'h').variable("");
 }
 

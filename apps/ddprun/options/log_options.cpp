@@ -2,27 +2,26 @@
 #include "apps/ddprun/options/log_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
 
 namespace {
 
-// A number from 0 on and nothing else.
-std::optional<int> number_in(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+// Returns a local rank, or nothing if the text is none.
+std::optional<int> parse_rank(std::string_view text) {
+  const auto rank = rendezvous::parse_number<int>(text);
+  return rank && *rank >= 0 ? rank : std::nullopt;
 }
 
-std::optional<int> streams_in(std::string_view text) {
-  const auto number = number_in(text);
+// Returns 0 to 3, torch's Std, or nothing if the text is none of them.
+std::optional<int> parse_std(std::string_view text) {
+  const auto number = rendezvous::parse_number<int>(text);
   return text.size() == 1 && number && *number <= 3 ? number : std::nullopt;
 }
 
@@ -49,7 +48,7 @@ std::optional<std::set<int>> parse_ranks(const std::string& text) {
   if (text.empty()) return std::nullopt;
   std::set<int> ranks;
   for (const std::string& part : split(text, ',')) {
-    const auto rank = number_in(without_blanks(part));
+    const auto rank = parse_rank(without_blanks(part));
     if (!rank) throw UsageError("--local-ranks-filter " + text + ": give local ranks with commas between: 0,1,2");
     ranks.insert(*rank);
   }
@@ -75,12 +74,12 @@ void refuse_plugins(const LogOptions& options) {
 }  // namespace
 
 launcher::StreamChoice parse_streams(const std::string& option, const std::string& text) {
-  if (const auto all = streams_in(text)) return {.of_all = *all};
+  if (const auto all = parse_std(text)) return {.of_all = *all};
   launcher::StreamChoice choice;
   for (const std::string& part : split(text, ',')) {
     const auto colon = part.find(':');
-    const auto rank = number_in(std::string_view(part).substr(0, colon));
-    const auto streams = colon == std::string::npos ? std::nullopt : streams_in(part.substr(colon + 1));
+    const auto rank = parse_rank(std::string_view(part).substr(0, colon));
+    const auto streams = colon == std::string::npos ? std::nullopt : parse_std(part.substr(colon + 1));
     if (!rank || !streams) {
       throw UsageError("--" + option + " " + text +
                        ": give 0 (neither), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or LOCAL_RANK:0-3 "

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <sstream>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
 #include "rendezvous/slurm_lists.hpp"
 
@@ -20,6 +20,7 @@ namespace ddp::apps {
 
 namespace {
 
+using rendezvous::parse_number;
 using std::chrono::milliseconds;
 
 constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
@@ -27,20 +28,13 @@ constexpr std::uint16_t kC10dPort = 29400;    // likewise
 constexpr int kMaxNodes = 100'000;
 constexpr double kMaxSeconds = 1e9;
 
-std::optional<int> parse_number(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // ---- Schedulers ----
 
 std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
-  const int nodes = parse_number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
-  const int tasks = parse_number(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
-  const auto rank = parse_number(variable("SLURM_NODEID"));
+  const int nodes = parse_number<int>(variable("SLURM_STEP_NUM_NODES")).value_or(1);
+  const int tasks = parse_number<int>(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
+  const auto rank = parse_number<int>(variable("SLURM_NODEID"));
   const std::string hosts = variable("SLURM_STEP_NODELIST");
   if (nodes < 2 || tasks != nodes || !rank || hosts.empty()) return "";
   std::string taken;
@@ -68,7 +62,7 @@ std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
 
 std::string fill_from_kubernetes(NodeOptions& options, const ReadVariable& read) {
   const char* index = read("JOB_COMPLETION_INDEX");
-  const auto rank = index ? parse_number(index) : std::nullopt;
+  const auto rank = index ? parse_number<int>(index) : std::nullopt;
   if (!rank || !options.nnodes || options.node_rank || options.rdzv_backend != "static") return "";
   options.node_rank = rank;
   return "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank " + std::to_string(*rank);
@@ -104,7 +98,7 @@ Endpoint parse_endpoint(const std::string& text) {
   }
   Endpoint endpoint{host, std::nullopt};
   if (!port.empty()) {
-    const auto number = parse_number(port.substr(1));
+    const auto number = parse_number<int>(port.substr(1));
     if (!number || *number < 0 || *number > 65535) throw UsageError(wrong);
     endpoint.port = static_cast<std::uint16_t>(*number);
   }
@@ -144,11 +138,8 @@ std::vector<std::string> store_addresses(const std::string& master_addr) {
 // ---- --rdzv-conf ----
 
 double seconds_of(const std::string& key, const std::string& value, double low) {
-  double seconds = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-  const bool good =
-      error == std::errc() && end == value.data() + value.size() && seconds >= low && seconds <= kMaxSeconds;
-  if (good) return seconds;
+  const auto seconds = parse_number<double>(value);
+  if (seconds && *seconds >= low && *seconds <= kMaxSeconds) return *seconds;
   throw UsageError("--rdzv-conf " + key + "=" + value + ": give a number of seconds" +
                    (low > 0 ? " above 0" : ", 0 or more"));
 }
@@ -227,7 +218,7 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
     } else if (key == "is_host") {
       config.is_host = word_of(key, value);
     } else if (key == "rank") {
-      const auto rank = parse_number(value);
+      const auto rank = parse_number<int>(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
     } else if (key == "timeout") {
@@ -248,8 +239,8 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
 
 void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   const auto colon = nnodes.find(':');
-  const int min = parse_number(nnodes.substr(0, colon)).value_or(0);
-  const int max = colon == std::string::npos ? min : parse_number(nnodes.substr(colon + 1)).value_or(0);
+  const int min = parse_number<int>(nnodes.substr(0, colon)).value_or(0);
+  const int max = colon == std::string::npos ? min : parse_number<int>(nnodes.substr(colon + 1)).value_or(0);
   if (min < 1 || max < min || max > kMaxNodes) {
     throw UsageError("--nnodes " + nnodes + ": give a number of nodes, or MIN:MAX with 0 < MIN <= MAX");
   }

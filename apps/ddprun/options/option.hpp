@@ -21,12 +21,12 @@ struct Option {
   char letter = 0;   // 'm' for -m
   Takes takes = Takes::Value;
   Origin origin = Origin::Torchrun;
-  std::string unsaid = {};  // ValueIfAttached: the value that is meant where none is
+  std::string bare_value = {};  // ValueIfAttached: the value that is meant if none is given
 
   std::string group = {};
   std::string help = {};
   // What a value looks like. Words in lower case are values: "N|cpu|gpu|auto", "static|c10d"; FILE and DIR are paths.
-  std::string shown = {};
+  std::string metavar = {};
   std::string default_value = {};  // empty: none worth a word
   std::string variable = {};       // whose value is the default; empty: none
 };

@@ -14,10 +14,11 @@
 #include "apps/ddprun/manual/man_page.hpp"
 #include "apps/ddprun/options/arguments.hpp"
 #include "apps/ddprun/options/given_options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -27,10 +28,10 @@ namespace {
 
 constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
 
-int parse_number(const std::string& text) {
-  const bool digits = !text.empty() && text.size() < 8 &&
-                      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-  return digits ? std::stoi(text) : -1;
+// Returns the number, or -1 if it is none, negative, or more than anybody can mean.
+int parse_count(const std::string& text) {
+  const int count = rendezvous::parse_number<int>(text).value_or(-1);
+  return count >= 0 && count < 10'000'000 ? count : -1;
 }
 
 int usable_cpus() {
@@ -56,7 +57,7 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
         "--nproc-per-node gpu: no GPU found (NVML sees none, and neither --gpus nor CUDA_VISIBLE_DEVICES "
         "names one); give a number, or use auto");
   }
-  const int count = parse_number(text);
+  const int count = parse_count(text);
   if (count < 1) throw UsageError("--nproc-per-node " + text + ": give a number above 0, or cpu, gpu or auto");
   return count;
 }
@@ -71,7 +72,7 @@ launcher::StdinReader stdin_reader(const std::string& text, const launcher::Laun
   if (text.empty()) return {};
   if (text == "all") return {Who::All};
   if (text == "none") return {Who::None};
-  const int rank = parse_number(text);
+  const int rank = parse_count(text);
   if (rank < 0) throw UsageError("--stdin " + text + ": give a rank, all or none");
   if (config.job.max_nodes == 1 && rank >= config.workers) {
     throw UsageError("--stdin " + text + ": this job's ranks are 0 to " + std::to_string(config.workers - 1));
@@ -85,8 +86,7 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
   for (std::string name; std::getline(list, name, ',');) {
     int number = 0;
     for (int signal = 1; signal < SIGRTMIN && number == 0; ++signal) {
-      const char* abbreviation = sigabbrev_np(signal);
-      if (abbreviation && name == std::string("SIG") + abbreviation) number = signal;
+      if (name.starts_with("SIG") && name == rendezvous::signal_name(signal)) number = signal;
     }
     if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
       fprintf(stderr, "ddprun: --signals-to-handle: '%s' is no signal that can be handled; skipped\n", name.c_str());
@@ -168,7 +168,7 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
 std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
   GivenOptions given;
   if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
-    given.shutdown_timeout = parse_number(seconds);
+    given.shutdown_timeout = parse_count(seconds);
     if (given.shutdown_timeout < 0) {
       throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
     }

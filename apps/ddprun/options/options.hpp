@@ -3,7 +3,6 @@
 // the program. Bad input throws UsageError and nothing has been started.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,17 +12,6 @@
 #include "launcher/output/log.hpp"
 
 namespace ddp::apps {
-
-// What was asked for cannot be. Exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-// It cannot even be read: an unknown option, no program, a word for a number. torchrun's exit code differs here.
-class SyntaxError : public UsageError {
- public:
-  using UsageError::UsageError;
-};
 
 struct Launch {
   launcher::LaunchConfig config;

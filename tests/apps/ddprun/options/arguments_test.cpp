@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using ddp::apps::Arguments;
 using ddp::apps::Options;
@@ -27,7 +27,7 @@ const Options kKnown = {{.name = "nproc-per-node"},
                         {.name = "event-handler"},
                         {.name = "event-file", .origin = Origin::Ddprun},
                         {.name = "gpus", .origin = Origin::Ddprun},
-                        {.name = "legacy", .takes = Takes::ValueIfAttached, .unsaid = "dash"}};
+                        {.name = "legacy", .takes = Takes::ValueIfAttached, .bare_value = "dash"}};
 
 }  // namespace
 

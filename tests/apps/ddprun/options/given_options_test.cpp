@@ -8,7 +8,7 @@
 
 #include "apps/ddprun/manual/help.hpp"
 #include "apps/ddprun/manual/man_page.hpp"
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
 using Catch::Contains;
@@ -123,8 +123,8 @@ TEST_CASE("man page: has each option, and nothing in it is a request that roff d
 }
 
 TEST_CASE("choices: the words in lower case among the values that an option shows", "[apps][unit]") {
-  CHECK(choices({.name = "a", .shown = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
-  CHECK(choices({.name = "b", .shown = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
-  CHECK(choices({.name = "c", .shown = "HOST[:PORT]"}).empty());
-  CHECK(choices({.name = "d", .shown = ""}).empty());
+  CHECK(choices({.name = "a", .metavar = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
+  CHECK(choices({.name = "b", .metavar = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
+  CHECK(choices({.name = "c", .metavar = "HOST[:PORT]"}).empty());
+  CHECK(choices({.name = "d", .metavar = ""}).empty());
 }

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
 using ddp::launcher::Console;
