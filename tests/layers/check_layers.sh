@@ -87,6 +87,7 @@ forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/link/secret\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
+forbid "$code" 'utf8'                    'launcher/text/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 exit $bad
