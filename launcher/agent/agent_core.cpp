@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "launcher/report/failure_hint.hpp"
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/failures.hpp"
 
 namespace ddp::launcher {
@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kOverslept{2};  // a Tick that is so late: this p
 constexpr std::chrono::seconds kBetweenNews{5};
 
 std::string in_seconds(std::chrono::nanoseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+  return rendezvous::to_string(std::chrono::duration_cast<std::chrono::seconds>(time));
 }
 
 }  // namespace
@@ -383,7 +383,7 @@ void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
-  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");  // mutant: signal_code
+  end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
 }
 
 // Workers that are being stopped are not held up: the grace period would pass them by.

@@ -11,6 +11,8 @@
 #include <map>
 #include <sstream>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::launcher {
 
 namespace fs = std::filesystem;
@@ -31,12 +33,10 @@ std::optional<int> read_number(const fs::path& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// Number n of a name like "node12"; nullopt for another.
+// Returns the number of a name like "node12"; nullopt for another name.
 std::optional<int> number_after(const std::string& prefix, const std::string& name) {
-  if (name.rfind(prefix, 0) != 0) return std::nullopt;
-  std::istringstream rest(name.substr(prefix.size()));
-  int number = 0;
-  return rest >> number && rest.eof() ? std::optional(number) : std::nullopt;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  return rendezvous::parse_number<int>(name.substr(prefix.size()));
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {

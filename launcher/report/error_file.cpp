@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/demangle.hpp"
 #include "launcher/text/printable.hpp"
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
@@ -24,19 +25,19 @@ using nlohmann::json;
 
 // Without an end to wait for: neither a pipe nor a device, nor the file of a program that still writes.
 std::string first_bytes(const std::string& path) {
-  const int fd = path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0) return "";
+  const rendezvous::Descriptor file(path.empty() ? -1
+                                                 : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!file) return "";
   std::string bytes;
   struct stat status = {};
-  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+  if (fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
     bytes.resize(kMaxBytes);
     std::size_t size = 0;
     for (ssize_t got = 1; got > 0 && size < bytes.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
-      got = read(fd, bytes.data() + size, bytes.size() - size);
+      got = read(file.get(), bytes.data() + size, bytes.size() - size);
     }
     bytes.resize(size);
   }
-  close(fd);
   return bytes;
 }
 
@@ -52,10 +53,7 @@ std::string text_in(const json* value) { return value && value->is_string() ? va
 bool is_timestamp(const json* value) {
   if (!value) return false;
   if (value->is_number_integer()) return true;
-  const std::string text = text_in(value);
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size();
+  return rendezvous::parse_number<std::int64_t>(text_in(value)).has_value();
 }
 
 std::string text_of(const json& message) {

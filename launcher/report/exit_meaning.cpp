@@ -2,7 +2,8 @@
 #include "launcher/report/exit_meaning.hpp"
 
 #include <csignal>
-#include <cstring>
+
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
@@ -58,9 +59,9 @@ std::string meaning_of(const rendezvous::ExitStatus& status, const std::string& 
   if (status.code == 127) return "a shell's code for a program that was not found";
   if (status.code == 255) return "-1: the program said no more than that it failed";
   const int signal = status.code - kShellsOffset;
-  const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
-  if (!name || *meaning_of_signal(signal) == '\0') return "";
-  return "a shell's code for a program killed by SIG" + std::string(name) + ": " + meaning_of_signal(signal);
+  const std::string meaning = meaning_of_signal(signal);
+  if (meaning.empty()) return "";
+  return "a shell's code for a program killed by " + rendezvous::signal_name(signal) + ": " + meaning;
 }
 
 }  // namespace ddp::launcher

@@ -14,6 +14,9 @@
 #include <sstream>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::launcher {
 
 namespace {
@@ -52,15 +55,14 @@ std::string in_mib(const std::string& bytes) {
 
 // From its beginning on, a record with each read; EPIPE says that some were overwritten meanwhile.
 bool kernel_log_names(pid_t pid, std::int64_t since) {
-  const int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const rendezvous::Descriptor log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   bool named = false;
   char record[8192];
-  while (log >= 0 && !named) {
-    const ssize_t size = read(log, record, sizeof record);
+  while (log && !named) {
+    const ssize_t size = read(log.get(), record, sizeof record);
     if (size < 0 && errno != EPIPE) break;
     named = names_as_killed({record, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}, pid, since);
   }
-  if (log >= 0) close(log);
   return named;
 }
 
@@ -78,10 +80,7 @@ std::optional<std::int64_t> counter_in(std::string_view text, std::string_view n
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
     if (line.size() <= name.size() || !line.starts_with(name) || line[name.size()] != ' ') continue;
-    const std::string_view digits = line.substr(name.size() + 1);
-    std::int64_t number = 0;
-    const auto [last, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error == std::errc()) return number;
+    if (const auto number = rendezvous::parse_number<std::int64_t>(line.substr(name.size() + 1))) return number;
   }
   return std::nullopt;
 }
