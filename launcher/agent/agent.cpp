@@ -147,14 +147,14 @@ class Agent {
   void carry_out(const KillDescendants&) { processes_.kill(); }
   void carry_out(const ClearDescendants&) { processes_.clear(); }
 
-  void carry_out(const Report& action) {
+  void carry_out(const SendReport& action) {
     for (const rendezvous::WorkerFailure& failure : action.state.failures) {
       if (!failure.flight_recorder.empty()) out_.attempts.keep();  // the job's report names it
     }
     link_->send(action.state);
   }
 
-  void carry_out(const SendBeat&) { link_->send(rendezvous::Heartbeat{}); }
+  void carry_out(const SendHeartbeat&) { link_->send(rendezvous::Heartbeat{}); }
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
   void carry_out(const LogLine& action) { out_.log.warning("notice", action.text); }
 

@@ -21,9 +21,9 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr int kBeatsPerLife = 15;  // of lost_after; one a second by default
-constexpr std::chrono::seconds kFirstNews{2};
+constexpr std::chrono::seconds kFirstWaitingLine{2};
 constexpr std::chrono::seconds kOverslept{2};  // a Tick that is so late: this process was stopped
-constexpr std::chrono::seconds kBetweenNews{5};
+constexpr std::chrono::seconds kBetweenWaitingLines{5};
 
 std::string in_seconds(std::chrono::nanoseconds time) {
   return rendezvous::to_string(std::chrono::duration_cast<std::chrono::seconds>(time));
@@ -47,7 +47,7 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
   actions_ = &actions;
   if (!started_) {
     started_ = heard_ = now;
-    next_news_ = now + kFirstNews;
+    next_waiting_line_ = now + kFirstWaitingLine;
   }
   forgive_own_sleep();
   std::visit([this](const auto& e) { on(e); }, event);
@@ -127,8 +127,8 @@ void AgentCore::watch_link() {
       return end(1, "no coordinator at " + config_.coordinator + " within " + in_seconds(config_.join_timeout) +
                         " (--rdzv-conf join_timeout): " + why_not_linked_);
     }
-    if (!linked_ && now_ >= *next_news_) {
-      next_news_ = now_ + kBetweenNews;
+    if (!linked_ && now_ >= *next_waiting_line_) {
+      next_waiting_line_ = now_ + kBetweenWaitingLines;
       act(LogLine{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
                   in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
     }
@@ -148,7 +148,7 @@ void AgentCore::watch_link() {
   if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
     asked_ = now_;
     next_beat_ = now_ + lost_after_ / kBeatsPerLife;
-    act(SendBeat{});
+    act(SendHeartbeat{});
   }
 }
 
@@ -163,7 +163,7 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
   if (!joined()) {
     consider(*started_ + config_.join_timeout);
-    if (!linked_) consider(next_news_);
+    if (!linked_) consider(next_waiting_line_);
   } else if (lost_after_.count() > 0) {
     if (!exit_) consider(heard_ + lost_after_);
     if (linked_) consider(reconnect_at());
@@ -233,7 +233,7 @@ void AgentCore::run(const Directive& directive) {
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);  // mutant: unread_run
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
@@ -245,7 +245,7 @@ void AgentCore::run(const Directive& directive) {
 }
 
 // A round that lay unread, since this process was stopped: the coordinator may have gone on without this node.
-void AgentCore::let_pass(const Directive& directive) {
+void AgentCore::skip_round(const Directive& directive) {
   begin_round(directive.round);
   state_.stopped_because = "it was told to start them when it had not heard from the coordinator for too long";
   report();

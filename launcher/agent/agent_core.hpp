@@ -118,10 +118,10 @@ struct SuspendWorkers {};  // with all below them; the clock of a stop under way
 struct ResumeWorkers {};
 struct KillDescendants {};   // SIGKILL for everything below this agent
 struct ClearDescendants {};  // all workers have exited: kill what they left, reap it, answer AllGone
-struct Report {              // if there is a link
+struct SendReport {          // if there is a link
   rendezvous::AgentState state;
 };
-struct SendBeat {};
+struct SendHeartbeat {};
 struct Reconnect {  // the link says nothing any more: drop it, try another one
   std::string why;
 };
@@ -134,7 +134,7 @@ struct Leave {
   std::vector<int> unkillable;
 };
 using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
-                                 ClearDescendants, Report, SendBeat, Reconnect, LogLine, Leave>;
+                                 ClearDescendants, SendReport, SendHeartbeat, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
@@ -171,7 +171,7 @@ class AgentCore {
   void run(const rendezvous::Directive& directive);
   rendezvous::WorkerFailure* failure_of(int local_rank);
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
-  void let_pass(const rendezvous::Directive& directive);
+  void skip_round(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
   void kill_because(const std::string& reason);
@@ -190,7 +190,7 @@ class AgentCore {
   void answered();
   void forgive_own_sleep();
   void report() {
-    if (linked_) act(Report{state_});  // else on the next LinkUp
+    if (linked_) act(SendReport{state_});  // else on the next LinkUp
   }
   template <typename Action>
   void act(Action action) {
@@ -230,7 +230,7 @@ class AgentCore {
   bool is_new_link_ = false;          // not a word has come over it
   std::optional<TimePoint> cut_;      // since when a link that was there is broken, or has not answered yet
   std::chrono::milliseconds lost_after_{0};
-  std::optional<TimePoint> next_beat_, next_news_;
+  std::optional<TimePoint> next_beat_, next_waiting_line_;
   std::optional<TimePoint> reconnected_;  // for its silence
   std::optional<TimePoint> due_;          // when a Tick was
   TimePoint now_;

@@ -21,25 +21,25 @@ bool is_host(const LaunchConfig& config) {
 
 // Two hosts with --node-rank 0 would each wait for the others. Not an error: there are addresses that lead to a machine
 // which does not know them.
-void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& say) {
+void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
-  say("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
+  log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
       " is no address of this machine: the other nodes may not find it");
 }
 
 }  // namespace
 
 Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
-                           std::function<void(const std::string&)> say)
-    : config_(config), incarnation_(incarnation), say_(std::move(say)), is_host_(is_host(config)) {
+                           std::function<void(const std::string&)> log)
+    : config_(config), incarnation_(incarnation), log_(std::move(log)), is_host_(is_host(config)) {
   if (config.job.max_nodes > 1 && !config.secret_file.empty()) {
     rendezvous::SecretFile file = rendezvous::read_secret_file(config.secret_file);
-    if (!file.warning.empty()) say_(file.warning);
+    if (!file.warning.empty()) log_(file.warning);
     secret_ = std::move(file.secret);
   }
   if (is_host_) {
-    warn_if_elsewhere(config, say_);
+    warn_if_elsewhere(config, log_);
     try_to_coordinate();
   }
   if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
@@ -61,7 +61,7 @@ void Coordination::try_to_coordinate() {
   options.addresses = config_.store_addresses;
   options.port = config_.master_port;
   options.secret = secret_;
-  options.say = say_;
+  options.say = log_;
   const bool is_given = config_.job.node_ranks_given || config_.job.max_nodes == 1;
   options.master_addr = is_given ? config_.master_addr : config_.local_addr;
   try {

@@ -15,9 +15,9 @@ namespace ddp::launcher {
 
 class Coordination {
  public:
-  // May look up names. say: for lines to the user, from any thread. Throws rendezvous::Error: the port is taken, the
+  // May look up names. log: for lines to the user, from any thread. Throws rendezvous::Error: the port is taken, the
   // secret cannot be read.
-  Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> say);
+  Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> log);
 
   // Nobody answers at the endpoint: whoever held the port, perhaps a ddprun that was dying, may have left it since.
   // Then this process takes it, if it is one of those that may: true, and link() leads to it.
@@ -38,7 +38,7 @@ class Coordination {
 
   const LaunchConfig& config_;
   const std::string incarnation_;
-  const std::function<void(const std::string&)> say_;
+  const std::function<void(const std::string&)> log_;
   const bool is_host_;
   std::optional<rendezvous::Secret> secret_;
   std::string where_;

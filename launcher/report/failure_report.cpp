@@ -36,12 +36,14 @@ std::string ranges(std::vector<int> ranks) {
   return text;
 }
 
-std::string named(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+std::string describe_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
 
 // It says itself what a code would: that it could not be executed.
 bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
 
-std::string what_that_is(const WorkerFailure& failure) {
+std::string describe_meaning(const WorkerFailure& failure) {
   return never_ran(failure) ? "" : meaning_of(failure.status, failure.out_of_memory);
 }
 
@@ -73,7 +75,7 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
     lines.push_back("  after it: " + (same ? describe(*other) : in_one_line(*other)) + " (pid " +
                     std::to_string(other->pid) + ")");
   }
-  if (!more.empty()) lines.push_back("  after them: " + named(more));
+  if (!more.empty()) lines.push_back("  after them: " + describe_ranks(more));
 }
 
 // The frames of an endless recursion are told once.
@@ -111,7 +113,7 @@ void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& 
     for (const WorkerFailure* failure : failures) ranks.push_back(failure->rank);
     std::filesystem::path file = failures.front()->flight_recorder;
     if (ranks.size() > 1) file = file.parent_path().parent_path() / "*" / "flight_recorder_rank*.json";
-    lines.push_back("  last operations of " + named(ranks) + " on " + host + ": " + file.string());
+    lines.push_back("  last operations of " + describe_ranks(ranks) + " on " + host + ": " + file.string());
   }
 }
 
@@ -147,14 +149,14 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
                                         const std::vector<WorkerFailure>& all) {
   std::vector<std::string> lines;
   lines.push_back(program + " failed: " + describe(cause));
-  if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
+  if (const auto meaning = describe_meaning(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
                   std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
                   ") on " + cause.host + " at " + local_time(cause.time, kTimeFormat));
   add_followers(lines, cause, all);
   if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
-    lines.push_back("  stopped by ddprun: " + named(stopped));
+    lines.push_back("  stopped by ddprun: " + describe_ranks(stopped));
   }
   if (!cause.message.empty()) {
     lines.push_back("  its error:");
@@ -176,7 +178,7 @@ JsonObject failure_details(const std::string& program, const WorkerFailure& caus
     others += (others.empty() ? "" : ", ") + details_of(*other).str();
   }
   JsonObject object = details_of(cause);
-  object.text("program", program).text("meaning", what_that_is(cause)).text("hint", cause.hint);
+  object.text("program", program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
   object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
   object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", json_list(stopped_ranks(cause, all)));
   return object;

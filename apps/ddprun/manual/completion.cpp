@@ -16,7 +16,7 @@ Values values_of(const Option& option) {
   return choices(option).empty() ? Values::Unknown : Values::Words;
 }
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
+std::string join(const std::vector<std::string>& words, const char* between) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
@@ -40,7 +40,7 @@ std::vector<std::string> options_with_value(const Options& options) {
 }
 
 // The first sentence of its help, for a list of options.
-std::string in_short(const Option& option) {
+std::string first_sentence(const Option& option) {
   const std::string& text = option.help;
   std::size_t end = 0;
   do {
@@ -59,13 +59,13 @@ std::string escaped(const std::string& text, const std::string& special) {
 }
 
 // For a shell, between single quotes.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-std::string replaced(std::string text, const std::string& what, const std::string& with) {
+std::string replace_all(std::string text, const std::string& what, const std::string& with) {
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
     text.replace(at, what.size(), with);
   }
@@ -115,10 +115,10 @@ complete -F _@command@ @command@
 )";
 
 std::string bash_values(const Option& option) {
-  const std::string pattern = "    " + joined(spellings(option), "|") + ") ";
+  const std::string pattern = "    " + join(spellings(option), "|") + ") ";
   switch (values_of(option)) {
     case Values::Words:
-      return pattern + "mapfile -t COMPREPLY < <(compgen -W '" + joined(choices(option), " ") + "' -- \"$cur\") ;;\n";
+      return pattern + "mapfile -t COMPREPLY < <(compgen -W '" + join(choices(option), " ") + "' -- \"$cur\") ;;\n";
     case Values::Files:
       return pattern + "_@command@_files -f ;;\n";
     case Values::Folders:
@@ -136,9 +136,9 @@ std::string bash_script(const Options& options) {
     values += bash_values(option);
     std::ranges::copy(spellings(option), std::back_inserter(words));
   }
-  std::string script = replaced(kBash, "@values@", values);
-  script = replaced(script, "@take_a_word@", joined(options_with_value(options), "|"));
-  return replaced(script, "@options@", joined(words, " "));
+  std::string script = replace_all(kBash, "@values@", values);
+  script = replace_all(script, "@take_a_word@", join(options_with_value(options), "|"));
+  return replace_all(script, "@options@", join(words, " "));
 }
 
 // ---- zsh ----
@@ -159,7 +159,7 @@ fi
 std::string zsh_values(const Option& option) {
   switch (values_of(option)) {
     case Values::Words:
-      return "(" + joined(choices(option), " ") + ")";
+      return "(" + join(choices(option), " ") + ")";
     case Values::Files:
       return "_files";
     case Values::Folders:
@@ -172,9 +172,9 @@ std::string zsh_values(const Option& option) {
 
 // '(-r --redirects)-r+[What goes into files]:STREAMS: ', and the same for --redirects=.
 std::string zsh_option(const Option& option) {
-  std::string after = "[" + escaped(in_short(option), "[]:\\") + "]";
+  std::string after = "[" + escaped(first_sentence(option), "[]:\\") + "]";
   if (option.takes != Takes::Nothing) after += ":" + escaped(option.metavar, ":\\") + ":" + zsh_values(option);
-  const std::string excludes = option.letter ? "(" + joined(spellings(option), " ") + ")" : "";
+  const std::string excludes = option.letter ? "(" + join(spellings(option), " ") + ")" : "";
   std::string lines;
   for (const std::string& word : spellings(option)) {
     const bool is_long = word.size() > 2;
@@ -182,7 +182,7 @@ std::string zsh_option(const Option& option) {
                       : option.takes == Takes::ValueIfAttached ? "=-"
                       : is_long                                ? "="
                                                                : "+";
-    lines += "    " + quoted(excludes + word + how + after) + " \\\n";
+    lines += "    " + shell_quoted(excludes + word + how + after) + " \\\n";
   }
   return lines;
 }
@@ -216,9 +216,9 @@ std::string fish_option(const Option& option) {
   const Values values = values_of(option);
   if (option.takes == Takes::Value) line += values == Values::Files || values == Values::Folders ? " -r" : " -x";
   if (values == Values::Folders) line += " -a '(__fish_complete_directories)'";
-  if (values == Values::Words) line += " -a '" + joined(choices(option), " ") + "'";
+  if (values == Values::Words) line += " -a '" + join(choices(option), " ") + "'";
   // Within single quotes fish knows \\ and \'.
-  return line + " -d '" + escaped(in_short(option), "\\'") + "'\n";
+  return line + " -d '" + escaped(first_sentence(option), "\\'") + "'\n";
 }
 
 }  // namespace
@@ -230,10 +230,10 @@ std::string completion_script(const Options& options, const std::string& shell, 
   } else {
     std::string lines;
     for (const Option& option : options) lines += shell == "zsh" ? zsh_option(option) : fish_option(option);
-    script = replaced(shell == "zsh" ? kZsh : kFish, "@options@", lines);
-    script = replaced(script, "@take_a_word@", joined(options_with_value(options), " "));
+    script = replace_all(shell == "zsh" ? kZsh : kFish, "@options@", lines);
+    script = replace_all(script, "@take_a_word@", join(options_with_value(options), " "));
   }
-  return replaced(script, "@command@", command);
+  return replace_all(script, "@command@", command);
 }
 
 }  // namespace ddp::apps

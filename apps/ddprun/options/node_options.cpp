@@ -163,13 +163,13 @@ bool word_of(const std::string& key, const std::string& value) {
 // Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed. Still, what torchrun
 // would refuse is a mistake.
 void check_without_effect(const std::string& key, const std::string& value,
-                          const std::function<void(const std::string&)>& warn) {
+                          const std::function<void(const std::string&)>& log) {
   if (key == "close_timeout" || key == "heartbeat_timeout" || key == "read_timeout") {
     seconds_of(key, value, 1e-3);
   } else if (key == "cas_backoff_max_seconds") {
     seconds_of(key, value, 0);
   } else if (key != "store_type" && key != "use_libuv") {
-    warn("--rdzv-conf: '" + key + "' is not known here and has no effect");
+    log("--rdzv-conf: '" + key + "' is not known here and has no effect");
   }
 }
 
@@ -203,7 +203,7 @@ void check_store_type(const KeyValues& conf, int nodes) {
       "--rdzv-endpoint HOST:PORT");
 }
 
-void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& warn,
+void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
   double interval = 5, attempts = 3;
   for (const auto& [key, value] : conf) {
@@ -222,9 +222,9 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
     } else if (key == "timeout") {
-      warn("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
+      log("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
     } else {
-      check_without_effect(key, value, warn);
+      check_without_effect(key, value, log);
     }
   }
   config.timeouts.lost = milliseconds(static_cast<std::int64_t>(std::min(interval * attempts, kMaxSeconds) * 1000));
@@ -274,10 +274,10 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.master_port = master.port.value_or(kStaticPort);
 }
 
-void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
   if (options.node_rank.value_or(0) != 0) {
-    warn("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they come");
+    log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they come");
   }
   const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
   config.master_addr = endpoint.host;
@@ -292,7 +292,7 @@ std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read) 
   return slurm.empty() ? fill_from_kubernetes(options, read) : slurm;
 }
 
-void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config) {
   resolve_count(options.nnodes.value_or("1"), config.job);
   if (options.rdzv_backend.starts_with("etcd")) {
@@ -315,9 +315,9 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   } else if (options.rdzv_backend == "static") {
     resolve_static(options, config);
   } else {
-    resolve_c10d(options, warn, config);
+    resolve_c10d(options, log, config);
   }
-  resolve_conf(conf, warn, config);
+  resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
   // Hosts that were given no id must agree on one.
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";

@@ -35,8 +35,8 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // Returns one line for the user, empty if nothing was taken.
 std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read);
 
-// Fills what `config` holds of nodes. warn: for what is accepted and has no effect. Throws UsageError.
-void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+// Fills what `config` holds of nodes. log: for what is accepted and has no effect. Throws UsageError.
+void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config);
 
 }  // namespace ddp::apps

@@ -15,7 +15,7 @@ std::string heading(const Option& option) {
   return text;
 }
 
-std::string described(const Option& option) {
+std::string describe(const Option& option) {
   std::string text = option.help;
   if (!option.default_value.empty()) text += " Default: " + option.default_value + ".";
   if (!option.variable.empty()) text += " [" + option.variable + "]";

@@ -36,7 +36,7 @@ using Options = std::vector<Option>;
 // "-r, --redirects STREAMS"
 std::string heading(const Option& option);
 // Its help with its default and its variable.
-std::string described(const Option& option);
+std::string describe(const Option& option);
 // The words among its values: {"cpu", "gpu", "auto"}.
 std::vector<std::string> choices(const Option& option);
 

@@ -43,7 +43,7 @@ struct Agent {
       now = std::max(now, *core.wake_at());
       step(Tick{});
       all.insert(all.end(), actions.begin(), actions.end());
-      if (answered && does<SendBeat>()) step(BeatArrived{});
+      if (answered && does<SendHeartbeat>()) step(BeatArrived{});
     }
     now = until;
     actions = std::move(all);
@@ -87,7 +87,7 @@ TEST_CASE("agent: a round that lay unread while it was stopped is let pass", "[l
   agent.now += seconds(12);
   agent.tell(Directive::Kind::Run, 2);
   CHECK_FALSE(agent.does<StartWorkers>());
-  REQUIRE(agent.does<Report>());
+  REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().round == 2);
   CHECK_FALSE(agent.core.state().stopped_because.empty());
 }
@@ -135,7 +135,7 @@ TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds"
   agent.wait(seconds(3), true);  // decides alone
   REQUIRE(agent.core.phase() == AgentCore::Phase::Stopping);
   agent.wait(seconds(2), true);
-  CHECK(agent.does<SendBeat>());
+  CHECK(agent.does<SendHeartbeat>());
   agent.wait(seconds(12), false);
   CHECK(agent.does<KillDescendants>());
 }
@@ -151,7 +151,7 @@ TEST_CASE("agent: the coordinator's own does not decide alone after a signal", "
 TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]") {
   Agent agent;
   agent.step(GuardianGone{});
-  REQUIRE(agent.does<Report>());
+  REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().stopped_because == "ddprun's guardian process was killed");
 }
 
