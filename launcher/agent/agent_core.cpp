@@ -247,7 +247,7 @@ void AgentCore::run(const Directive& directive) {
 // A round that lay unread, since this process was stopped: the coordinator may have gone on without this node.
 void AgentCore::skip_round(const Directive& directive) {
   begin_round(directive.round);
-  state_.stopped_because = "it was told to start them when it had not heard from the coordinator for too long";
+  state_.stopped_because = "it had not heard from the coordinator for too long when the order to start them arrived";
   report();
 }
 

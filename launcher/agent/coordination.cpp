@@ -25,7 +25,7 @@ void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(cons
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
   log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
-      " is no address of this machine: the other nodes may not find it");
+      " is not an address of this machine: the other nodes may not find it");
 }
 
 }  // namespace

@@ -255,7 +255,7 @@ DeathWatch::Callbacks RoundProcesses::death_watch_callbacks() {
   callbacks.large = [this](int local_rank) {
     const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
     out_.log.debug("worker_large",
-                   name_of(worker) + " has much memory and shows no liveness word: looked at every " +
+                   name_of(worker) + " uses much memory and shows no liveness word: polled every " +
                        std::to_string(config_.monitor_interval.count()) + " ms",
                    worker.rank);
   };
@@ -264,7 +264,7 @@ DeathWatch::Callbacks RoundProcesses::death_watch_callbacks() {
 
 void RoundProcesses::on_worker_dying(int local_rank, ExitStatus ends_so) {
   const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  out_.log.debug("worker_dying", name_of(worker) + " " + describe(ends_so) + "; its memory is not taken back yet",
+  out_.log.debug("worker_dying", name_of(worker) + " " + describe(ends_so) + "; its memory is not freed yet",
                  worker.rank);
   handle_(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
 }

@@ -121,7 +121,8 @@ std::vector<std::string> pci_addresses(const std::vector<std::string>& gpus) {
   for (const std::string& gpu : gpus) {
     const auto address = nvml.pci_address(gpu);
     if (!address) {
-      throw Error(ErrorCode::InvalidArgument, "NVML knows no GPU '" + gpu + "'; nvidia-smi -L lists those there are");
+      throw Error(ErrorCode::InvalidArgument,
+                  "NVML knows no GPU '" + gpu + "'; nvidia-smi -L lists the GPUs of this machine");
     }
     addresses.push_back(*address);
   }

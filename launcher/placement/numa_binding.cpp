@@ -82,7 +82,7 @@ std::vector<WorkerBinding> find_places(const Topology& topology, std::size_t wor
     const std::string& address = addresses[i % gpus.size()];
     const auto node = numa_node_of_device(sysfs, address);
     places[i].gpu = gpus[i % gpus.size()];
-    if (!node) fail("GPU " + places[i].gpu + " is PCI device " + address + ", of which " + sysfs + " does not know");
+    if (!node) fail("GPU " + places[i].gpu + " is PCI device " + address + ", which is not in " + sysfs);
     places[i].numa_node = *node;
   }
   return places;

@@ -168,7 +168,7 @@ std::string OomWatch::explain(pid_t pid) {
     return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
   }
   if (cgroup) return "the kernel killed a process of this job's cgroup for lack of memory" + limit;
-  if (machine) return "perhaps: the kernel killed a process of this machine for lack of memory meanwhile";
+  if (machine) return "perhaps: the kernel killed a process on this machine for lack of memory meanwhile";
   return "";
 }
 

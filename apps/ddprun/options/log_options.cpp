@@ -59,15 +59,15 @@ std::optional<std::set<int>> parse_ranks(const std::string& text) {
 void refuse_plugins(const LogOptions& options) {
   if (options.logs_specs != "default") {
     throw UsageError("--logs-specs " + options.logs_specs +
-                     ": this is a Python plug-in, which a native launcher cannot load; --log-dir, --redirects, --tee "
-                     "and --log-line-prefix-template say where lines go and what they look like");
+                     ": this is a Python plug-in, which a native launcher cannot load; use --log-dir, --redirects, "
+                     "--tee and --log-line-prefix-template instead");
   }
   const std::string& handler = options.event_log_handler;
   if (handler != "null" && handler != "console" &&
       handler != "dynamic_rendezvous") {  // torchrun's third, which drops its records
     throw UsageError("--event-log-handler " + handler +
-                     ": this is a Python plug-in, which a native launcher cannot load; give console, or have the same "
-                     "records in a file with --event-log-file and send them on from there");
+                     ": this is a Python plug-in, which a native launcher cannot load; give console, or write the "
+                     "records to a file with --event-log-file and forward them from there");
   }
 }
 

@@ -199,7 +199,7 @@ void check_store_type(const KeyValues& conf, int nodes) {
   if (type->second != "file") throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp");
   if (nodes == 1) return;
   throw UsageError(
-      "--rdzv-conf store_type=file is not there: nodes meet at an address, not in a file; leave it out, and give "
+      "--rdzv-conf store_type=file is not supported: nodes meet at an address, not in a file; leave it out, and give "
       "--rdzv-endpoint HOST:PORT");
 }
 
@@ -222,7 +222,7 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
     } else if (key == "timeout") {
-      log("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
+      log("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout sets how long to wait for nodes");
     } else {
       check_without_effect(key, value, log);
     }
@@ -231,7 +231,7 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
   if (config.timeouts.lost < milliseconds(300)) {
     throw UsageError("--rdzv-conf keep_alive_interval * keep_alive_max_attempt is " +
                      std::to_string(config.timeouts.lost.count()) +
-                     " ms: a node that is silent for so short a time cannot be told from a busy one; give 1 s or more");
+                     " ms: too short to tell a lost node from a busy one; give 1 s or more");
   }
 }
 
@@ -277,7 +277,7 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
 void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
   if (options.node_rank.value_or(0) != 0) {
-    log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they come");
+    log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they join");
   }
   const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
   config.master_addr = endpoint.host;
@@ -298,8 +298,8 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   if (options.rdzv_backend.starts_with("etcd")) {
     throw UsageError(
         "--rdzv-backend " + options.rdzv_backend +
-        " is not there; ddprun brings its own coordinator: --rdzv-backend c10d, and as --rdzv-endpoint one "
-        "of the nodes");
+        " is not supported, since ddprun has its own coordinator; give --rdzv-backend c10d, and one of the nodes as "
+        "--rdzv-endpoint");
   }
   if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {
     throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
@@ -308,7 +308,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   check_store_type(conf, config.job.max_nodes);  // first: its endpoint is a path
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
-    throw UsageError("--standalone is for one node, --nnodes " + *options.nnodes + " are more; leave one of them out");
+    throw UsageError("--standalone is for one node, but --nnodes is " + *options.nnodes + "; leave one of them out");
   }
   if (one) {
     resolve_one_node(options, config);
@@ -324,7 +324,8 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   if (one) return;
   config.store_addresses = {"0.0.0.0", "::"};  // whichever of this node's addresses the others know
   if (config.master_port == 0) {
-    throw UsageError("a free port (0) cannot be found by other nodes; give --master-port or --rdzv-endpoint a number");
+    throw UsageError(
+        "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");
   }
   if (config.job.node_ranks_given && (config.node_rank < 0 || config.node_rank >= config.job.max_nodes)) {
     throw UsageError("--node-rank " + std::to_string(config.node_rank) + " with --nnodes " +

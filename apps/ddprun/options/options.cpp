@@ -89,7 +89,7 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
       if (name.starts_with("SIG") && name == rendezvous::signal_name(signal)) number = signal;
     }
     if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
-      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is no signal that can be handled; skipped\n", name.c_str());
+      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is not a signal that can be handled; skipped\n", name.c_str());
       continue;
     }
     struct sigaction current = {};
@@ -137,7 +137,7 @@ std::string legacy_argument(const GivenOptions& given) {
   }
   if (spelling == "dash" || spelling == "1") return "--local-rank=${local_rank}";
   if (spelling == "underscore") return "--local_rank=${local_rank}";
-  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, whichever the script parses");
+  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, as the script expects");
 }
 
 launcher::ProgramKind program_kind(const GivenOptions& given, launcher::CompatibilityMode compatibility) {
