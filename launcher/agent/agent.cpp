@@ -190,7 +190,7 @@ class Agent {
 int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
   const Limits inherited = raise_limits();
-  // Should this agent host the store and the coordinator: one of each worker and agent.
+  // One connection from each worker and each agent, should this agent host the store and the coordinator.
   const auto connections = static_cast<rlim_t>(config.job.max_nodes) * static_cast<rlim_t>(config.workers + 1);
   reserve_files(config.workers, config.logs.writes_logs(), connections);
   Agent agent(config, log, guarded, inherited);

@@ -11,7 +11,7 @@ namespace ddp::launcher {
 
 namespace {
 
-// Whether this node is to try.
+// Returns whether this node is to coordinate, or to try.
 bool is_host(const LaunchConfig& config) {
   if (config.job.max_nodes == 1) return true;
   if (config.job.node_ranks_given) return config.node_rank == 0;
@@ -19,8 +19,8 @@ bool is_host(const LaunchConfig& config) {
   return rendezvous::is_own_host(config.master_addr, config.local_addr);
 }
 
-// Two hosts with --node-rank 0 would each wait for the others. Not an error: there are addresses that lead to a machine
-// which does not know them.
+// Warns if this node has --node-rank 0 but not the address: two such hosts would each wait for the others. It is no
+// error, since an address may lead to a machine that does not know it.
 void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
@@ -55,7 +55,7 @@ bool Coordination::may_lose() const {
   return !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
 }
 
-// Of several ddpruns on the endpoint's machine the first coordinates; the port is what they compete for.
+// Starts the coordinator. Of several ddpruns on the endpoint's machine the one that gets the port coordinates.
 void Coordination::try_to_coordinate() {
   rendezvous::Coordinator::Options options;
   options.addresses = config_.store_addresses;

@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// An agent of two workers with 5 s of grace, and the actions of its last step.
+// An agent with two workers and 5 s of grace, and the actions of its last step.
 struct Fixture {
   explicit Fixture(std::string coordinator = "")
       : core({.job = {.id = "j"},
@@ -114,11 +114,12 @@ TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launc
   const auto& failures = agent.core.state().failures;
   REQUIRE(failures.size() == 2);
   CHECK(failures[0].out_of_memory == "the kernel says so");
-  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when it was learned
+  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when the agent learned of it
   CHECK(failures[1].already_exiting);                    // as it was when the first one was noticed
 }
 
-TEST_CASE("agent: a worker that dies while it is stopped is not told before it has ended", "[launcher][unit]") {
+TEST_CASE("agent: a worker that dies while it is being stopped is reported only when it has ended",
+          "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.stop(1);
@@ -129,7 +130,8 @@ TEST_CASE("agent: a worker that dies while it is stopped is not told before it h
   CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
 }
 
-TEST_CASE("agent: a worker that was reported as dying has failed, whatever is told of it later", "[launcher][unit]") {
+TEST_CASE("agent: a worker that was reported as dying has failed, whatever its exit status is later",
+          "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.die(0, {.code = 3});
@@ -189,7 +191,7 @@ TEST_CASE("agent: the first stop signal is reported, the second kills", "[launch
   CHECK(agent.find<KillDescendants>());
 }
 
-TEST_CASE("agent: its coordinator is told of the second signal as well, for the other nodes", "[launcher][unit]") {
+TEST_CASE("agent: the second signal is reported to the coordinator too, for the other nodes", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.step(StopSignal{SIGINT});
@@ -319,7 +321,7 @@ struct Linked : Fixture {
     made.round = round;
     return made;
   }
-  // With all Ticks until then: one that is late says that this process was stopped.
+  // Sends every Tick that is due until then: a late one would mean that this process was stopped.
   void tick_after(std::chrono::milliseconds time) {
     const TimePoint until = now + time;
     while (core.wake_at() && *core.wake_at() < until) {
@@ -360,7 +362,7 @@ TEST_CASE("agent: a link that broke may come back for two seconds, then the work
   agent.tick_after(seconds(5));
   CHECK_FALSE(agent.find<KillDescendants>());
 
-  agent.step(BeatArrived{});  // which answers the one that was sent first
+  agent.step(BeatArrived{});  // it answers the heartbeat that was sent first
   agent.step(LinkDown{"connection reset"});
   CHECK(agent.core.wake_at() == agent.now + seconds(2));
   agent.tick_after(seconds(2));
@@ -423,7 +425,7 @@ TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s 
   CHECK(agent.core.state().left);
 }
 
-TEST_CASE("agent: another life of the coordinator is not the one it serves", "[launcher][unit]") {
+TEST_CASE("agent: a coordinator of another epoch is not the one it serves", "[launcher][unit]") {
   Linked agent;
   Directive stranger = Linked::directive(Directive::Kind::Wait, 0);
   stranger.epoch = "f";
@@ -444,7 +446,7 @@ TEST_CASE("agent: workers killed by a stop that another node caused are not a ca
   CHECK_FALSE(agent.core.state().failures.at(1).stopped_by_ddprun);  // it was dying before
 }
 
-TEST_CASE("agent: one that leaves by itself is never idle and still there", "[launcher][unit]") {
+TEST_CASE("agent: one that leaves by itself never reports that it is idle and stays", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.step(GuardianGone{});
