@@ -23,7 +23,7 @@ constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
 
 using nlohmann::json;
 
-// Without an end to wait for: neither a pipe nor a device, nor the file of a program that still writes.
+// Reads without waiting for an end: no pipe or device, and no more of a file that is still being written.
 std::string first_bytes(const std::string& path) {
   const rendezvous::Descriptor file(path.empty() ? -1
                                                  : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -49,7 +49,7 @@ const json* member(const json& object, const char* name) {
 
 std::string text_in(const json* value) { return value && value->is_string() ? value->get<std::string>() : ""; }
 
-// torchrun takes int() of it.
+// Returns whether torchrun can take int() of the value.
 bool is_timestamp(const json* value) {
   if (!value) return false;
   if (value->is_number_integer()) return true;
@@ -62,11 +62,11 @@ std::string text_of(const json& message) {
   const json* extra = member(message, "extraInfo");
   const std::string trace = extra ? text_in(member(*extra, "py_callstack")) : "";
   if (trace.empty()) return text;
-  // PyTorch's callstack ends with the message: say it once.
+  // PyTorch's call stack ends with the message, which is then not repeated.
   return trace.find(text) != std::string::npos ? trace : text + "\n" + trace;
 }
 
-// A launcher that is handed anything else may fail of it: torchrun's agent raises KeyError.
+// Returns whether launchers can read the record. Anything else may make them fail: torchrun's agent raises KeyError.
 bool has_known_shape(const json& content) {
   const json* message = member(content, "message");
   if (!message) return false;
@@ -96,7 +96,7 @@ ErrorFile read_error_file(const std::string& path) {
   const json content = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   const json* message = member(content, "message");
   file.text = message ? text_of(*message) : "";
-  if (file.text.empty()) file.text = bytes;  // a shape nobody uses
+  if (file.text.empty()) file.text = bytes;  // an unknown shape
   file.text = without_end(demangled(printable(file.text)));
   if (has_known_shape(content)) file.record = dump(content);
   return file;
@@ -133,7 +133,7 @@ bool write_error_file(const std::string& path, const std::string& record) {
   bool good = write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
   good = close(fd) == 0 && good;
   if (!replace) return good;
-  // Renamed into place, so that nobody reads half of it.
+  // The file is renamed into place, so that no reader sees half of it.
   if (good && rename(target.c_str(), path.c_str()) == 0) return true;
   const int why = errno;
   unlink(target.c_str());

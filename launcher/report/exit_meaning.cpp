@@ -9,7 +9,7 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr int kShellsOffset = 128;  // a shell's code for a program that died of a signal is this and the signal
+constexpr int kShellsOffset = 128;  // a shell adds the signal to it for a program that a signal killed
 
 const char* meaning_of_signal(int signal) {
   switch (signal) {

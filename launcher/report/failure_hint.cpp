@@ -14,13 +14,13 @@ using rendezvous::WorkerFailure;
 namespace {
 
 enum class Where {
-  Anywhere,  // in its error or the last lines of its stderr: words that nobody prints who is well
-  AtTheEnd,  // what one of the last lines begins with: it may have survived the same words before
+  Anywhere,  // in its error or the last lines of its stderr: text that no healthy program prints
+  AtTheEnd,  // at the beginning of one of the last lines: earlier ones it may have survived
 };
 
 struct Symptom {
   Where where;
-  std::vector<const char*> words;  // all of them
+  std::vector<const char*> words;  // all of them occur
   const char* hint;
 };
 
@@ -51,7 +51,7 @@ constexpr char kPortTaken[] =
     "a port that it needs is taken: ss -ltnp shows by which process; with one node leave --master-port out, and a "
     "free port is used";
 
-// The first that fits counts: special ones before general ones.
+// The first symptom that fits counts, so special ones come before general ones.
 const Symptom kSymptoms[] = {
     {Where::Anywhere, {"CUDA out of memory"}, kGpuFull},
     {Where::Anywhere, {"OutOfMemoryError", "CUDA"}, kGpuFull},
@@ -140,7 +140,7 @@ const Symptom kSymptoms[] = {
      "it was built on a newer system than this one: run it in the container it was built in, or build it here"},
 };
 
-// PyTorch begins the lines of an uncaught exception with "[rank0]: ".
+// Returns the line without the "[rank0]: " that PyTorch puts before the lines of an uncaught exception.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -149,7 +149,7 @@ std::string_view without_rank(std::string_view line) {
   return line.substr(digits + 3);
 }
 
-// What the worker said: the lines of its error, and those of its stderr.
+// What the worker wrote: the lines of its error, and the last ones of its stderr.
 struct Words {
   std::vector<std::string> message, tail;
 
@@ -159,7 +159,7 @@ struct Words {
     tail = failure.stderr_tail;
   }
 
-  // The first line that `fits`, of all of them or of the last few of each.
+  // Returns the first line for which `fits` holds, among all lines or the last few of each; null if there is none.
   template <typename Fits>
   const std::string* find(Where where, Fits fits) const {
     for (const auto* lines : {&message, &tail}) {
@@ -187,7 +187,7 @@ bool fits(const Symptom& symptom, const Words& words) {
   });
 }
 
-// "ModuleNotFoundError: No module named 'x.y'"
+// Returns a hint for "ModuleNotFoundError: No module named 'x.y'"; empty if there is no such line.
 std::string missing_module(const Words& words, const std::string& python) {
   constexpr std::string_view kError = "ModuleNotFoundError: No module named ";
   const std::string* line =
@@ -200,20 +200,20 @@ std::string missing_module(const Words& words, const std::string& python) {
          "environment), or add its folder to PYTHONPATH if it is yours";
 }
 
-// argparse and its like: "usage: ..." and "prog: error: ...", with code 2.
+// Returns whether a parser such as argparse refused the arguments: "usage: ..." and "prog: error: ...", with code 2.
 bool is_usage_error(const WorkerFailure& failure, const Words& words) {
   return failure.status.code == 2 &&
          words.find(Where::Anywhere, [](const std::string& line) { return line.starts_with("usage: "); }) &&
          words.find(Where::AtTheEnd, [](const std::string& line) { return line.find(": error: ") != line.npos; });
 }
 
-// libddp's backtrace, of a program whose functions are not exported.
+// Returns whether libddp's backtrace begins without a function name, as where a program's functions are not exported.
 bool begins_without_name(const std::vector<std::string>& message) {
   const auto heading = std::find(message.begin(), message.end(), "backtrace:");
   return message.end() - heading > 1 && heading[1].find("(+0x") != std::string::npos;
 }
 
-// Of a death that nothing which was said explains. A shell between ddprun and the program says 128 + signal.
+// Returns a hint for a signal that no message explains; a shell between ddprun and the program makes it 128 + signal.
 std::string hint_for_signal(const WorkerFailure& failure) {
   switch (failure.status.shell_code() - 128) {
     case SIGKILL:

@@ -40,7 +40,7 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
 }
 
-// It says itself what a code would: that it could not be executed.
+// Returns whether the program could not be executed; the message says so, and the exit code adds nothing.
 bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
 
 std::string describe_meaning(const WorkerFailure& failure) {
@@ -71,14 +71,14 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
       more.push_back(other->rank);
       continue;
     }
-    const bool same = other->message == cause.message;  // say it once
+    const bool same = other->message == cause.message;  // once is enough
     lines.push_back("  after it: " + (same ? describe(*other) : in_one_line(*other)) + " (pid " +
                     std::to_string(other->pid) + ")");
   }
   if (!more.empty()) lines.push_back("  after them: " + describe_ranks(more));
 }
 
-// The frames of an endless recursion are told once.
+// Quotes the text, and shows a line that repeats, as in an endless recursion, only once.
 void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   std::istringstream stream(text);
   std::string earlier;
@@ -100,7 +100,8 @@ void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   add_repeated();
 }
 
-// Each worker's is in a folder of its own; what finds them all goes into a shell as it is.
+// Adds a line for the flight recorders of each node. Each worker's is in its own folder, so several are shown as a
+// pattern that can be pasted into a shell.
 void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& cause,
                           const std::vector<WorkerFailure>& all) {
   std::map<std::string, std::vector<const WorkerFailure*>> by_host;

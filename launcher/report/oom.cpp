@@ -21,8 +21,8 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO: the kernel's log has pids of this one
-constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's is another one, and only almost the same
+constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO; the kernel's log has its pids
+constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's clock is another one, which differs a little
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -48,12 +48,12 @@ bool in_initial_pid_namespace() {
 std::string in_mib(const std::string& bytes) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), number);
-  constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // cgroup v1 says so with a number close to 2^63
+  constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // cgroup v1 writes a number close to 2^63
   if (error != std::errc() || number >= kNoLimit) return "";
   return std::to_string(number >> 20) + " MiB";
 }
 
-// From its beginning on, a record with each read; EPIPE says that some were overwritten meanwhile.
+// Reads the log from its beginning, one record with each read; EPIPE means that some were overwritten meanwhile.
 bool kernel_log_names(pid_t pid, std::int64_t since) {
   const rendezvous::Descriptor log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   bool named = false;
@@ -163,7 +163,7 @@ std::string OomWatch::explain(pid_t pid) {
     }
     if (!limit.empty()) limit = " (its limit is " + limit + ")";
   }
-  // Read only where it has something to say: it may be long.
+  // The log may be long, so it is read only if the counter says that there is something in it.
   if (machine && reads_kernel_log_ && kernel_log_names(pid, round_started_)) {
     return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
   }

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxWidth = 60;
 constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
 constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
-// Python's: the negative signal.
+// Returns Python's exit code, which is negative for a signal.
 int exit_code_of(const WorkerFailure& failure) {
   return failure.status.signal != 0 ? -failure.status.signal : failure.status.code;
 }

@@ -16,7 +16,7 @@ unsigned char byte_at(std::string_view text, std::size_t i) {
   return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
 }
 
-// Replaces each byte that belongs to no character of UTF-8.
+// Returns the text with each byte that belongs to no character of UTF-8 replaced.
 std::string valid_utf8(std::string_view text) {
   std::string valid;
   while (true) {
@@ -28,8 +28,8 @@ std::string valid_utf8(std::string_view text) {
   }
 }
 
-// ECMA-48: ESC [ parameters final; ESC ] text BEL or ESC backslash; else ESC and one more. 0: it is none, or has no
-// end.
+// Returns the length of the escape sequence (ECMA-48) at the beginning of the text: ESC [ parameters final, or ESC ]
+// text BEL or ESC backslash. 0 if there is none, or it has no end.
 std::size_t length_of_escape(std::string_view text) {
   const unsigned char kind = byte_at(text, 1);
   if (kind == '[') {
