@@ -22,7 +22,7 @@ std::string join(const std::vector<std::string>& words, const char* between) {
   return text;
 }
 
-// "-r" and "--redirects".
+// Returns, for example, "-r" and "--redirects".
 std::vector<std::string> spellings(const Option& option) {
   std::vector<std::string> words;
   if (option.letter) words.push_back(std::string("-") + option.letter);
@@ -30,7 +30,7 @@ std::vector<std::string> spellings(const Option& option) {
   return words;
 }
 
-// Those whose value is the next word.
+// Returns the options whose value is the next word.
 std::vector<std::string> options_with_value(const Options& options) {
   std::vector<std::string> words;
   for (const Option& option : options) {
@@ -39,7 +39,7 @@ std::vector<std::string> options_with_value(const Options& options) {
   return words;
 }
 
-// The first sentence of its help, for a list of options.
+// Returns the first sentence of the option's help, for a list of options.
 std::string first_sentence(const Option& option) {
   const std::string& text = option.help;
   std::size_t end = 0;
@@ -58,7 +58,7 @@ std::string escaped(const std::string& text, const std::string& special) {
   return out;
 }
 
-// For a shell, between single quotes.
+// Returns the text for a shell, between single quotes.
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -74,7 +74,7 @@ std::string replace_all(std::string text, const std::string& what, const std::st
 
 // ---- bash ----
 
-// COMP_WORDS has --tee=3 in three words and host:80 too; hence `=` and `:`.
+// COMP_WORDS holds --tee=3 and host:80 as three words each, so `=` and `:` are words here.
 constexpr char kBash[] = R"(_@command@() {
   local word value_of= i cur=${COMP_WORDS[COMP_CWORD]}
   COMPREPLY=()
@@ -170,7 +170,7 @@ std::string zsh_values(const Option& option) {
   return " ";
 }
 
-// '(-r --redirects)-r+[What goes into files]:STREAMS: ', and the same for --redirects=.
+// Returns a line for each spelling, such as '(-r --redirects)-r+[Streams to write to files]:STREAMS: '.
 std::string zsh_option(const Option& option) {
   std::string after = "[" + escaped(first_sentence(option), "[]:\\") + "]";
   if (option.takes != Takes::Nothing) after += ":" + escaped(option.metavar, ":\\") + ":" + zsh_values(option);
@@ -217,7 +217,7 @@ std::string fish_option(const Option& option) {
   if (option.takes == Takes::Value) line += values == Values::Files || values == Values::Folders ? " -r" : " -x";
   if (values == Values::Folders) line += " -a '(__fish_complete_directories)'";
   if (values == Values::Words) line += " -a '" + join(choices(option), " ") + "'";
-  // Within single quotes fish knows \\ and \'.
+  // Within single quotes fish understands \\ and \'.
   return line + " -d '" + escaped(first_sentence(option), "\\'") + "'\n";
 }
 

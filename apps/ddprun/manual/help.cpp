@@ -32,7 +32,7 @@ std::string upper_case(std::string text) {
   return text;
 }
 
-// "  126, 127  the program cannot be executed"
+// Returns, for example, "  126, 127  the program cannot be executed".
 std::string code_entry(const manual::Entry& code) {
   std::string text = wrap(code.text, 2 + kTermWidth);
   const std::string term = code.term;

@@ -7,7 +7,7 @@ namespace ddp::apps {
 
 namespace {
 
-// Text that roff shows as it is: '-' must not become a hyphen, nor a line's first '.' a request.
+// Escapes text so that roff shows it as it is: '-' must not become a hyphen, nor '.' at the start of a line a request.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text of ddprun's manual, but for the options. help.cpp formats it for a terminal, man_page.cpp as roff; both take
-// the options from where they are declared.
+// The text of ddprun's manual, except for the options. help.cpp formats it for a terminal, man_page.cpp as roff; both
+// take the options from where they are declared.
 #pragma once
 
 #include <array>

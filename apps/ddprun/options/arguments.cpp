@@ -15,7 +15,7 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
-// How many single-character edits lead from a to b.
+// Returns the number of single-character edits that lead from a to b.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -49,7 +49,7 @@ const Option& find_long(const std::string& word, const std::string& name, const 
     if (!name.empty() && option.name.rfind(name, 0) == 0) matches.push_back(&option);
   }
   if (matches.empty()) fail_unknown(word, name, known);
-  // What was short for one option of torchrun stays so, whatever we have added.
+  // A prefix that stands for one option of torchrun stays valid, whatever options ddprun has added.
   const auto is_torchruns = [](const Option* option) { return option->origin == Origin::Torchrun; };
   if (std::count_if(matches.begin(), matches.end(), is_torchruns) == 1) {
     return **std::find_if(matches.begin(), matches.end(), is_torchruns);

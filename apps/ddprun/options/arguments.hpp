@@ -13,12 +13,13 @@
 namespace ddp::apps {
 
 struct Arguments {
-  std::vector<std::string> options;    // "--nproc-per-node=8": full names, one word each
-  std::optional<std::string> program;  // the first word that is no option
+  std::vector<std::string> options;    // one word each, with full names: "--nproc-per-node=8"
+  std::optional<std::string> program;  // the first word that is not an option
   std::vector<std::string> program_args;
 };
 
-// Throws SyntaxError for an unknown or ambiguous option, with the nearest known one, or a missing value.
+// Splits argv. Throws SyntaxError for an option that is unknown (naming the nearest known one) or ambiguous, and for a
+// missing value.
 Arguments split_arguments(const std::vector<std::string>& words, const Options& known);
 
 }  // namespace ddp::apps

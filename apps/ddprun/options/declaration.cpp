@@ -21,7 +21,7 @@ std::string pet(const std::string& name) {
   return variable;
 }
 
-// A flag's variable is a number to torchrun, 0 for off. Words, which end torchrun with an error, are understood too.
+// Parses a flag's variable. For torchrun it is a number, 0 for off; words, which are an error there, are accepted too.
 std::optional<bool> flag_value(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* yes : {"true", "yes", "on"}) {

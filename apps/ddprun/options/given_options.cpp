@@ -9,7 +9,7 @@ namespace ddp::apps {
 
 namespace {
 
-// `what`: "a number of seconds, 0 or more".
+// Returns a check for a number from low to high; `what` describes it: "a number of seconds, 0 or more".
 template <typename T>
 auto in_range(T low, T high, const char* what) {
   return [low, high, what](const std::string& text) -> std::string {
@@ -30,7 +30,7 @@ auto one_of(const std::vector<std::string>& choices) {
   };
 }
 
-// "torch,numpy.linalg"
+// Checks a list of modules: "torch,numpy.linalg".
 std::string module_list(const std::string& text) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '.' || c == ',' || c >= 0x80;

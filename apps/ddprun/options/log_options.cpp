@@ -25,7 +25,7 @@ std::optional<int> parse_std(std::string_view text) {
   return text.size() == 1 && number && *number <= 3 ? number : std::nullopt;
 }
 
-// Python's text.split(separator): one more part than there are separators.
+// Splits as Python's text.split(separator) does: there is one part more than there are separators.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts = {""};
   for (const char c : text) {
@@ -55,7 +55,7 @@ std::optional<std::set<int>> parse_ranks(const std::string& text) {
   return ranks;
 }
 
-// torchrun finds others among the entry points of Python packages.
+// Throws for values that torchrun would find among the entry points of Python packages.
 void refuse_plugins(const LogOptions& options) {
   if (options.logs_specs != "default") {
     throw UsageError("--logs-specs " + options.logs_specs +
@@ -122,7 +122,7 @@ launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_
   } else if (default_prefix && *default_prefix) {
     config.line_prefix = default_prefix;
   }
-  if (config.folder == launcher::kNoFolder) {  // as with torchrun: everything on the console, as it is
+  if (config.folder == launcher::kNoFolder) {  // as with torchrun, everything goes to the console unchanged
     config.redirects = config.tee = {};
     if (!config.stdout_filters.empty() || !config.stderr_filters.empty()) {
       throw UsageError(

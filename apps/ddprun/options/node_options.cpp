@@ -23,8 +23,8 @@ namespace {
 using rendezvous::parse_number;
 using std::chrono::milliseconds;
 
-constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
-constexpr std::uint16_t kC10dPort = 29400;    // likewise
+constexpr std::uint16_t kStaticPort = 29500;  // as in torchrun
+constexpr std::uint16_t kC10dPort = 29400;    // as in torchrun
 constexpr int kMaxNodes = 100'000;
 constexpr double kMaxSeconds = 1e9;
 
@@ -80,7 +80,7 @@ std::string without_brackets(const std::string& host) {
   return has ? host.substr(1, host.size() - 2) : host;
 }
 
-// "host", "host:port", "[v6]", "[v6]:port"
+// Parses "host", "host:port", "[v6]" or "[v6]:port".
 Endpoint parse_endpoint(const std::string& text) {
   const std::string wrong =
       "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
@@ -109,7 +109,8 @@ Endpoint parse_endpoint(const std::string& text) {
   return endpoint;
 }
 
-// One node: loopback, and every other own address that master_addr means.
+// Returns the addresses of a one-node job's store: loopback, and each address of this machine that master_addr resolves
+// to.
 std::vector<std::string> store_addresses(const std::string& master_addr) {
   std::vector<std::string> addresses = {"127.0.0.1", "::1"};
   addrinfo hints = {};
@@ -160,8 +161,8 @@ bool word_of(const std::string& key, const std::string& value) {
   throw UsageError("--rdzv-conf " + key + "=" + value + ": give true or false");
 }
 
-// Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed. Still, what torchrun
-// would refuse is a mistake.
+// Checks keys of torchrun that have no effect here, since nothing polls a store and the end of a job is pushed to all
+// nodes. Values that torchrun would refuse are refused too.
 void check_without_effect(const std::string& key, const std::string& value,
                           const std::function<void(const std::string&)>& log) {
   if (key == "close_timeout" || key == "heartbeat_timeout" || key == "read_timeout") {
@@ -176,7 +177,7 @@ void check_without_effect(const std::string& key, const std::string& value,
 using KeyValues = std::map<std::string, std::string>;
 
 KeyValues parse_conf(std::string text) {
-  // Quotes that a shell script has passed on.
+  // Strip quotes that a shell script has passed on.
   if (text.size() > 1 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
     text = text.substr(1, text.size() - 2);
   }
@@ -192,7 +193,7 @@ KeyValues parse_conf(std::string text) {
   return conf;
 }
 
-// One node meets nobody, be it in a file.
+// Throws if several nodes are to meet in a file. One node has nobody to meet, so there the setting does no harm.
 void check_store_type(const KeyValues& conf, int nodes) {
   const auto type = conf.find("store_type");
   if (type == conf.end() || type->second == "tcp") return;
@@ -264,7 +265,7 @@ void resolve_one_node(const NodeOptions& options, launcher::LaunchConfig& config
 }
 
 void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) {
-  config.job.min_nodes = config.job.max_nodes;  // as torchrun: MAX nodes, no less
+  config.job.min_nodes = config.job.max_nodes;  // as in torchrun: exactly MAX nodes
   config.job.node_ranks_given = true;
   config.node_rank = options.node_rank.value_or(0);
   Endpoint master{options.master_addr.value_or("127.0.0.1"), std::nullopt};
@@ -305,7 +306,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
     throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
   }
   const KeyValues conf = parse_conf(options.rdzv_conf);
-  check_store_type(conf, config.job.max_nodes);  // first: its endpoint is a path
+  check_store_type(conf, config.job.max_nodes);  // first, since with a file the endpoint is a path
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
     throw UsageError("--standalone is for one node, but --nnodes is " + *options.nnodes + "; leave one of them out");
@@ -319,10 +320,10 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   }
   resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
-  // Hosts that were given no id must agree on one.
+  // Without --rdzv-id, the hosts must still agree on one id.
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";
   if (one) return;
-  config.store_addresses = {"0.0.0.0", "::"};  // whichever of this node's addresses the others know
+  config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node
   if (config.master_port == 0) {
     throw UsageError(
         "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");

@@ -28,7 +28,7 @@ namespace {
 
 constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
 
-// Returns the number, or -1 if it is none, negative, or more than anybody can mean.
+// Returns the number, or -1 if the text is none, or if it is negative or larger than anybody can mean.
 int parse_count(const std::string& text) {
   const int count = rendezvous::parse_number<int>(text).value_or(-1);
   return count >= 0 && count < 10'000'000 ? count : -1;
@@ -40,7 +40,7 @@ int usable_cpus() {
                                                      : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// GPUs this node gives the job: those listed, else those found.
+// Returns the number of GPUs that the job uses on this node: those listed, else those found.
 int usable_gpus(const std::optional<std::string>& gpus) {
   const auto visible = launcher::visible_gpus(gpus);
   if (!visible || visible->empty()) return 0;
@@ -62,7 +62,8 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
   return count;
 }
 
-// torchrun takes any number above 0, so there is none that is refused for being too small to wait for, or too large.
+// Returns the interval, rounded to 1 ms or more. torchrun takes any number above 0, so none is refused as too small or
+// too large.
 std::chrono::milliseconds monitor_interval(double seconds) {
   return std::chrono::milliseconds(std::lround(std::clamp(1e3 * seconds, 1.0, 1e9)));
 }
@@ -80,7 +81,7 @@ launcher::StdinReader stdin_reader(const std::string& text, const launcher::Laun
   return {Who::Rank, rank};
 }
 
-// Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
+// Fills config.stop_signals. Names of no signal are skipped with a message, as in torchrun.
 void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
   std::istringstream list(names);
   for (std::string name; std::getline(list, name, ',');) {
@@ -94,7 +95,7 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
     }
     struct sigaction current = {};
     sigaction(number, nullptr, &current);
-    // nohup ddprun ... & must survive the terminal, so a hang-up that was ignored from outside stays ignored.
+    // `nohup ddprun ... &` must survive the terminal, so a SIGHUP that the caller ignores stays ignored.
     if (is_default && number == SIGHUP && current.sa_handler == SIG_IGN) continue;
     config.stop_signals.push_back(number);
   }
@@ -127,7 +128,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   return config;
 }
 
-// What comes before the program's own arguments; empty: nothing.
+// Returns the argument that goes before the program's own arguments; empty if there is none.
 std::string legacy_argument(const GivenOptions& given) {
   const std::string& spelling = given.legacy_local_rank;
   if (spelling.empty() || spelling == "0") return "";
@@ -151,7 +152,7 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
   return compatibility == launcher::CompatibilityMode::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
 }
 
-// The pages and scripts that are printed instead of starting a job.
+// Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
                                          const Invocation& invocation) {
   if (given.version) return kVersion;
@@ -177,7 +178,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   declare(declaration, given);
   const Options& options = declaration.options();
   Arguments split = split_arguments(arguments, options);
-  // Before anything is converted: a variable that is wrong must not keep the page from whoever asks.
+  // --help comes before the values are converted: a wrong variable must not keep anybody from reading the page.
   const auto& words = split.options;
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
   declaration.parse(words);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun's command line: torchrun's options in both spellings, PET_* variables, everything after the program left to
-// the program. Bad input throws UsageError and nothing has been started.
+// ddprun's command line: torchrun's options in both spellings, PET_* variables, and the program with its arguments.
 #pragma once
 
 #include <string>
@@ -17,12 +16,12 @@ struct Launch {
   launcher::LaunchConfig config;
   launcher::LogSettings log;
 };
-// --help and its like: text for stdout, exit code 0.
+// Text for stdout, with exit code 0: --help and similar options.
 struct JustPrint {
   std::string text;
 };
 
-// arguments: argv without its first. Throws UsageError or launcher::ProgramError.
+// Parses argv without its first word. Throws UsageError or launcher::ProgramError; nothing has been started then.
 std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);
 
 }  // namespace ddp::apps

@@ -69,7 +69,7 @@ TEST_CASE("numa binding: a core that has lost a CPU to a cpuset is the smaller o
   Topology topology = two_sockets();
   std::erase_if(topology.cpus, [](const Cpu& cpu) { return cpu.number < 2 || cpu.number == 12 || cpu.number == 13; });
   CHECK(lists(share_cpus(topology, NumaBinding::CoreComplex, {0}, 1)) == Texts{"2,14"});
-  topology.cpus.erase(topology.cpus.begin());  // CPU 2 as well: 14 is what is left of the node
+  topology.cpus.erase(topology.cpus.begin());  // and CPU 2; of that core only CPU 14 is left
   CHECK(lists(share_cpus(topology, NumaBinding::Node, {0}, 1)) == Texts{"14"});
 }
 

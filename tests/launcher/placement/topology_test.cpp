@@ -52,7 +52,7 @@ TEST_CASE("topology: cores, caches, sockets and NUMA nodes of the CPUs that may 
   const Cpu& five = topology.cpus[2];
   CHECK(five.number == 5);
   CHECK(five.core == 1);
-  CHECK(five.core_complex == 0);  // caches of instructions do not count, and the highest level does
+  CHECK(five.core_complex == 0);  // instruction caches do not count, and the highest level does
   CHECK(five.socket == 0);
   CHECK(topology.cpus[3].core_complex == 2);
   CHECK(topology.cpus[3].socket == 1);

@@ -10,7 +10,7 @@ namespace {
 
 using Ends = LineHolder::Ends;
 
-// What comes out after each piece of the input, and at the end.
+// Returns what a LineHolder writes after each piece of the input, and at the end.
 std::vector<std::string> held_back(Ends ends, const std::vector<std::string>& pieces, std::size_t max_held = 100) {
   LineHolder holder(ends, max_held);
   std::vector<std::string> out;
