@@ -136,6 +136,7 @@ void AgentCore::watch_link() {
     return;
   }
   if (lost_after_.count() == 0) return;
+  // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
     return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
@@ -177,6 +178,7 @@ std::optional<TimePoint> AgentCore::wake_at() const {
 
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
+  // Every directive shows that the coordinator is there, and carries its settings.
   if (joined() && directive.epoch != state_.epoch) {
     return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
@@ -186,6 +188,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   if (is_new_link_) answered();  // mutant: answered
   lost_after_ = directive.lost_after;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
+  // Obey it.
   if (directive.round < state_.round) return;  // about an older round; mutant: old_news
   switch (directive.kind) {
     case Directive::Kind::Wait:
@@ -294,7 +297,8 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   failure.host = config_.host;
   failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
   failure.time = time;
-  // In a round that is being stopped a death is ddprun's doing, unless the worker was exiting before.
+  // Whose doing it is. In a round that is being stopped a death is ddprun's doing, unless the worker was exiting
+  // before.
   failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
   failure.stopped_by_ddprun = told_to_stop_ && !by_itself;  // mutant: own_doing

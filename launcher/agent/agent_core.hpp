@@ -34,7 +34,7 @@ struct AgentConfig {
   rendezvous::JobShape job;
   std::string incarnation;
   std::string host;
-  std::vector<std::string> addresses = {};  // of this node, numeric
+  std::vector<std::string> addresses = {};  // this node's, numeric
   int node_rank = 0;
   std::string role = "default";
   int workers = 1;
@@ -215,8 +215,8 @@ class AgentCore {
   bool told_to_stop_ = false;                  // the workers of this round were asked to end
   std::optional<rendezvous::Directive> next_;  // the round to run once idle
   std::optional<rendezvous::Directive> exit_;  // the directive to leave with once idle
-  int stop_signal_ = 0;                        // of the stop that is under way
-  std::optional<TimePoint> deadline_;          // of the stop, kill or clearing that is under way
+  int stop_signal_ = 0;                        // what the stop that is under way sent
+  std::optional<TimePoint> deadline_;          // ends the stop, kill or clearing that is under way
   bool suspended_ = false;                     // by the user; the link goes on, so that the node is not lost
   int users_signal_ = 0;                       // the user's first stop signal
   std::optional<TimePoint> decision_until_;    // when this node acts alone on a stop signal

@@ -126,7 +126,7 @@ class RoundProcesses {
 
   std::optional<WarmParent> warm_parent_;
   std::optional<PendingStart> start_;
-  std::vector<Worker> workers_;  // of the newest round, by local rank
+  std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
   std::map<int, std::string> error_files_;
   DeathWatch death_watch_;

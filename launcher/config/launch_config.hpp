@@ -68,7 +68,7 @@ struct LaunchConfig {
   StdinReader stdin_reader;
   LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
-  std::string stop_signal_names;  // the same, as text for the workers
+  std::string stop_signal_names;  // as text for the workers
 };
 
 }  // namespace ddp::launcher

@@ -142,6 +142,7 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   if (kind == ProgramKind::Module) return python_program({"-m", what}, what, places);
   if (kind == ProgramKind::RunPath) return python_program({"-c", kRunPath, what}, what, places);
   if (kind == ProgramKind::Script) return python_program({what}, what, places);
+  // A Python script by its name or content.
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
       if (!is_file(what)) throw ProgramError(kNotFound, "the script '" + what + "' does not exist; check the path");
@@ -152,6 +153,7 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
     }
     if (is_script_for_python(what)) return python_program({what}, what, places);
   }
+  // An executable: a path, else a name that is looked up.
   if (what.find('/') != std::string::npos) return direct_program(what, what);
   if (is_executable_file(what)) return direct_program("./" + what, what);
   if (auto found = find_in_path(what)) return direct_program(*found, what);

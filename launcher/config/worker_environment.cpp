@@ -35,6 +35,7 @@ Environment node_environment(const LaunchConfig& config, const Environment& inhe
   // The value of an outer job means nothing here; if there is no outer job the user has set it.
   if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
 
+  // torchrun's variables of a node, and defaults for what the user has not set.
   env[contract::kLocalWorldSize] = std::to_string(config.workers);
   env[contract::kRoleName] = config.role;
   env[contract::kRunId] = config.job.id;

@@ -25,7 +25,7 @@ struct WorkerPlace {
 };
 
 // Returns the part of the environment that is the same for all workers of this node in every round; modules that a warm
-// parent imports (warm_parent.hpp) see only this part. `visible_gpus` is that of launcher/placement/gpus.hpp. The
+// parent imports (warm_parent.hpp) see only this part. launcher/placement/gpus.hpp makes `visible_gpus`. The
 // variables of an outer job, of ddprun or torchrun, are dropped.
 Environment node_environment(const LaunchConfig& config, const Environment& inherited,
                              const std::optional<std::string>& visible_gpus);

@@ -242,6 +242,7 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python) {
   if (!failure.out_of_memory.empty()) {
     return "fewer or smaller workers (batch, DataLoader workers, data held in memory), or more memory for the job";
   }
+  // Messages that the table knows, then those that need the text around them, then the signal alone.
   const Words words(failure);
   for (const Symptom& symptom : kSymptoms) {
     if (fits(symptom, words)) return symptom.hint;

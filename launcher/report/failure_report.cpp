@@ -149,16 +149,19 @@ JsonObject details_of(const WorkerFailure& failure) {
 std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
                                         const std::vector<WorkerFailure>& all) {
   std::vector<std::string> lines;
+  // What happened, what it means, and what to do.
   lines.push_back(program + " failed: " + describe(cause));
   if (const auto meaning = describe_meaning(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
                   std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
                   ") on " + cause.host + " at " + local_time(cause.time, kTimeFormat));
+  // The other workers.
   add_followers(lines, cause, all);
   if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
     lines.push_back("  stopped by ddprun: " + describe_ranks(stopped));
   }
+  // What the worker wrote, and the files with more of it.
   if (!cause.message.empty()) {
     lines.push_back("  its error:");
     add_quoted(lines, cause.message);

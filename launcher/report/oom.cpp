@@ -101,7 +101,7 @@ bool names_as_killed(std::string_view record, pid_t pid, std::int64_t since) {
 }
 
 std::string memory_cgroup(const std::string& cgroups, const std::string& mounts) {
-  // "4:memory:/jobs/7" in v1, "0::/jobs/7" in v2.
+  // The path within the hierarchy: "4:memory:/jobs/7" in v1, "0::/jobs/7" in v2.
   std::optional<std::string> v1, v2;
   std::istringstream lines(cgroups);
   for (std::string line; std::getline(lines, line);) {
@@ -113,7 +113,7 @@ std::string memory_cgroup(const std::string& cgroups, const std::string& mounts)
   }
   const auto& path = v1 ? v1 : v2;
   if (!path) return "";
-  // "31 0 0:32 ROOT POINT options ... - cgroup source superoptions"
+  // Where the hierarchy is mounted: "31 0 0:32 ROOT POINT options ... - cgroup source superoptions".
   std::istringstream mount_lines(mounts);
   for (std::string line; std::getline(mount_lines, line);) {
     const auto dash = line.find(" - ");
@@ -153,9 +153,11 @@ OomCounts OomWatch::count() const {
 }
 
 std::string OomWatch::explain(pid_t pid) {
+  // Count the death against each counter, whichever of them is named.
   const OomCounts now = count();
   const bool machine = explain_one(now.machine, explained_.machine);
   const bool cgroup = explain_one(now.cgroup, explained_.cgroup);
+  // The cgroup's limit helps to choose a larger one.
   std::string limit;
   if (cgroup) {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {

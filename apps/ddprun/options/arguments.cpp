@@ -79,6 +79,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       break;
     }
     if (word.size() < 2 || word[0] != '-') break;
+    // Find the option, and the value if it is attached.
     const bool is_long = word[1] == '-';
     std::string shown = word;
     std::optional<std::string> value;
@@ -95,6 +96,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
         value = word.substr(word[2] == '=' ? 3 : 2);  // -t3, -t=3
       }
     }
+    // Take the value from the next word if the option needs one.
     if (option->takes == Takes::Value && !value) {
       if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
       value = words[++i];

@@ -103,7 +103,7 @@ class Declaration {
 
   std::string group_;
   Options options_;
-  std::vector<Parser> parsers_;  // of options_, in their order
+  std::vector<Parser> parsers_;  // in the order of options_
 };
 
 }  // namespace ddp::apps

@@ -307,6 +307,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   }
   const KeyValues conf = parse_conf(options.rdzv_conf);
   check_store_type(conf, config.job.max_nodes);  // first, since with a file the endpoint is a path
+  // Where nodes meet, which depends on their number and the backend.
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
     throw UsageError("--standalone is for one node, but --nnodes is " + *options.nnodes + "; leave one of them out");
@@ -322,6 +323,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   config.local_addr = without_brackets(options.local_addr);
   // Without --rdzv-id, the hosts must still agree on one id.
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";
+  // What only several nodes need.
   if (one) return;
   config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node
   if (config.master_port == 0) {

@@ -174,6 +174,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
       throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
     }
   }
+  // Read the options, and print a page if that is all that was asked for.
   Declaration declaration;
   declare(declaration, given);
   const Options& options = declaration.options();
@@ -185,6 +186,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
 
+  // Resolve the log's settings and the job's.
   Launch launch;
   try {
     launch.log = {launcher::log_level_from(given.log_level), launcher::log_format_from(given.log_format)};
@@ -194,6 +196,8 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   launch.config = to_config(given);
   launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
+
+  // Find the program and complete its arguments.
   const std::string legacy = legacy_argument(given);
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility),
                                                  {invocation.own_folder, invocation.python});

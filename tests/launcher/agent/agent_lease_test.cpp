@@ -21,7 +21,7 @@ struct Agent {
                   .workers = 2,
                   .coordinator = "10.0.0.1:29500"}};
   TimePoint now{};
-  std::vector<AgentAction> actions;  // of the newest step, or of wait()
+  std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
 
   Agent() {
     step(LinkUp{});
