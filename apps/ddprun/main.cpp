@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun: parse, fork the agent under its guardian, run the job, exit with its code.
+// ddprun: parses the command line, forks the agent under its guardian, and exits with the job's exit code.
 //
 // Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 126/127 the program cannot be executed / was not found; else
-// that of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as torchrun: 0; 2 for what
-// torchrun's own parser refuses; 1 for everything else.
+// the code of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as torchrun: 0 success;
+// 2 for what torchrun's own parser refuses; 1 for every other failure.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 
 #include "apps/ddprun/invocation.hpp"
 #include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/process/guardian.hpp"
@@ -31,7 +32,8 @@ using ddp::launcher::CompatibilityMode;
 
 constexpr int kWrongUsage = 2;
 
-// A launcher that started this ddprun is told as well, but for wrong usage, as with torchrun.
+// Prints the error and returns the exit code. Writes the error file for a launcher that started this ddprun, except for
+// wrong usage, as torchrun does.
 int fail(int exit_code, const char* what) {
   fprintf(stderr, "ddprun: %s\n", what);
   const char* path = getenv(ddp::rendezvous::contract::kErrorFile);
@@ -41,14 +43,15 @@ int fail(int exit_code, const char* what) {
   return exit_code;
 }
 
-// With 0, 1 or 2 closed, the next pipe would get that number and be taken for the console.
+// Opens descriptors 0, 1 and 2 if they are closed: else the next pipe would get such a number and be taken for the
+// console.
 void open_standard_descriptors() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = dup(fd);
   if (fd > STDERR_FILENO) close(fd);
 }
 
-// torchrun knows one code for whatever fails after its parser.
+// Returns the exit code that the caller sees: torchrun has one code for everything that fails after its parser.
 int failure_code(const Invocation& invocation, int exit_code) {
   return invocation.compatibility == CompatibilityMode::Torchrun && exit_code != 0 ? 1 : exit_code;
 }

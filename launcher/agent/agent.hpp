@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The agent: one per node. Drives AgentCore: starts this node's workers, hears of their deaths, reads what they print,
-// and keeps the link to the coordinator (which, on the endpoint's node, runs in this process on a thread of its own).
+// The agent: one process per node. It wires AgentCore, which decides, to the processes of the round
+// (round_processes.hpp), to what the node writes (node_output.hpp) and to the link to the coordinator. On the
+// endpoint's node the coordinator runs in this process too, on a thread of its own.
 //
-// Everything here happens on the thread that calls run_agent, in one event loop: signals (SIGCHLD among them) come
+// Everything here happens on the thread that calls run_agent, in one event loop: signals, SIGCHLD among them, arrive
 // through a signalfd, the guardian's death as end of file, directives over the link. Nothing polls.
 #pragma once
 
@@ -12,8 +13,8 @@
 
 namespace ddp::launcher {
 
-// Runs the job on this node to its end; returns ddprun's exit code. Throws rendezvous::Error before anything was
-// started (a port that is taken, no descriptors).
+// Runs the job on this node to its end and returns ddprun's exit code. Throws rendezvous::Error only before anything
+// is started: a port is taken, or there are no descriptors.
 int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded);
 
 }  // namespace ddp::launcher

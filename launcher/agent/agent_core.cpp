@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// "mutant: NAME" names a statement for scripts/stress/mutants, which breaks it and checks that the simulator notices.
+// A comment "mutant: NAME" names a statement for scripts/stress/mutants, which breaks it and checks that the simulator
+// notices.
 #include "launcher/agent/agent_core.hpp"
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "launcher/report/failure_hint.hpp"
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/failures.hpp"
 
 namespace ddp::launcher {
@@ -20,13 +21,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kBeatsPerLife = 15;  // of lost_after; one a second by default
-constexpr std::chrono::seconds kFirstNews{2};
-constexpr std::chrono::seconds kOverslept{2};  // a Tick that is so late: this process was stopped
-constexpr std::chrono::seconds kBetweenNews{5};
+constexpr int kBeatsPerLife = 15;  // heartbeats in lost_after; one a second by default
+constexpr std::chrono::seconds kFirstWaitingLine{2};
+constexpr std::chrono::seconds kOverslept{2};  // a Tick this late means that this process was stopped
+constexpr std::chrono::seconds kBetweenWaitingLines{5};
 
 std::string in_seconds(std::chrono::nanoseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+  return rendezvous::to_string(std::chrono::duration_cast<std::chrono::seconds>(time));
 }
 
 }  // namespace
@@ -42,17 +43,17 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
 }
 
 void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions) {
-  if (phase_ == Phase::Left) return;  // whatever still comes in, the job is over
+  if (phase_ == Phase::Left) return;  // the job is over, whatever still arrives
   now_ = now;
   actions_ = &actions;
   if (!started_) {
     started_ = heard_ = now;
-    next_news_ = now + kFirstNews;
+    next_waiting_line_ = now + kFirstWaitingLine;
   }
   forgive_own_sleep();
   std::visit([this](const auto& e) { on(e); }, event);
   due_ = wake_at();
-  if (due_) due_ = std::max(*due_, now);  // what was slept is forgiven once
+  if (due_) due_ = std::max(*due_, now);  // a sleep is forgiven once
   actions_ = nullptr;
 }
 
@@ -72,13 +73,13 @@ void AgentCore::on(const LinkDown& event) {
   next_beat_.reset();
   asked_.reset();
   if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
-  if (!joined()) return;   // not one word came over it
-  if (!cut_) cut_ = now_;  // else the coordinator may not know that there was another link meanwhile; mutant: first_cut
+  if (!joined()) return;   // nothing came over it
+  if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since; mutant: first_cut
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
 }
 
-// While this process was stopped, what the coordinator said lay unread. It may have gone on without this node, though:
-// the lease of the workers runs out all the same.
+// Moves heard_ forward by the time that this process was stopped, when the coordinator's messages lay unread. The
+// coordinator may have gone on without this node meanwhile, so the lease of the workers runs out all the same.
 void AgentCore::forgive_own_sleep() {
   if (due_ && now_ - *due_ >= kOverslept) heard_ += now_ - *due_;
 }
@@ -92,7 +93,7 @@ void AgentCore::on(const BeatArrived&) {
   answered();
 }
 
-// One question at a time, so an answer belongs to it.
+// Notes an answer. Only one message is unanswered at a time, so the answer belongs to it.
 void AgentCore::answered() {
   if (asked_) answered_ = *std::exchange(asked_, std::nullopt);
   if (std::exchange(is_new_link_, false) && cut_) {
@@ -101,7 +102,7 @@ void AgentCore::answered() {
   }
 }
 
-// Of this node's workers; see the head of agent_core.hpp.
+// Returns when the lease of this node's workers ends; see the head of agent_core.hpp.
 TimePoint AgentCore::lease_until() const {
   const TimePoint silent = answered_ + lost_after_ * 2 / 3;                               // mutant: lease_length
   return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;  // mutant: lease_cut
@@ -127,14 +128,15 @@ void AgentCore::watch_link() {
       return end(1, "no coordinator at " + config_.coordinator + " within " + in_seconds(config_.join_timeout) +
                         " (--rdzv-conf join_timeout): " + why_not_linked_);
     }
-    if (!linked_ && now_ >= *next_news_) {
-      next_news_ = now_ + kBetweenNews;
+    if (!linked_ && now_ >= *next_waiting_line_) {
+      next_waiting_line_ = now_ + kBetweenWaitingLines;
       act(LogLine{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
                   in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
     }
     return;
   }
   if (lost_after_.count() == 0) return;
+  // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
     return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
@@ -148,7 +150,7 @@ void AgentCore::watch_link() {
   if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
     asked_ = now_;
     next_beat_ = now_ + lost_after_ / kBeatsPerLife;
-    act(SendBeat{});
+    act(SendHeartbeat{});
   }
 }
 
@@ -163,7 +165,7 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
   if (!joined()) {
     consider(*started_ + config_.join_timeout);
-    if (!linked_) consider(next_news_);
+    if (!linked_) consider(next_waiting_line_);
   } else if (lost_after_.count() > 0) {
     if (!exit_) consider(heard_ + lost_after_);
     if (linked_) consider(reconnect_at());
@@ -176,16 +178,18 @@ std::optional<TimePoint> AgentCore::wake_at() const {
 
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
+  // Every directive shows that the coordinator is there, and carries its settings.
   if (joined() && directive.epoch != state_.epoch) {
     return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
   state_.epoch = directive.epoch;
   heard_ = now_;
-  // The answer to this link's report; other directives may come from a coordinator that hears nothing from here.
+  // The first directive answers this link's report; others may come from a coordinator that hears nothing from here.
   if (is_new_link_) answered();  // mutant: answered
   lost_after_ = directive.lost_after;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
-  if (directive.round < state_.round) return;  // about a round that is past; mutant: old_news
+  // Obey it.
+  if (directive.round < state_.round) return;  // about an older round; mutant: old_news
   switch (directive.kind) {
     case Directive::Kind::Wait:
       if (!directive.reason.empty()) act(LogLine{directive.reason});
@@ -228,12 +232,12 @@ void AgentCore::begin_round(int round) {
 }
 
 void AgentCore::run(const Directive& directive) {
-  if (phase_ != Phase::Idle) {  // the coordinator thought so: it is told when it is true
+  if (phase_ != Phase::Idle) {  // the coordinator takes it for idle; it gets a report once that is true
     next_ = directive;
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return let_pass(directive);  // mutant: unread_run
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
@@ -244,10 +248,11 @@ void AgentCore::run(const Directive& directive) {
   act(StartWorkers{assignment_});
 }
 
-// A round that lay unread, since this process was stopped: the coordinator may have gone on without this node.
-void AgentCore::let_pass(const Directive& directive) {
+// Lets a round pass whose directive lay unread because this process was stopped: the coordinator may have gone on
+// without this node.
+void AgentCore::skip_round(const Directive& directive) {
   begin_round(directive.round);
-  state_.stopped_because = "it was told to start them when it had not heard from the coordinator for too long";
+  state_.stopped_because = "it had not heard from the coordinator for too long when the order to start them arrived";
   report();
 }
 
@@ -255,7 +260,7 @@ void AgentCore::on(const WorkersStarted& event) {
   DDP_CHECK(event.pids.size() == workers_.size(), event.pids.size(), workers_.size());
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = event.pids[i];
   if (phase_ == Phase::Starting) phase_ = Phase::Running;
-  // A stop that came meanwhile met nobody.
+  // A stop that came before the start reached no worker.
   if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});  // mutant: early_stop
   if (phase_ == Phase::Killing) act(KillDescendants{});
   if (phase_ == Phase::Running && suspended_) act(SuspendWorkers{});
@@ -292,7 +297,8 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   failure.host = config_.host;
   failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
   failure.time = time;
-  // In a round that is being stopped a death is our doing, unless it was under way before.
+  // Whose doing it is. In a round that is being stopped a death is ddprun's doing, unless the worker was exiting
+  // before.
   failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
   failure.stopped_by_ddprun = told_to_stop_ && !by_itself;  // mutant: own_doing
@@ -302,7 +308,7 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
 }
 
 void AgentCore::on(const WorkerDying& event) {
-  // Else its end is awaited anyhow, and WorkerExited knows whose doing it is.
+  // In other phases the worker's end is awaited anyway, and WorkerExited decides whose doing it is.
   if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
   note_failure(event.local_rank, event.time, event.exiting).status = event.status;
   report();  // the coordinator decides for all nodes at once
@@ -314,7 +320,7 @@ void AgentCore::on(const WorkerExited& event) {
   WorkerFailure* failure = failure_of(event.local_rank);
   const bool is_news = failure == nullptr;
   worker.exited = true;
-  worker.success = event.status.success() && is_news;  // what was decided of a dying worker stays decided
+  worker.success = event.status.success() && is_news;  // a worker that was reported as dying has failed
   if (!worker.success) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
     if (!event.status.success()) failure->status = event.status;
@@ -326,18 +332,20 @@ void AgentCore::on(const WorkerExited& event) {
     deadline_ = now_ + kUnkillableAfter;
     act(ClearDescendants{});  // mutant: descendants
   } else if (!worker.success && is_news && phase_ == Phase::Running) {
-    report();  // likewise
+    report();  // the coordinator decides for all nodes at once
   }
 }
 
 void AgentCore::on(const AllGone& event) {
-  if (phase_ != Phase::Clearing) return;  // given up on before
+  if (phase_ != Phase::Clearing) return;  // this node had given up on them
   for (WorkerFailure& failure : state_.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     if (index >= event.words.size()) continue;
     if (failure.message.empty()) failure.message = event.words[index].message;
     failure.stderr_tail = event.words[index].stderr_tail;
     failure.error_record = event.words[index].error_record;
+    failure.stderr_log = event.words[index].stderr_log;
+    failure.flight_recorder = event.words[index].flight_recorder;
     if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python);
   }
   keep_within_link(state_.failures);
@@ -352,7 +360,7 @@ void AgentCore::become_idle() {
   state_.phase = WorkersPhase::Idle;
   state_.succeeded =
       std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });  // mutant: succeeded
-  // One report, not two: idle and still there, it would be given a place in the next round.
+  // One report, not two: a node that is idle and has not left would get a seat in the next round.
   if (exit_) return leave(*exit_);
   report();  // mutant: idle_report
   if (next_) run(*std::exchange(next_, std::nullopt));
@@ -364,7 +372,7 @@ void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
     if (!linked_) return decide_alone();
-    // Its own coordinator has the others to tell, and does.
+    // A coordinator in this process has to inform the other nodes, so there is no deadline for it.
     if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
     return report();
   }
@@ -374,23 +382,23 @@ void AgentCore::on(const StopSignal& event) {
   }
   state_.stop_signal = SIGKILL;
   report();
-  if (!config_.coordinator.empty()) decide_alone();  // else its coordinator has to tell the others
+  if (!config_.coordinator.empty()) decide_alone();  // else the coordinator informs the others first
 }
 
 void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
-  end(128 + signal, std::string("SIG") + sigabbrev_np(signal) + " received");  // mutant: signal_code
+  end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
 }
 
-// Workers that are being stopped are not held up: the grace period would pass them by.
+// Suspends running workers only. Those that are being stopped would spend their grace period asleep.
 void AgentCore::on(const Suspend&) {
   suspended_ = true;
   if (phase_ == Phase::Running) act(SuspendWorkers{});
 }
 
-// Passed on also if they were not suspended by us: a worker may have stopped itself.
+// Resumes the workers even if ddprun has not suspended them: a worker may have stopped itself.
 void AgentCore::on(const Resume&) {
   suspended_ = false;
   if (phase_ == Phase::Running) act(ResumeWorkers{});
@@ -403,7 +411,7 @@ void AgentCore::on(const GuardianGone&) {
   end(128 + SIGKILL, reason);  // mutant: guardian_gone
 }
 
-// This agent leaves, whatever the coordinator says; workers first.
+// Ends this agent whatever the coordinator says, its workers first.
 void AgentCore::end(int exit_code, std::string reason) {
   Directive exit;
   exit.kind = Directive::Kind::Exit;
@@ -411,7 +419,7 @@ void AgentCore::end(int exit_code, std::string reason) {
   exit.reason = std::move(reason);
   const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
                                 [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
-  // Nobody else may have heard of it.
+  // No other node may know of this failure.
   if (own != state_.failures.end()) exit.reason += "; before that, " + describe(*own);
   if (phase_ == Phase::Idle) return leave(exit);  // mutant: workers_first
   if (!exit_) exit_ = exit;
@@ -424,7 +432,7 @@ void AgentCore::stop(int signal) {
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
-  if (suspended_) act(ResumeWorkers{});  // to hear it
+  if (suspended_) act(ResumeWorkers{});  // a stopped process handles no signal
   act(SignalWorkers{signal});
 }
 
@@ -435,11 +443,11 @@ void AgentCore::kill() {
   act(KillDescendants{});
 }
 
-// Told at once: their peers are about to fail of it.
+// Kills the workers and reports it at once, since their peers are about to fail because of it.
 void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
   state_.stopped_because = reason;
-  report();  // first: workers that had not been started are gone with the kill, which is news again
+  report();  // before the kill, which ends workers that are not started yet and causes another report
   kill();    // mutant: kill_because
 }
 

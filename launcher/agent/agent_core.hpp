@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Decides for one node: when to start its workers, when and how hard to stop them, what to report, when to leave.
-// A value: (now, event) in, actions out; no process, socket, clock or log inside. The driver is agent.hpp.
+// It maps (now, event) to actions and holds no process, socket, clock or log. Its driver is agent.hpp.
 //
 //     Idle ──Run──▶ Running ──Stop / signal──▶ Stopping ──grace over──▶ Killing ──▶ Clearing ──AllGone──▶ Idle
 //                      └────────────all exited────────────────────────────────────────▲
-//     Exit, once Idle: Leave.
+//     Idle ──Exit──▶ Leave; in any other phase Exit stops the workers first
 //
-// Invariants: workers act only in the newest round this node was told of; Idle is reported only when every process of
-// the round, descendants too, is reaped or was found to be unkillable; a worker that dies after this node told it to
-// end is never reported as a cause.
+// Invariants: workers run only in the newest round that a directive has named; Idle is reported only when every process
+// of the round, descendants included, is reaped or was found to be unkillable; a worker that dies after this node asked
+// it to end is never reported as a cause.
 //
-// The coordinator counts a node as lost after lost_after without a word (its Directives say how long), or when a link
-// that broke does not come back within kReconnectWindow; then the job goes on without it. So that no worker of this
-// node is left by then, they are killed after two thirds of either, counted from when this node sent the newest word
-// that the coordinator has answered: it was heard then or later. After all of lost_after this agent leaves.
+// The lease: the coordinator counts a node as lost after lost_after of silence (its Directives carry the value), or
+// when a link that broke does not come back within kReconnectWindow; then the job goes on without the node. No worker
+// of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
+// node sent the newest message that the coordinator has answered, since the coordinator heard from it then or later.
+// After all of lost_after this agent leaves.
 #pragma once
 
 #include <chrono>
@@ -37,44 +38,44 @@ struct AgentConfig {
   int node_rank = 0;
   std::string role = "default";
   int workers = 1;
-  std::string python = {};       // the interpreter that runs them; empty: none
-  std::string coordinator = {};  // where it is looked for, in words: `10.0.0.1:29500`; empty: in this process
+  std::string python = {};       // the interpreter that runs the workers; empty: none
+  std::string coordinator = {};  // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
-  std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // stop signal to SIGKILL
+  std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
 };
 
-// From SIGKILL until a process counts as unkillable (stuck in the kernel).
+// Time from SIGKILL until a process counts as unkillable (stuck in the kernel).
 inline constexpr std::chrono::seconds kUnkillableAfter{10};
-// The coordinator's answer to a stop signal; then this node acts alone.
+// Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
 
 // ---- events ----
 struct LinkUp {};
-struct LinkDown {  // the link broke; the driver is at it to get another one
+struct LinkDown {  // the link broke; the driver connects again
   std::string why;
 };
-struct LinkFailed {  // a try to get one
+struct LinkFailed {  // an attempt to connect failed; the driver goes on trying
   std::string why;
 };
-struct LinkRefused {  // for good
+struct LinkRefused {  // the coordinator refuses this node for good
   std::string why;
 };
 struct BeatArrived {};
 struct DirectiveArrived {
   rendezvous::Directive directive;
-  std::vector<int> exiting = {};  // Stop: local ranks of workers that are already on their way out
+  std::vector<int> exiting = {};  // Stop: local ranks of workers that are already exiting
 };
-struct WorkersStarted {  // all of them, and the gate is open
+struct WorkersStarted {  // all workers exist, and the gate is open
   std::vector<int> pids;
 };
-struct SpawnFailed {  // not one of them runs
+struct SpawnFailed {  // no worker runs
   std::string why;
   rendezvous::WallTime time = {};
 };
-struct NeverStarted {};  // as SpawnFailed, since it was told to stop meanwhile
-struct WorkerDying {     // it will end so; WorkerExited follows once the kernel has taken its memory back
+struct NeverStarted {};  // no worker runs, since a stop came before the start
+struct WorkerDying {     // a worker is certain to end like this; WorkerExited follows once its memory is freed
   int local_rank = 0;
-  rendezvous::ExitStatus status;  // never a success: those are told when they are there
+  rendezvous::ExitStatus status;  // never a success: of those only WorkerExited comes
   rendezvous::WallTime time;
   std::vector<int> exiting;  // as in WorkerExited
 };
@@ -82,22 +83,24 @@ struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
   rendezvous::WallTime time;
-  std::string message;             // why it could not even start; else empty
-  std::vector<int> exiting;        // local ranks of other workers that are already on their way out
-  std::string out_of_memory = {};  // what says that it was killed for lack of memory; else empty
+  std::string message;             // why its program could not be executed; else empty
+  std::vector<int> exiting;        // local ranks of other workers that are already exiting
+  std::string out_of_memory = {};  // the evidence that it was killed for lack of memory; else empty
 };
-struct WorkerWords {  // what is known of a dead worker once its streams are drained
-  std::string message;
-  std::vector<std::string> stderr_tail;
+struct WorkerWords {  // what a dead worker left, known once its streams are drained
+  std::string message = {};
+  std::vector<std::string> stderr_tail = {};
   std::string error_record = {};
+  std::string stderr_log = {};       // the file that has all of its stderr; empty: none
+  std::string flight_recorder = {};  // libddp's file; empty: none
 };
 struct AllGone {                   // answer to ClearDescendants: no process is left
   std::vector<WorkerWords> words;  // by local rank
 };
-struct StopSignal {  // the user wants the job to end; again: at once
+struct StopSignal {  // the user asks the job to end; a second one asks for it at once
   int signal = 0;
 };
-struct Suspend {};  // the user's terminal: Ctrl-Z
+struct Suspend {};  // Ctrl-Z on the user's terminal
 struct Resume {};
 struct GuardianGone {};
 struct Tick {};
@@ -109,18 +112,18 @@ using AgentEvent =
 struct StartWorkers {
   rendezvous::Assignment assignment;
 };
-struct SignalWorkers {  // the process group of each live worker
+struct SignalWorkers {  // to the process group of each live worker
   int signal = 0;
 };
-struct SuspendWorkers {};  // with all below them; the clock of a stop under way goes on
+struct SuspendWorkers {};  // and all their descendants; the deadline of a stop that is under way still holds
 struct ResumeWorkers {};
-struct KillDescendants {};   // SIGKILL for everything below this agent
-struct ClearDescendants {};  // all workers have exited: kill what they left, reap it, answer AllGone
-struct Report {              // if there is a link
+struct KillDescendants {};   // SIGKILL to every descendant of this agent
+struct ClearDescendants {};  // all workers have exited: kill and reap what they left, then answer AllGone
+struct SendReport {          // if there is a link
   rendezvous::AgentState state;
 };
-struct SendBeat {};
-struct Reconnect {  // the link says nothing any more: drop it, try another one
+struct SendHeartbeat {};
+struct Reconnect {  // the link is silent: drop it and connect again
   std::string why;
 };
 struct LogLine {
@@ -132,7 +135,7 @@ struct Leave {
   std::vector<int> unkillable;
 };
 using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
-                                 ClearDescendants, Report, SendBeat, Reconnect, LogLine, Leave>;
+                                 ClearDescendants, SendReport, SendHeartbeat, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
@@ -141,7 +144,7 @@ class AgentCore {
   explicit AgentCore(AgentConfig config);
 
   void step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions);
-  // When to send a Tick; early and extra ones are harmless.
+  // Returns when to send a Tick; early and extra ones are harmless.
   std::optional<TimePoint> wake_at() const;
   Phase phase() const { return phase_; }
   const rendezvous::AgentState& state() const { return state_; }
@@ -169,7 +172,7 @@ class AgentCore {
   void run(const rendezvous::Directive& directive);
   rendezvous::WorkerFailure* failure_of(int local_rank);
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
-  void let_pass(const rendezvous::Directive& directive);
+  void skip_round(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
   void kill_because(const std::string& reason);
@@ -188,7 +191,7 @@ class AgentCore {
   void answered();
   void forgive_own_sleep();
   void report() {
-    if (linked_) act(Report{state_});  // else on the next LinkUp
+    if (linked_) act(SendReport{state_});  // else on the next LinkUp
   }
   template <typename Action>
   void act(Action action) {
@@ -207,30 +210,30 @@ class AgentCore {
   rendezvous::AgentState state_;
   rendezvous::Assignment assignment_;
   std::vector<Worker> workers_;                // by local rank
-  std::set<int> workers_exiting_;              // local ranks that were on their way out at the first failure,
-  std::set<int> exiting_when_told_;            // and when they were told to stop
-  bool told_to_stop_ = false;                  // this round's workers were
-  std::optional<rendezvous::Directive> next_;  // a round to run once idle
-  std::optional<rendezvous::Directive> exit_;  // leave with it once idle
-  int stop_signal_ = 0;                        // of the stop under way
-  std::optional<TimePoint> deadline_;          // likewise
-  bool suspended_ = false;                     // by the user; the link is not, so nobody takes this node for lost
-  int users_signal_ = 0;                       // the first one
-  std::optional<TimePoint> decision_until_;    // after a stop signal
+  std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure
+  std::set<int> exiting_when_told_;            // local ranks that were exiting when the stop came
+  bool told_to_stop_ = false;                  // the workers of this round were asked to end
+  std::optional<rendezvous::Directive> next_;  // the round to run once idle
+  std::optional<rendezvous::Directive> exit_;  // the directive to leave with once idle
+  int stop_signal_ = 0;                        // what the stop that is under way sent
+  std::optional<TimePoint> deadline_;          // ends the stop, kill or clearing that is under way
+  bool suspended_ = false;                     // by the user; the link goes on, so that the node is not lost
+  int users_signal_ = 0;                       // the user's first stop signal
+  std::optional<TimePoint> decision_until_;    // when this node acts alone on a stop signal
 
   // The link.
   bool linked_ = false;
   std::string why_not_linked_ = "no answer yet";
-  std::optional<TimePoint> started_;  // the first step
-  TimePoint heard_;                   // the coordinator's newest word
-  std::optional<TimePoint> asked_;    // when what it has not answered yet was sent: the report of a new link, or a beat
-  TimePoint answered_;                // when the newest that it has answered was sent
-  bool is_new_link_ = false;          // not a word has come over it
-  std::optional<TimePoint> cut_;      // since when a link that was there is broken, or has not answered yet
+  std::optional<TimePoint> started_;  // when the first step was taken
+  TimePoint heard_;                   // when the coordinator's newest message arrived
+  std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
+  TimePoint answered_;                // when the newest message that was answered was sent
+  bool is_new_link_ = false;          // nothing has arrived over it yet
+  std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
   std::chrono::milliseconds lost_after_{0};
-  std::optional<TimePoint> next_beat_, next_news_;
-  std::optional<TimePoint> reconnected_;  // for its silence
-  std::optional<TimePoint> due_;          // when a Tick was
+  std::optional<TimePoint> next_beat_, next_waiting_line_;
+  std::optional<TimePoint> reconnected_;  // when a silent link was last given up
+  std::optional<TimePoint> due_;          // when the next Tick was due, as of the last step
   TimePoint now_;
   std::vector<AgentAction>* actions_ = nullptr;
 };

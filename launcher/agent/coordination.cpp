@@ -11,7 +11,7 @@ namespace ddp::launcher {
 
 namespace {
 
-// Whether this node is to try.
+// Returns whether this node is to coordinate, or to try.
 bool is_host(const LaunchConfig& config) {
   if (config.job.max_nodes == 1) return true;
   if (config.job.node_ranks_given) return config.node_rank == 0;
@@ -19,27 +19,27 @@ bool is_host(const LaunchConfig& config) {
   return rendezvous::is_own_host(config.master_addr, config.local_addr);
 }
 
-// Two hosts with --node-rank 0 would each wait for the others. Not an error: there are addresses that lead to a machine
-// which does not know them.
-void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& say) {
+// Warns if this node has --node-rank 0 but not the address: two such hosts would each wait for the others. It is no
+// error, since an address may lead to a machine that does not know it.
+void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
-  say("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
-      " is no address of this machine: the other nodes may not find it");
+  log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
+      " is not an address of this machine: the other nodes may not find it");
 }
 
 }  // namespace
 
 Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
-                           std::function<void(const std::string&)> say)
-    : config_(config), incarnation_(incarnation), say_(std::move(say)), is_host_(is_host(config)) {
+                           std::function<void(const std::string&)> log)
+    : config_(config), incarnation_(incarnation), log_(std::move(log)), is_host_(is_host(config)) {
   if (config.job.max_nodes > 1 && !config.secret_file.empty()) {
     rendezvous::SecretFile file = rendezvous::read_secret_file(config.secret_file);
-    if (!file.warning.empty()) say_(file.warning);
+    if (!file.warning.empty()) log_(file.warning);
     secret_ = std::move(file.secret);
   }
   if (is_host_) {
-    warn_if_elsewhere(config, say_);
+    warn_if_elsewhere(config, log_);
     try_to_coordinate();
   }
   if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
@@ -55,13 +55,13 @@ bool Coordination::may_lose() const {
   return !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
 }
 
-// Of several ddpruns on the endpoint's machine the first coordinates; the port is what they compete for.
+// Starts the coordinator. Of several ddpruns on the endpoint's machine the one that gets the port coordinates.
 void Coordination::try_to_coordinate() {
   rendezvous::Coordinator::Options options;
   options.addresses = config_.store_addresses;
   options.port = config_.master_port;
   options.secret = secret_;
-  options.say = say_;
+  options.say = log_;
   const bool is_given = config_.job.node_ranks_given || config_.job.max_nodes == 1;
   options.master_addr = is_given ? config_.master_addr : config_.local_addr;
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which node coordinates the job, and how this one takes part: by coordinating it as well, or by a link to who does.
+// Decides whether this node coordinates the job, and gives its agent the link to the coordinator, here or elsewhere.
 #pragma once
 
 #include <functional>
@@ -15,30 +15,30 @@ namespace ddp::launcher {
 
 class Coordination {
  public:
-  // May look up names. say: for lines to the user, from any thread. Throws rendezvous::Error: the port is taken, the
-  // secret cannot be read.
-  Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> say);
+  // Starts the coordinator if this node is the one. May look up names. `log` takes lines for the user, on any thread.
+  // Throws rendezvous::Error if the port is taken or the secret cannot be read.
+  Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> log);
 
-  // Nobody answers at the endpoint: whoever held the port, perhaps a ddprun that was dying, may have left it since.
-  // Then this process takes it, if it is one of those that may: true, and link() leads to it.
+  // Tries again to coordinate when nothing answers at the endpoint: what held the port, perhaps a ddprun that was
+  // dying, may be gone by now. Returns whether this process coordinates now; then link() leads to it.
   bool coordinate_instead();
 
-  // The coordinator as the user is told of it: `10.0.0.1:29500`; empty: it is in this process.
+  // Returns the coordinator's endpoint, for messages: `10.0.0.1:29500`; empty if it is in this process.
   const std::string& where() const { return where_; }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
                                                rendezvous::LinkClient::Callbacks callbacks);
-  // What workers of this node are told as MASTER_ADDR, unless the job's is the same for all; coordinator_address: where
-  // this node's link goes to.
+  // Returns MASTER_ADDR for this node's workers, where the job has none that is the same for all nodes.
+  // `coordinator_address` is the address that this node's link goes to; empty if the coordinator is here.
   std::string master_addr(const std::string& coordinator_address) const;
 
  private:
-  // Several ddpruns on this machine may each be the one.
+  // Returns whether several ddpruns on this machine may compete for the endpoint, so that losing it is no error.
   bool may_lose() const;
   void try_to_coordinate();
 
   const LaunchConfig& config_;
   const std::string incarnation_;
-  const std::function<void(const std::string&)> say_;
+  const std::function<void(const std::string&)> log_;
   const bool is_host_;
   std::optional<rendezvous::Secret> secret_;
   std::string where_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where ddprun and torchrun differ in what a script may look at, whose habits are kept: torchrun's if ddprun was called
-// by that name. They are: every failure is exit code 1; the program is run by Python unless --no-python says otherwise;
-// a failed job is also told in torchrun's words; the usage line.
+// Whose behaviour ddprun follows where it differs from torchrun in a way that scripts can see: torchrun's if it was
+// called by that name. Then every failure has exit code 1, the program is run by Python unless --no-python is given, a
+// failed job is also reported in torchrun's format, and the usage line is torchrun's.
 #pragma once
 
 namespace ddp::launcher {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Everything the user decided, checked and resolved: what apps/ddprun/options/options.cpp makes of argv and PET_*, and
-// all that the launcher works from. Plain values.
+// Everything that the user decided, checked and resolved. apps/ddprun/options/options.cpp makes it from argv and PET_*,
+// and the launcher works from nothing else. Plain values.
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,21 @@
 
 namespace ddp::launcher {
 
-// --rdzv-conf, under its names.
+// The timeouts of --rdzv-conf, with their names there.
 struct RendezvousTimeouts {
   std::chrono::milliseconds join = std::chrono::seconds(600);      // join_timeout
   std::chrono::milliseconds last_call = std::chrono::seconds(30);  // last_call_timeout
   std::chrono::milliseconds lost = std::chrono::seconds(15);       // keep_alive_interval * keep_alive_max_attempt
 };
 
-// Who reads ddprun's own stdin (--stdin); the others' is empty. Ranks are the job's: the node that has it reads.
+// Which workers read ddprun's own stdin (--stdin); the stdin of the others is empty. Ranks are those of the job, so the
+// node with that rank reads.
 struct StdinReader {
   enum class Who { Default, All, None, Rank };
   Who who = Who::Default;
   int rank = 0;
 
-  // A terminal has one reader, rank 0. A file or pipe is everybody's, as with torchrun.
+  // By default a terminal has one reader, rank 0, and a file or pipe is read by all, as with torchrun.
   bool reads(int worker_rank, bool is_terminal) const {
     if (who == Who::Default) return !is_terminal || worker_rank == 0;
     return who == Who::All || (who == Who::Rank && worker_rank == rank);
@@ -42,22 +43,22 @@ struct LaunchConfig {
   int launcher_pid = 0;  // the process that the user started
   Program program;
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
-  std::string preload;                    // modules that the warm parent imports, or "auto"; empty: there is none
+  std::string preload;                    // modules that the warm parent imports, or "auto"; empty: no warm parent
   std::chrono::seconds preload_timeout{300};
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";
   rendezvous::JobShape job;                                               // --rdzv-id, --nnodes, --max-restarts
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
-  std::chrono::milliseconds monitor_interval{4};                          // between looks at large workers
+  std::chrono::milliseconds monitor_interval{4};                          // polling interval for large workers
 
-  // The store and, with several nodes, the coordinator. Static: at --master-addr; else at --rdzv-endpoint.
+  // The store and, with several nodes, the coordinator: at --master-addr if static, else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";
   std::uint16_t master_port = 0;                                    // 0: any free one
-  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; what a store on this node listens on
+  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; a store on this node listens on them
   int node_rank = 0;                                                // static
-  std::optional<bool> is_host;                                      // --rdzv-conf is_host; else it is found out
-  std::string local_addr;                                           // --local-addr; empty: not given
+  std::optional<bool> is_host;  // --rdzv-conf is_host; absent: determined from addresses
+  std::string local_addr;       // --local-addr; empty: not given
   RendezvousTimeouts timeouts;
   std::string secret_file;  // DDPRUN_SECRET_FILE; empty: none
 
@@ -67,7 +68,7 @@ struct LaunchConfig {
   StdinReader stdin_reader;
   LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
-  std::string stop_signal_names;  // the same, as text for the workers
+  std::string stop_signal_names;  // as text for the workers
 };
 
 }  // namespace ddp::launcher

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the user wants done with what workers write: -r, -t, --log-dir and their kin. Plain values.
+// What the user wants done with the output of workers: -r, -t, --log-dir and related options. Plain values.
 #pragma once
 
 #include <map>
@@ -12,10 +12,10 @@ namespace ddp::launcher {
 
 enum class Console { Stdout, Stderr };
 
-// -r and -t: for each local rank a sum of 1 (stdout) and 2 (stderr), torch's Std.
+// The value of -r or -t: for each local rank a sum of 1 (stdout) and 2 (stderr), torch's Std.
 struct StreamChoice {
-  int of_all = 0;                // where by_rank is empty
-  std::map<int, int> by_rank{};  // whoever is not in it: 0
+  int of_all = 0;                // for all workers if by_rank is empty
+  std::map<int, int> by_rank{};  // 0 for ranks that are not in it
 
   bool has(Console console, int local_rank) const {
     const auto mine = by_rank.find(local_rank);
@@ -28,10 +28,10 @@ struct StreamChoice {
 inline constexpr char kDefaultLinePrefix[] = "[${role_name}${local_rank}]:";
 
 struct LogConfig {
-  std::string folder;  // --log-dir; empty: one of our own under $TMPDIR; kNoFolder: none
+  std::string folder;  // --log-dir; empty: a temporary one under $TMPDIR; kNoFolder: none
   StreamChoice redirects;
   StreamChoice tee;
-  std::optional<std::set<int>> shown_ranks;  // --local-ranks-filter: local ranks with a place on the console
+  std::optional<std::set<int>> shown_ranks;  // --local-ranks-filter: local ranks shown on the console
   std::vector<std::string> stdout_filters;   // --duplicate-stdout-filters: teed lines with one of these words are also
   std::vector<std::string> stderr_filters;   // in the attempt's filtered_stdout.log, filtered_stderr.log
   std::string line_prefix = kDefaultLinePrefix;

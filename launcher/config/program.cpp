@@ -29,7 +29,8 @@ bool is_file(const fs::path& path) {
 }
 bool is_executable_file(const fs::path& path) { return is_file(path) && access(path.c_str(), X_OK) == 0; }
 
-// What the user says, then what ddprun was installed for, as torchrun is; then what is active.
+// Finds the Python that the user names, else the one that ddprun was installed for, as torchrun does, else the active
+// one.
 std::string find_python(const std::string& for_what, const ProgramPlaces& places) {
   if (const char* given = getenv("PYTHON_EXEC"); given && *given) {
     if (std::strchr(given, '/')) {
@@ -75,7 +76,8 @@ std::string first_bytes(const std::string& path, std::size_t count) {
 
 bool looks_like_text(const std::string& bytes) { return bytes.find('\0') == std::string::npos; }
 
-// Found and marked executable; would the kernel start it? Said now, before anything is started.
+// Throws if the kernel would refuse to start this executable file, so that the user learns of it before anything is
+// started.
 void check_format(const std::string& path) {
   const std::string head = first_bytes(path, 256);
   if (head.rfind("\x7f"
@@ -91,7 +93,7 @@ void check_format(const std::string& path) {
     throw ProgramError(kNotFound, "'" + path + "' asks for the interpreter '" + interpreter +
                                       "' in its first line, which is not there; install it or correct the #! line");
   }
-  // Other formats may be registered with binfmt_misc; the kernel has the last word. A text without #! it never starts.
+  // Other formats may be registered with binfmt_misc, so the kernel decides. It never starts a text without #!.
   if (looks_like_text(head)) {
     throw ProgramError(kNotExecutable, "'" + path +
                                            "' is a text without a #! line, so the system cannot execute it; "
@@ -140,6 +142,7 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   if (kind == ProgramKind::Module) return python_program({"-m", what}, what, places);
   if (kind == ProgramKind::RunPath) return python_program({"-c", kRunPath, what}, what, places);
   if (kind == ProgramKind::Script) return python_program({what}, what, places);
+  // A Python script by its name or content.
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
       if (!is_file(what)) throw ProgramError(kNotFound, "the script '" + what + "' does not exist; check the path");
@@ -150,6 +153,7 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
     }
     if (is_script_for_python(what)) return python_program({what}, what, places);
   }
+  // An executable: a path, else a name that is looked up.
   if (what.find('/') != std::string::npos) return direct_program(what, what);
   if (is_executable_file(what)) return direct_program("./" + what, what);
   if (auto found = find_in_path(what)) return direct_program(*found, what);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is run: turns the first word after ddprun's options into a command line, or says why it cannot be run.
+// Turns the first word after ddprun's options, WHAT, into a command line, or says why it cannot be run.
 //
 //     x.py, x.pyc, x.pyz, a folder with __main__.py, a text file without #! that is not executable   python -u WHAT
 //     -m pkg.mod                                                                                     python -u -m WHAT
 //     --run-path x.py                                                                  python -u -c kRunPath WHAT
-//     anything else: a path, ./WHAT, found in PATH, or beside ddprun; the first that is there          WHAT
+//     anything else: the first that exists of a path, ./WHAT, WHAT in PATH, WHAT in ddprun's folder     WHAT
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ struct Program {
 };
 
 enum class ProgramKind {
-  Guess,    // by the rules above
-  Script,   // Python's whatever it is: what is wrong with it, Python says
+  Guess,    // decided by the rules above
+  Script,   // run by Python whatever it is; Python reports what is wrong with it
   Module,   // -m
   RunPath,  // --run-path
   Direct,   // --no-python
@@ -33,7 +33,7 @@ struct ProgramPlaces {
   std::string python;      // the interpreter of the environment that ddprun was called in; empty: none
 };
 
-// Cannot be run. exit_code is a shell's: 127 not found, 126 found but not executable.
+// The program cannot be run. The exit code is the one that shells use: 127 not found, 126 found but not executable.
 class ProgramError : public std::runtime_error {
  public:
   ProgramError(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
@@ -43,10 +43,10 @@ class ProgramError : public std::runtime_error {
   int exit_code_;
 };
 
-// Throws ProgramError; starts nothing.
+// Returns the command line. Throws ProgramError; starts nothing.
 Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places);
 
-// The executable file of this name in the folders of PATH.
+// Returns the first executable file of this name in the folders of PATH.
 std::optional<std::string> find_in_path(const std::string& name);
 
 }  // namespace ddp::launcher

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --run-path: what the user's Python is given with -c, the script and its arguments after it. It does what torchrun
-// does in its own interpreter: the script is run by runpy as __main__, faulthandler is on, and an exception goes into
-// the error file as PyTorch's @record writes it, if the script's own @record has not done so. Needs no PyTorch.
+// The code behind --run-path: the user's Python gets it with -c, followed by the script and its arguments. It does what
+// torchrun does in its own interpreter: runpy runs the script as __main__, faulthandler is enabled, and an exception is
+// written to the error file as PyTorch's @record writes it, unless the script's own @record has done so. It needs no
+// PyTorch.
 #pragma once
 
 #include <string_view>

@@ -13,7 +13,7 @@ namespace contract = rendezvous::contract;
 
 namespace {
 
-// Written anew for each worker, and not for workers at all.
+// Variables that are not inherited: ddprun sets the first two for each worker, and workers never get the last.
 constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kSecretFile};
 
 }  // namespace
@@ -32,9 +32,10 @@ Environment node_environment(const LaunchConfig& config, const Environment& inhe
                              const std::optional<std::string>& visible_gpus) {
   Environment env = inherited;
   for (const char* name : kOurs) env.erase(name);
-  // An outer job's means nothing here; without one it is the user's.
+  // The value of an outer job means nothing here; if there is no outer job the user has set it.
   if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
 
+  // torchrun's variables of a node, and defaults for what the user has not set.
   env[contract::kLocalWorldSize] = std::to_string(config.workers);
   env[contract::kRoleName] = config.role;
   env[contract::kRunId] = config.job.id;

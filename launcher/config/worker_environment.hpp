@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The command line and environment of each worker: torchrun's variables (rendezvous/worker_contract.hpp lists them) on
-// top of ddprun's own environment. A pure function of its input, so that its whole table is a test.
+// top of ddprun's own environment. Pure functions, so that a test covers the whole table.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace ddp::launcher {
 
 using Environment = std::map<std::string, std::string>;
 
-// The process's environment as ddprun found it.
+// Returns this process's environment.
 Environment inherited_environment();
 
 struct WorkerPlace {
@@ -24,18 +24,18 @@ struct WorkerPlace {
   std::string liveness_word = {};  // empty: none
 };
 
-// What is the same for all workers of this node in every round: all that modules see that are imported beforehand
-// (warm_parent.hpp). `visible_gpus`: launcher/placement/gpus.hpp. A job's variables of an outer ddprun or torchrun are
-// dropped.
+// Returns the part of the environment that is the same for all workers of this node in every round; modules that a warm
+// parent imports (warm_parent.hpp) see only this part. launcher/placement/gpus.hpp makes `visible_gpus`. The
+// variables of an outer job, of ddprun or torchrun, are dropped.
 Environment node_environment(const LaunchConfig& config, const Environment& inherited,
                              const std::optional<std::string>& visible_gpus);
 
-// That of one worker.
+// Returns the environment of one worker.
 Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
                                const WorkerPlace& place, const Environment& inherited,
                                const std::optional<std::string>& visible_gpus);
 
-// argv: the program and its arguments, in which $local_rank and ${local_rank} are replaced and $$ becomes $, as
+// Returns argv: the program and its arguments, in which $local_rank and ${local_rank} are replaced and $$ becomes $, as
 // torchrun does.
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank);
 

@@ -20,7 +20,7 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-// From nvml.h. Every function returns nvmlReturn_t, 0 on success.
+// Declarations from nvml.h, where every function returns nvmlReturn_t, 0 on success.
 using NvmlDevice = void*;
 struct NvmlPciInfo {  // nvmlPciInfo_t
   char bus_id_legacy[16];
@@ -28,7 +28,7 @@ struct NvmlPciInfo {  // nvmlPciInfo_t
   char bus_id[32];
 };
 
-// The library, open and initialised; neither if it cannot be.
+// NVML, open and initialised while this lives; is_open() is false if it cannot be.
 class Nvml {
  public:
   Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
@@ -76,7 +76,7 @@ class Nvml {
     }
     const auto by_uuid = function<int (*)(const char*, NvmlDevice*)>("nvmlDeviceGetHandleByUUID");
     if (!by_uuid || by_uuid(gpu.c_str(), &device) != 0) return nullptr;
-    // An instance is no PCI device; the GPU that it is a part of is.
+    // A MIG instance is not a PCI device; the GPU that it is a part of is.
     const auto parent = function<int (*)(NvmlDevice, NvmlDevice*)>("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
     NvmlDevice whole = nullptr;
     return gpu.rfind("MIG-", 0) == 0 && parent && parent(device, &whole) == 0 ? whole : device;
@@ -121,7 +121,8 @@ std::vector<std::string> pci_addresses(const std::vector<std::string>& gpus) {
   for (const std::string& gpu : gpus) {
     const auto address = nvml.pci_address(gpu);
     if (!address) {
-      throw Error(ErrorCode::InvalidArgument, "NVML knows no GPU '" + gpu + "'; nvidia-smi -L lists those there are");
+      throw Error(ErrorCode::InvalidArgument,
+                  "NVML knows no GPU '" + gpu + "'; nvidia-smi -L lists the GPUs of this machine");
     }
     addresses.push_back(*address);
   }

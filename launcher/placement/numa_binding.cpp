@@ -31,7 +31,7 @@ CpuSet cpus_of_socket_of(const Topology& topology, int numa_node) {
   return cpus;
 }
 
-// The CPUs of a NUMA node in groups: of what each CPU's `member` has the same value.
+// Returns the CPUs of a NUMA node in groups whose CPUs have the same value of `member`.
 std::vector<CpuSet> group(const Topology& topology, int numa_node, int Cpu::*member) {
   std::map<int, CpuSet> groups;
   for (const Cpu& cpu : topology.cpus) {
@@ -42,7 +42,8 @@ std::vector<CpuSet> group(const Topology& topology, int numa_node, int Cpu::*mem
   return sets;
 }
 
-// Cores of a node are dealt out evenly; of what does not divide the first places have one more each.
+// Returns the cores of one place when a node's cores are divided evenly; the first places get one more each if there is
+// a remainder.
 CpuSet exclusive_part(const Topology& topology, int numa_node, std::size_t index, std::size_t places) {
   std::vector<CpuSet> cores = group(topology, numa_node, &Cpu::core);
   if (cores.size() < places) {
@@ -60,13 +61,13 @@ CpuSet exclusive_part(const Topology& topology, int numa_node, std::size_t index
 
 CpuSet core_complex(const Topology& topology, int numa_node, std::size_t index) {
   std::vector<CpuSet> complexes = group(topology, numa_node, &Cpu::core_complex);
-  // The largest first: some may have lost CPUs to a cpuset.
+  // The largest come first, since some may have lost CPUs to a cpuset.
   std::stable_sort(complexes.begin(), complexes.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
   return complexes[index % complexes.size()];
 }
 
-// One a GPU, and as many as there are workers.
+// Returns a place for each GPU and each worker: as many as the larger of their numbers.
 std::vector<WorkerBinding> find_places(const Topology& topology, std::size_t workers,
                                        const std::optional<std::string>& visible_gpus, const std::string& sysfs) {
   const std::vector<std::string> gpus = split_gpus(visible_gpus.value_or(""));
@@ -82,7 +83,7 @@ std::vector<WorkerBinding> find_places(const Topology& topology, std::size_t wor
     const std::string& address = addresses[i % gpus.size()];
     const auto node = numa_node_of_device(sysfs, address);
     places[i].gpu = gpus[i % gpus.size()];
-    if (!node) fail("GPU " + places[i].gpu + " is PCI device " + address + ", of which " + sysfs + " does not know");
+    if (!node) fail("GPU " + places[i].gpu + " is PCI device " + address + ", which is not in " + sysfs);
     places[i].numa_node = *node;
   }
   return places;

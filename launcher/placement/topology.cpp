@@ -11,6 +11,8 @@
 #include <map>
 #include <sstream>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::launcher {
 
 namespace fs = std::filesystem;
@@ -31,12 +33,10 @@ std::optional<int> read_number(const fs::path& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// Number n of a name like "node12"; nullopt for another.
+// Returns the number of a name like "node12"; nullopt for another name.
 std::optional<int> number_after(const std::string& prefix, const std::string& name) {
-  if (name.rfind(prefix, 0) != 0) return std::nullopt;
-  std::istringstream rest(name.substr(prefix.size()));
-  int number = 0;
-  return rest >> number && rest.eof() ? std::optional(number) : std::nullopt;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  return rendezvous::parse_number<int>(name.substr(prefix.size()));
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -53,7 +53,8 @@ int lowest_of(const std::optional<std::string>& list, int otherwise) {
   return cpus.empty() ? otherwise : *cpus.begin();
 }
 
-// The CPUs that share the cache of the highest level, caches of instructions aside; a virtual machine may tell of none.
+// Returns the CPUs that share the cache of the highest level, other than instruction caches; a virtual machine may show
+// no cache.
 std::optional<std::string> sharers_of_last_cache(const fs::path& cpu) {
   int highest = -1;
   std::optional<std::string> sharers;
@@ -104,7 +105,7 @@ std::string to_cpu_list(const CpuSet& cpus) {
 }
 
 CpuSet allowed_cpus() {
-  // The kernel wants room for all CPUs that it could have, and only says EINVAL if there is not enough.
+  // The kernel needs space for all CPUs that it could have, and answers EINVAL if there is too little.
   for (std::size_t words = 1024 / kBitsPerWord; words <= (1 << 20) / kBitsPerWord; words *= 2) {
     std::vector<unsigned long> mask(words);
     if (sched_getaffinity(0, words * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
@@ -155,7 +156,7 @@ Topology read_topology(const std::string& sysfs, const CpuSet& allowed) {
     cpu.numa_node = node == nodes.end() ? 0 : node->second;
     cpu.socket = read_number(folder / "topology/physical_package_id").value_or(0);
     cpu.core = lowest_of(read_line(folder / "topology/thread_siblings_list"), number);
-    cpu.core_complex = lowest_of(sharers_of_last_cache(folder), -1 - cpu.numa_node);  // unknown: the whole node is one
+    cpu.core_complex = lowest_of(sharers_of_last_cache(folder), -1 - cpu.numa_node);  // unknown: one for the node
     topology.cpus.push_back(cpu);
   }
   return topology;

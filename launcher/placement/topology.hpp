@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which CPUs this process may use, and what they share: a core, a cache, a socket, a NUMA node. Read from sysfs, where
-// the kernel says it in files of a word each; plain values after that.
+// The CPUs that this process may use, and what they share: a core, a cache, a socket, a NUMA node. Read once from files
+// in sysfs; plain values after that.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@ namespace ddp::launcher {
 
 using CpuSet = std::set<int>;  // the kernel's numbers of logical CPUs
 
-// "0-2,4" is {0, 1, 2, 4}, and back. What is no number ends the list.
+// Convert between "0-2,4" and {0, 1, 2, 4}. Parsing stops at what is not a number.
 CpuSet parse_cpu_list(const std::string& text);
 std::string to_cpu_list(const CpuSet& cpus);
 
-// What sched_getaffinity says of this thread.
+// Returns the CPUs that sched_getaffinity reports for this thread.
 CpuSet allowed_cpus();
 
-// For sched_setaffinity: one bit a CPU.
+// Returns the mask for sched_setaffinity, with one bit per CPU.
 std::vector<unsigned long> to_mask(const CpuSet& cpus);
 
 struct Cpu {
@@ -31,16 +31,18 @@ struct Cpu {
 };
 
 struct Topology {
-  std::vector<Cpu> cpus;  // allowed ones only, by number
+  std::vector<Cpu> cpus;  // only those that are allowed, by number
 
   CpuSet of_node(int numa_node) const;
-  std::vector<int> nodes() const;  // that have CPUs here, ascending
+  std::vector<int> nodes() const;  // those with CPUs here, ascending
 };
 
-// sysfs: "/sys", or a copy of it. A kernel that knows no NUMA nodes has one, number 0.
+// Reads the topology of the allowed CPUs from `sysfs`, which is "/sys" or a copy of it. A kernel without NUMA nodes
+// counts as one node, number 0.
 Topology read_topology(const std::string& sysfs, const CpuSet& allowed);
 
-// Of a PCI device ("0000:dc:00.0"); 0 where the machine has one only and does not say; nullopt: no such device.
+// Returns the NUMA node of a PCI device ("0000:dc:00.0"); 0 where the machine has only one and does not report it;
+// nullopt if there is no such device.
 std::optional<int> numa_node_of_device(const std::string& sysfs, const std::string& pci_address);
 
 }  // namespace ddp::launcher

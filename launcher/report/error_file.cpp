@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/demangle.hpp"
 #include "launcher/text/printable.hpp"
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 
 namespace ddp::launcher {
@@ -24,21 +25,21 @@ constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
 using nlohmann::json;
 using namespace rendezvous::error_file;  // the names of its keys
 
-// Without an end to wait for: neither a pipe nor a device, nor the file of a program that still writes.
+// Reads without waiting for an end: no pipe or device, and no more of a file that is still being written.
 std::string first_bytes(const std::string& path) {
-  const int fd = path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0) return "";
+  const rendezvous::Descriptor file(path.empty() ? -1
+                                                 : open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!file) return "";
   std::string bytes;
   struct stat status = {};
-  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+  if (fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
     bytes.resize(kMaxBytes);
     std::size_t size = 0;
     for (ssize_t got = 1; got > 0 && size < bytes.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
-      got = read(fd, bytes.data() + size, bytes.size() - size);
+      got = read(file.get(), bytes.data() + size, bytes.size() - size);
     }
     bytes.resize(size);
   }
-  close(fd);
   return bytes;
 }
 
@@ -50,14 +51,11 @@ const json* member(const json& object, const char* name) {
 
 std::string text_in(const json* value) { return value && value->is_string() ? value->get<std::string>() : ""; }
 
-// torchrun takes int() of it.
+// Returns whether torchrun can take int() of the value.
 bool is_timestamp(const json* value) {
   if (!value) return false;
   if (value->is_number_integer()) return true;
-  const std::string text = text_in(value);
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size();
+  return rendezvous::parse_number<std::int64_t>(text_in(value)).has_value();
 }
 
 std::string text_of(const json& message) {
@@ -66,11 +64,11 @@ std::string text_of(const json& message) {
   const json* extra = member(message, kExtraInfo);
   const std::string trace = extra ? text_in(member(*extra, kTrace)) : "";
   if (trace.empty()) return text;
-  // PyTorch's callstack ends with the message: say it once.
+  // PyTorch's call stack ends with the message, which is then not repeated.
   return trace.find(text) != std::string::npos ? trace : text + "\n" + trace;
 }
 
-// A launcher that is handed anything else may fail of it: torchrun's agent raises KeyError.
+// Returns whether launchers can read the record. Anything else may make them fail: torchrun's agent raises KeyError.
 bool has_known_shape(const json& content) {
   const json* message = member(content, kMessage);
   if (!message) return false;
@@ -99,7 +97,7 @@ ErrorFile read_error_file(const std::string& path) {
   const json content = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   const json* message = member(content, kMessage);
   file.text = message ? text_of(*message) : "";
-  if (file.text.empty()) file.text = bytes;  // a shape nobody uses
+  if (file.text.empty()) file.text = bytes;  // an unknown shape
   file.text = without_end(demangled(printable(file.text)));
   if (has_known_shape(content)) file.record = dump(content);
   return file;
@@ -136,7 +134,7 @@ bool write_error_file(const std::string& path, const std::string& record) {
   bool good = write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
   good = close(fd) == 0 && good;
   if (!replace) return good;
-  // Renamed into place, so that nobody reads half of it.
+  // The file is renamed into place, so that no reader sees half of it.
   if (good && rename(target.c_str(), path.c_str()) == 0) return true;
   const int why = errno;
   unlink(target.c_str());

@@ -2,30 +2,31 @@
 #include "launcher/report/exit_meaning.hpp"
 
 #include <csignal>
-#include <cstring>
+
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
 namespace {
 
-constexpr int kShellsOffset = 128;  // a shell's code for a program that died of a signal is this and the signal
+constexpr int kShellsOffset = 128;  // a shell adds the signal to it for a program that a signal killed
 
 const char* meaning_of_signal(int signal) {
   switch (signal) {
     case SIGSEGV:
       return "segmentation fault: it used memory that is not its own";
     case SIGBUS:
-      return "bus error: memory that is mapped but not there; a full /dev/shm, or a mapped file that was cut short";
+      return "bus error: mapped memory that is not there: a full /dev/shm, or a mapped file that was truncated";
     case SIGFPE:
       return "arithmetic error: most often an integer division by zero";
     case SIGILL:
-      return "illegal instruction: one that this CPU does not have, or a jump to what is no code";
+      return "illegal instruction: one that this CPU does not have, or a jump to memory that holds no code";
     case SIGABRT:
       return "it aborted itself: an uncaught C++ exception, a failed check, or memory that malloc found damaged";
     case SIGTRAP:
-      return "trap: a breakpoint, or a check that the compiler put there";
+      return "trap: a breakpoint, or a check that the compiler inserted";
     case SIGSYS:
-      return "a system call that is forbidden here (a seccomp filter of the container?)";
+      return "a system call that is not allowed here (a seccomp filter of the container?)";
     case SIGKILL:
       return "killed from outside";
     case SIGTERM:
@@ -37,11 +38,11 @@ const char* meaning_of_signal(int signal) {
     case SIGQUIT:
       return "asked to quit, as by Ctrl-\\";
     case SIGPIPE:
-      return "it wrote to a pipe or connection that nobody reads any more";
+      return "it wrote to a pipe or connection that was closed at the other end";
     case SIGALRM:
-      return "an alarm that it had set went off";
+      return "a timer that it had set expired";
     case SIGXCPU:
-      return "its limit of CPU time was reached (ulimit -t)";
+      return "it reached its CPU time limit (ulimit -t)";
     case SIGXFSZ:
       return "a file would have grown beyond its limit (ulimit -f)";
     default:
@@ -56,11 +57,11 @@ std::string meaning_of(const rendezvous::ExitStatus& status, const std::string& 
   if (status.signal != 0) return meaning_of_signal(status.signal);
   if (status.code == 126) return "a shell's code for a program that was found but cannot be executed";
   if (status.code == 127) return "a shell's code for a program that was not found";
-  if (status.code == 255) return "-1: the program said no more than that it failed";
+  if (status.code == 255) return "-1: the program failed without saying why";
   const int signal = status.code - kShellsOffset;
-  const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
-  if (!name || *meaning_of_signal(signal) == '\0') return "";
-  return "a shell's code for a program killed by SIG" + std::string(name) + ": " + meaning_of_signal(signal);
+  const std::string meaning = meaning_of_signal(signal);
+  if (meaning.empty()) return "";
+  return "a shell's code for a program killed by " + rendezvous::signal_name(signal) + ": " + meaning;
 }
 
 }  // namespace ddp::launcher

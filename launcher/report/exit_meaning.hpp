@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an exit code or a signal usually means, in words. A plain table.
+// A table of what exit codes and signals usually mean, in words.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddp::launcher {
 
-// "segmentation fault: it used memory that is not its own"; empty if it means nothing in particular, as code 1 does.
-// out_of_memory: what is known of that, see oom.hpp.
+// Returns, for example, "segmentation fault: it used memory that is not its own"; empty if the status has no particular
+// meaning, as with code 1. `out_of_memory` is the evidence for that, if there is any (oom.hpp).
 std::string meaning_of(const rendezvous::ExitStatus& status, const std::string& out_of_memory = "");
 
 }  // namespace ddp::launcher

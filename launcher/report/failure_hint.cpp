@@ -14,71 +14,72 @@ using rendezvous::WorkerFailure;
 namespace {
 
 enum class Where {
-  Anywhere,  // in its error or the last lines of its stderr: words that nobody prints who is well
-  AtTheEnd,  // what one of the last lines begins with: it may have survived the same words before
+  Anywhere,  // in its error or the last lines of its stderr: text that no healthy program prints
+  AtTheEnd,  // at the beginning of one of the last lines: earlier ones it may have survived
 };
 
 struct Symptom {
   Where where;
-  std::vector<const char*> words;  // all of them
+  std::vector<const char*> words;  // all of them occur
   const char* hint;
 };
 
 constexpr std::size_t kEndLines = 5;  // PyTorch and Python may say a few things after the error
 
 constexpr char kGpuFull[] =
-    "the GPU's memory is full: a smaller batch, activation checkpointing, or see with nvidia-smi who else is on it";
+    "the GPU's memory is full: use a smaller batch or activation checkpointing, or see in nvidia-smi what else uses it";
 constexpr char kHostFull[] =
-    "this machine's memory, or the limit set for it (ulimit -v, cgroup), is used up: fewer or smaller workers";
+    "this machine's memory, or the limit set for it (ulimit -v, cgroup), is exhausted: start fewer or smaller workers";
 constexpr char kSharedMemory[] =
     "/dev/shm is too small for the DataLoader: docker run --shm-size=8g or --ipc=host (Kubernetes: an emptyDir with "
     "medium Memory), or fewer DataLoader workers";
 constexpr char kLostPeer[] =
-    "it lost another rank, or never reached it: see what that rank and its node say; if all are well, the network "
-    "between them (NCCL_DEBUG=INFO; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose the interface)";
+    "it lost another rank, or never reached it: see the logs of that rank and its node; if both are well, check the "
+    "network between them (NCCL_DEBUG=INFO; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose the interface)";
 constexpr char kTooSlow[] =
-    "a rank did not take part in time: slow, stuck, or in another operation; the other ranks' logs say which, and "
-    "py-spy dump --pid or gdb -p shows where a stuck one is";
+    "a rank did not take part in time: it is slow, stuck, or in another operation; the other ranks' logs tell which "
+    "one, and py-spy dump --pid or gdb -p shows where it is stuck";
 constexpr char kNoCompiler[] = "a C++ compiler is needed at run time: install g++, or name one with CC and CXX";
 constexpr char kNoDriver[] =
-    "no usable NVIDIA driver: nvidia-smi must work here; in a container docker run --gpus all, and a driver that is "
+    "no usable NVIDIA driver: nvidia-smi must work here; a container needs docker run --gpus all; the driver must be "
     "new enough for this CUDA";
 constexpr char kGpuFault[] =
-    "a kernel on the GPU failed some time before this line: CUDA_LAUNCH_BLOCKING=1 shows which; often an index out of "
-    "range";
+    "a kernel on the GPU failed some time before this line, often because of an index out of range: "
+    "CUDA_LAUNCH_BLOCKING=1 shows which one";
 constexpr char kWindowsLines[] = "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT removes them";
 constexpr char kPortTaken[] =
-    "a port that it wants is taken: ss -ltnp says by whom; with one node leave --master-port out, and any free one is "
-    "used";
+    "a port that it needs is taken: ss -ltnp shows by which process; with one node leave --master-port out, and a "
+    "free port is used";
 
-// The first that fits counts: special ones before general ones.
+// The first symptom that fits counts, so special ones come before general ones.
 const Symptom kSymptoms[] = {
     {Where::Anywhere, {"CUDA out of memory"}, kGpuFull},
     {Where::Anywhere, {"OutOfMemoryError", "CUDA"}, kGpuFull},
     {Where::Anywhere, {"CUDA error: out of memory"}, kGpuFull},
     {Where::Anywhere,
      {"Cannot re-initialize CUDA in forked subprocess"},
-     "CUDA cannot be used after a fork: multiprocessing_context=\"spawn\" for the DataLoader, or touch CUDA later"},
+     "CUDA cannot be used after a fork: pass multiprocessing_context=\"spawn\" to the DataLoader, or use CUDA only "
+     "later"},
     {Where::Anywhere,
      {"arguments are required:", "--local"},
      "the script expects --local-rank as from torch.distributed.launch: ddprun --legacy-local-rank passes it"},
     {Where::Anywhere,
      {"unrecognized arguments: --local"},
-     "the script knows no --local-rank: leave --legacy-local-rank out, it finds LOCAL_RANK in its environment"},
+     "the script has no option --local-rank: leave --legacy-local-rank out; LOCAL_RANK is in its environment"},
     {Where::Anywhere, {"insufficient shared memory"}, kSharedMemory},
     {Where::Anywhere, {"DataLoader worker (pid", "killed by signal: Bus error"}, kSharedMemory},
     {Where::Anywhere, {"unable to write to file </torch_", "No space left"}, kSharedMemory},
     {Where::Anywhere,
      {"DataLoader worker (pid", "killed by signal: Killed"},
-     "something killed a DataLoader worker, most often the kernel for lack of memory (dmesg): fewer of them "
+     "something killed a DataLoader worker, most often the kernel for lack of memory (see dmesg): use fewer of them "
      "(num_workers), or more memory"},
     {Where::Anywhere,
      {"Duplicate GPU detected"},
-     "two ranks use the same GPU: torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the process group is "
-     "made"},
+     "two ranks use the same GPU: call torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the process group "
+     "is made"},
     {Where::Anywhere,
      {"CUDA error: invalid device ordinal"},
-     "there are fewer GPUs than this rank counts on: --nproc-per-node gpu starts one worker for each"},
+     "there are fewer GPUs than this rank expects: --nproc-per-node gpu starts one worker for each"},
     {Where::Anywhere, {"Found no NVIDIA driver on your system"}, kNoDriver},
     {Where::Anywhere, {"CUDA driver version is insufficient"}, kNoDriver},
     {Where::Anywhere, {"no CUDA-capable device is detected"}, kNoDriver},
@@ -86,10 +87,10 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"an illegal memory access was encountered"}, kGpuFault},
     {Where::Anywhere,
      {"Expected to have finished reduction in the prior iteration"},
-     "some parameters got no gradient on this rank: DistributedDataParallel(..., find_unused_parameters=True)"},
+     "some parameters got no gradient on this rank: use DistributedDataParallel(..., find_unused_parameters=True)"},
     {Where::Anywhere,
      {"Default process group has not been initialized"},
-     "call torch.distributed.init_process_group() first; ddprun has set all that it needs"},
+     "call torch.distributed.init_process_group() first; ddprun has set the variables that it needs"},
     {Where::Anywhere, {"collective operation timeout"}, kTooSlow},
     {Where::Anywhere, {"Timed out waiting", "operation to complete"}, kTooSlow},
     {Where::Anywhere, {"not done in", "another rank is stopped, slow, or calls something else"}, kTooSlow},
@@ -104,14 +105,14 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"EADDRINUSE"}, kPortTaken},
     {Where::Anywhere,
      {"OSError: [Errno 24] Too many open files"},
-     "its limit of open files is used up: ulimit -n 65536 before ddprun, whose limit workers have; with a DataLoader "
-     "also torch.multiprocessing.set_sharing_strategy(\"file_system\")"},
+     "its limit of open files is reached: raise it with ulimit -n 65536 before ddprun starts; with a DataLoader also "
+     "torch.multiprocessing.set_sharing_strategy(\"file_system\")"},
     {Where::AtTheEnd,
      {"OSError: [Errno 28] No space left on device"},
-     "a disk is full: df -h says which; --log-dir and TMPDIR choose other places for logs and temporary files"},
+     "a disk is full: df -h shows which one; --log-dir and TMPDIR choose other places for logs and temporary files"},
     {Where::AtTheEnd,
      {"PermissionError: [Errno 13]"},
-     "the user who runs ddprun may not use what that line names: ls -ld shows to whom it belongs"},
+     "the user who runs ddprun has no permission for the file in that line: ls -ld shows its owner"},
     {Where::AtTheEnd, {"MemoryError"}, kHostFull},
     {Where::Anywhere, {"DefaultCPUAllocator: can't allocate memory"}, kHostFull},
     {Where::Anywhere, {"what():", "std::bad_alloc"}, kHostFull},
@@ -127,7 +128,7 @@ const Symptom kSymptoms[] = {
      "it was built for another kind of machine (file PROGRAM, uname -m), or is a script without a #! line"},
     {Where::AtTheEnd,
      {"cannot execute ", "No such file or directory"},
-     "what loads it is not there: the interpreter of its #! line, or the loader that readelf -l names"},
+     "its interpreter is missing: the one in its #! line, or the loader that readelf -l shows"},
     {Where::Anywhere, {"\\r': No such file or directory"}, kWindowsLines},
     {Where::Anywhere, {"\\r\u2019: No such file or directory"}, kWindowsLines},
     {Where::Anywhere, {"$'\\r': command not found"}, kWindowsLines},
@@ -136,10 +137,10 @@ const Symptom kSymptoms[] = {
      "the loader does not find the library that it names: install it, or add its folder to LD_LIBRARY_PATH"},
     {Where::Anywhere,
      {"version `GLIBC", "not found (required by"},
-     "it was built on a newer system than this one: run it in the container that it was built in, or build it here"},
+     "it was built on a newer system than this one: run it in the container it was built in, or build it here"},
 };
 
-// PyTorch begins the lines of an uncaught exception with "[rank0]: ".
+// Returns the line without the "[rank0]: " that PyTorch puts before the lines of an uncaught exception.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -148,7 +149,7 @@ std::string_view without_rank(std::string_view line) {
   return line.substr(digits + 3);
 }
 
-// What the worker said: the lines of its error, and those of its stderr.
+// What the worker wrote: the lines of its error, and the last ones of its stderr.
 struct Words {
   std::vector<std::string> message, tail;
 
@@ -158,7 +159,7 @@ struct Words {
     tail = failure.stderr_tail;
   }
 
-  // The first line that `fits`, of all of them or of the last few of each.
+  // Returns the first line for which `fits` holds, among all lines or the last few of each; null if there is none.
   template <typename Fits>
   const std::string* find(Where where, Fits fits) const {
     for (const auto* lines : {&message, &tail}) {
@@ -186,7 +187,7 @@ bool fits(const Symptom& symptom, const Words& words) {
   });
 }
 
-// "ModuleNotFoundError: No module named 'x.y'"
+// Returns a hint for "ModuleNotFoundError: No module named 'x.y'"; empty if there is no such line.
 std::string missing_module(const Words& words, const std::string& python) {
   constexpr std::string_view kError = "ModuleNotFoundError: No module named ";
   const std::string* line =
@@ -199,34 +200,36 @@ std::string missing_module(const Words& words, const std::string& python) {
          "environment), or add its folder to PYTHONPATH if it is yours";
 }
 
-// argparse and its like: "usage: ..." and "prog: error: ...", with code 2.
+// Returns whether a parser such as argparse refused the arguments: "usage: ..." and "prog: error: ...", with code 2.
 bool is_usage_error(const WorkerFailure& failure, const Words& words) {
   return failure.status.code == 2 &&
          words.find(Where::Anywhere, [](const std::string& line) { return line.starts_with("usage: "); }) &&
          words.find(Where::AtTheEnd, [](const std::string& line) { return line.find(": error: ") != line.npos; });
 }
 
-// libddp's backtrace, of a program whose functions are not exported.
+// Returns whether libddp's backtrace begins without a function name, as where a program's functions are not exported.
 bool begins_without_name(const std::vector<std::string>& message) {
   const auto heading = std::find(message.begin(), message.end(), "backtrace:");
   return message.end() - heading > 1 && heading[1].find("(+0x") != std::string::npos;
 }
 
-// Of a death that nothing which was said explains. A shell between ddprun and the program says 128 + signal.
+// Returns a hint for a signal that no message explains; a shell between ddprun and the program makes it 128 + signal.
 std::string hint_for_signal(const WorkerFailure& failure) {
   switch (failure.status.shell_code() - 128) {
     case SIGKILL:
-      return "if nobody did it by hand, most often the kernel for lack of memory: dmesg, or the container's events, "
-             "say so";
+      return "if nobody killed it by hand, it was most often the kernel for lack of memory: see dmesg or the "
+             "container's "
+             "events";
     case SIGBUS:
       return "df -h /dev/shm: if it is full, docker run --shm-size=8g or --ipc=host, or fewer DataLoader workers";
     case SIGILL:
-      return "a binary for another CPU? Compare the flags in /proc/cpuinfo with those it was built for (-march, "
+      return "was it built for another CPU? Compare the flags in /proc/cpuinfo with those it was built for (-march, "
              "AVX-512)";
     case SIGSEGV:
       if (!failure.message.empty()) return "";  // it says where
-      return "PYTHONFAULTHANDLER=1 shows where in Python, ulimit -c unlimited and gdb (or coredumpctl) where in the "
-             "rest";
+      return "PYTHONFAULTHANDLER=1 shows where it was in Python; ulimit -c unlimited and gdb (or coredumpctl) show "
+             "where it "
+             "was in other code";
     default:
       return "";
   }
@@ -239,6 +242,7 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python) {
   if (!failure.out_of_memory.empty()) {
     return "fewer or smaller workers (batch, DataLoader workers, data held in memory), or more memory for the job";
   }
+  // Messages that the table knows, then those that need the text around them, then the signal alone.
   const Words words(failure);
   for (const Symptom& symptom : kSymptoms) {
     if (fits(symptom, words)) return symptom.hint;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What to do about the common failures: a table from what a worker said, or how it died, to one line of advice. A hint
-// that is wrong costs more than none, so a pattern is what the error itself says, not what a log may mention.
+// Advice for common failures: a table from what a worker wrote, or how it died, to one line of what to do. A wrong hint
+// costs more than none, so a pattern is the text of the error itself, not what a log may mention.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace ddp::launcher {
 
-// Empty if nothing here fits. python: the interpreter that runs the workers; empty: none that ddprun chose.
+// Returns the hint; empty if no entry fits. `python` is the interpreter that runs the workers; empty if ddprun chose
+// none.
 std::string hint_for(const rendezvous::WorkerFailure& failure, const std::string& python);
 
 }  // namespace ddp::launcher

@@ -36,12 +36,14 @@ std::string ranges(std::vector<int> ranks) {
   return text;
 }
 
-std::string named(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+std::string describe_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
 
-// It says itself what a code would: that it could not be executed.
+// Returns whether the program could not be executed; the message says so, and the exit code adds nothing.
 bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
 
-std::string what_that_is(const WorkerFailure& failure) {
+std::string describe_meaning(const WorkerFailure& failure) {
   return never_ran(failure) ? "" : meaning_of(failure.status, failure.out_of_memory);
 }
 
@@ -69,14 +71,14 @@ void add_followers(std::vector<std::string>& lines, const WorkerFailure& cause, 
       more.push_back(other->rank);
       continue;
     }
-    const bool same = other->message == cause.message;  // say it once
+    const bool same = other->message == cause.message;  // once is enough
     lines.push_back("  after it: " + (same ? describe(*other) : describe_with_message(*other)) + " (pid " +
                     std::to_string(other->pid) + ")");
   }
-  if (!more.empty()) lines.push_back("  after them: " + named(more));
+  if (!more.empty()) lines.push_back("  after them: " + describe_ranks(more));
 }
 
-// The frames of an endless recursion are told once.
+// Quotes the text, and shows a line that repeats, as in an endless recursion, only once.
 void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   std::istringstream stream(text);
   std::string earlier;
@@ -98,7 +100,8 @@ void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   add_repeated();
 }
 
-// Each worker's is in a folder of its own; what finds them all goes into a shell as it is.
+// Adds a line for the flight recorders of each node. Each worker's is in its own folder, so several are shown as a
+// pattern that can be pasted into a shell.
 void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& cause,
                           const std::vector<WorkerFailure>& all) {
   std::map<std::string, std::vector<const WorkerFailure*>> by_host;
@@ -111,7 +114,7 @@ void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& 
     for (const WorkerFailure* failure : failures) ranks.push_back(failure->rank);
     std::filesystem::path file = failures.front()->flight_recorder;
     if (ranks.size() > 1) file = file.parent_path().parent_path() / "*" / "flight_recorder_rank*.json";
-    lines.push_back("  last operations of " + named(ranks) + " on " + host + ": " + file.string());
+    lines.push_back("  last operations of " + describe_ranks(ranks) + " on " + host + ": " + file.string());
   }
 }
 
@@ -146,16 +149,19 @@ JsonObject details_of(const WorkerFailure& failure) {
 std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
                                         const std::vector<WorkerFailure>& all) {
   std::vector<std::string> lines;
+  // What happened, what it means, and what to do.
   lines.push_back(program + " failed: " + describe(cause));
-  if (const auto meaning = what_that_is(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
+  if (const auto meaning = describe_meaning(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
                   std::to_string(cause.local_rank) + (cause.pid != 0 ? ", pid " + std::to_string(cause.pid) : "") +
                   ") on " + cause.host + " at " + local_time(cause.time, kTimeFormat));
+  // The other workers.
   add_followers(lines, cause, all);
   if (const auto stopped = stopped_ranks(cause, all); !stopped.empty()) {
-    lines.push_back("  stopped by ddprun: " + named(stopped));
+    lines.push_back("  stopped by ddprun: " + describe_ranks(stopped));
   }
+  // What the worker wrote, and the files with more of it.
   if (!cause.message.empty()) {
     lines.push_back("  its error:");
     add_quoted(lines, cause.message);
@@ -176,7 +182,7 @@ JsonObject failure_details(const std::string& program, const WorkerFailure& caus
     others += (others.empty() ? "" : ", ") + details_of(*other).str();
   }
   JsonObject object = details_of(cause);
-  object.text("program", program).text("meaning", what_that_is(cause)).text("hint", cause.hint);
+  object.text("program", program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
   object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
   object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", json_list(stopped_ranks(cause, all)));
   return object;

@@ -14,12 +14,15 @@
 #include <sstream>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::launcher {
 
 namespace {
 
-constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO: the kernel's log has pids of this one
-constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's is another one, and only almost the same
+constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO; the kernel's log has its pids
+constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's clock is another one, which differs a little
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -45,22 +48,21 @@ bool in_initial_pid_namespace() {
 std::string in_mib(const std::string& bytes) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), number);
-  constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // cgroup v1 says so with a number close to 2^63
+  constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // cgroup v1 writes a number close to 2^63
   if (error != std::errc() || number >= kNoLimit) return "";
   return std::to_string(number >> 20) + " MiB";
 }
 
-// From its beginning on, a record with each read; EPIPE says that some were overwritten meanwhile.
+// Reads the log from its beginning, one record with each read; EPIPE means that some were overwritten meanwhile.
 bool kernel_log_names(pid_t pid, std::int64_t since) {
-  const int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const rendezvous::Descriptor log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   bool named = false;
   char record[8192];
-  while (log >= 0 && !named) {
-    const ssize_t size = read(log, record, sizeof record);
+  while (log && !named) {
+    const ssize_t size = read(log.get(), record, sizeof record);
     if (size < 0 && errno != EPIPE) break;
     named = names_as_killed({record, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}, pid, since);
   }
-  if (log >= 0) close(log);
   return named;
 }
 
@@ -78,10 +80,7 @@ std::optional<std::int64_t> counter_in(std::string_view text, std::string_view n
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
     if (line.size() <= name.size() || !line.starts_with(name) || line[name.size()] != ' ') continue;
-    const std::string_view digits = line.substr(name.size() + 1);
-    std::int64_t number = 0;
-    const auto [last, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error == std::errc()) return number;
+    if (const auto number = rendezvous::parse_number<std::int64_t>(line.substr(name.size() + 1))) return number;
   }
   return std::nullopt;
 }
@@ -102,7 +101,7 @@ bool names_as_killed(std::string_view record, pid_t pid, std::int64_t since) {
 }
 
 std::string memory_cgroup(const std::string& cgroups, const std::string& mounts) {
-  // "4:memory:/jobs/7" in v1, "0::/jobs/7" in v2.
+  // The path within the hierarchy: "4:memory:/jobs/7" in v1, "0::/jobs/7" in v2.
   std::optional<std::string> v1, v2;
   std::istringstream lines(cgroups);
   for (std::string line; std::getline(lines, line);) {
@@ -114,7 +113,7 @@ std::string memory_cgroup(const std::string& cgroups, const std::string& mounts)
   }
   const auto& path = v1 ? v1 : v2;
   if (!path) return "";
-  // "31 0 0:32 ROOT POINT options ... - cgroup source superoptions"
+  // Where the hierarchy is mounted: "31 0 0:32 ROOT POINT options ... - cgroup source superoptions".
   std::istringstream mount_lines(mounts);
   for (std::string line; std::getline(mount_lines, line);) {
     const auto dash = line.find(" - ");
@@ -154,9 +153,11 @@ OomCounts OomWatch::count() const {
 }
 
 std::string OomWatch::explain(pid_t pid) {
+  // Count the death against each counter, whichever of them is named.
   const OomCounts now = count();
   const bool machine = explain_one(now.machine, explained_.machine);
   const bool cgroup = explain_one(now.cgroup, explained_.cgroup);
+  // The cgroup's limit helps to choose a larger one.
   std::string limit;
   if (cgroup) {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {
@@ -164,12 +165,12 @@ std::string OomWatch::explain(pid_t pid) {
     }
     if (!limit.empty()) limit = " (its limit is " + limit + ")";
   }
-  // Read only where it has something to say: it may be long.
+  // The log may be long, so it is read only if the counter says that there is something in it.
   if (machine && reads_kernel_log_ && kernel_log_names(pid, round_started_)) {
     return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
   }
   if (cgroup) return "the kernel killed a process of this job's cgroup for lack of memory" + limit;
-  if (machine) return "perhaps: the kernel killed a process of this machine for lack of memory meanwhile";
+  if (machine) return "perhaps: the kernel killed a process on this machine for lack of memory meanwhile";
   return "";
 }
 

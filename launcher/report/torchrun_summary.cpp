@@ -2,10 +2,10 @@
 #include "launcher/report/torchrun_summary.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
 #include "launcher/text/local_time.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
@@ -18,19 +18,20 @@ constexpr std::size_t kMaxWidth = 60;
 constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
 constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
-// Python's: the negative signal.
+// Returns Python's exit code, which is negative for a signal.
 int exit_code_of(const WorkerFailure& failure) {
   return failure.status.signal != 0 ? -failure.status.signal : failure.status.code;
 }
 
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : "<N/A>";
+// Returns the name that Python has for the signal; torch says <N/A> of one without a name.
+std::string pythons_signal_name(int signal) {
+  const std::string name = rendezvous::signal_name(signal);
+  return name.starts_with("SIG") ? name : "<N/A>";
 }
 
 std::string traceback_of(const WorkerFailure& failure) {
   if (failure.message.empty() && failure.status.signal != 0) {
-    return "Signal " + std::to_string(failure.status.signal) + " (" + signal_name(failure.status.signal) +
+    return "Signal " + std::to_string(failure.status.signal) + " (" + pythons_signal_name(failure.status.signal) +
            ") received by PID " + std::to_string(failure.pid);
   }
   if (failure.message.empty()) return kHint;
@@ -47,7 +48,7 @@ std::string block(std::size_t index, const WorkerFailure& failure, const std::ma
        << "  host      : " << failure.host << "\n"
        << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
        << "  exitcode  : " << exit_code_of(failure) << " (pid: " << failure.pid << ") ";
-  if (failure.status.signal != 0) text << " (" << signal_name(failure.status.signal) << ")";
+  if (failure.status.signal != 0) text << " (" << pythons_signal_name(failure.status.signal) << ")";
   text << "\n  error_file: " << (file != error_files.end() ? file->second : "<N/A>") << "\n"
        << "  traceback : " << traceback_of(failure) << "\n";
   return text.str();

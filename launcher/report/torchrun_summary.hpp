@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A job's end in torchrun's words, for whoever called ddprun by that name and looks for them in its stderr. Lines and
-// columns are those of torch 2.15's ChildFailedError; what they say is ours: the first failure of the whole job is the
-// root cause, on every node. Text only.
+// A job's end in torchrun's format, for scripts that call ddprun by that name and search its stderr. Lines and columns
+// are those of torch 2.15's ChildFailedError. The content is ddprun's: the first failure of the whole job is the root
+// cause, on every node. Text only.
 #pragma once
 
 #include <map>
@@ -13,12 +13,13 @@
 
 namespace ddp::launcher {
 
-// A worker failed. error_files: by rank; who is not in it has none.
+// Returns the summary of a job in which a worker failed. `error_files` holds the error files that were written, by
+// rank.
 std::string torchrun_summary(const Program& program, const rendezvous::WorkerFailure& cause,
                              const std::vector<rendezvous::WorkerFailure>& all,
                              const std::map<int, std::string>& error_files);
 
-// The job was ended by a signal to the process `pid`.
+// Returns the summary of a job that was ended by a signal to the process `pid`.
 std::string torchrun_signal_summary(int pid, int signal);
 
 }  // namespace ddp::launcher

@@ -9,7 +9,7 @@ namespace ddp::launcher {
 
 namespace {
 
-// What a terminal would show of a line in the end: each '\r' begins it anew.
+// Returns what a terminal shows of a line in the end, since each '\r' starts it again.
 std::string_view last_state(std::string_view line) {
   line = line.substr(0, line.find_last_not_of('\r') + 1);
   return line.substr(line.rfind('\r') + 1);
@@ -22,7 +22,7 @@ void forget_overwritten(std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t newline = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, newline - at);
-    // The last line may go on, even behind a '\r' at its end.
+    // The last line may continue, even after a '\r' at its end.
     kept += newline < text.size() ? last_state(line) : line.substr(line.rfind('\r', line.size() - 2) + 1);
     if (newline < text.size()) kept += '\n';
     at = newline + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes as lines.
+// Splits bytes into lines.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ template <typename Line>
 void for_each_line(std::string_view text, Line line) {
   while (!text.empty()) {
     std::size_t end = text.find('\n');
-    // A search for either is slower than two for one: the second stays within the line.
+    // Two searches for one character are faster than one for either, since the second stays within the line.
     const std::size_t carriage = text.substr(0, end).find('\r');
     if (carriage != std::string_view::npos) end = carriage;
     if (end == std::string_view::npos) return line(text, false);
@@ -25,23 +25,24 @@ void for_each_line(std::string_view text, Line line) {
   }
 }
 
-// The last `count` lines of `text` that are not empty, printable, each cut to `width` bytes with a mark. Of a line with
-// '\r' inside (a progress bar) only what a terminal would show in the end: no bar drives out what was said before it.
+// Returns the last `count` lines of `text` that are not empty, printable, each cut to `width` bytes with a mark. A line
+// with '\r' inside (a progress bar) is reduced to what a terminal shows in the end, so that no bar pushes out what came
+// before it.
 std::vector<std::string> last_lines(std::string_view text, std::size_t count, std::size_t width);
-// Drops from `text` what such lines showed before.
+// Removes from `text` what lines with '\r' inside showed before their last state.
 void forget_overwritten(std::string& text);
 
-// Holds the beginning of a line until its end has come, or until it is too long to be held.
+// Holds the beginning of a line until its end arrives, or until it is too long to be held.
 class LineHolder {
  public:
   enum class Ends {
     Newline,          // '\n'
-    Terminal,         // '\r' too, at once: a progress bar
-    UniversalNewline  // '\r' too, once it is known that no '\n' follows
+    Terminal,         // also '\r', at once: a progress bar
+    UniversalNewline  // also '\r', once it is known that no '\n' follows
   };
   LineHolder(Ends ends, std::size_t max_held) : ends_(ends), max_held_(max_held) {}
 
-  // Calls out(std::string_view) with what may be written now: whole lines, or a piece of one that is too long.
+  // Calls out(std::string_view) with what may be written now: whole lines, or a piece of a line that is too long.
   template <typename Out>
   void take(std::string_view text, Out out) {
     const bool ended = ends_ == Ends::UniversalNewline && !held_.empty() && held_.back() == '\r';
@@ -57,14 +58,14 @@ class LineHolder {
     if (held_.size() > max_held_) release(out);
   }
 
-  // The last line may have no end.
+  // Calls out with the last line, which may have no end.
   template <typename Out>
   void finish(Out out) {
     if (!held_.empty()) release(out);
   }
 
  private:
-  // How much of `text` ends with a line's end.
+  // Returns the length of the part of `text` that ends with a line's end.
   std::size_t end_of_lines(std::string_view text) const {
     if (ends_ == Ends::Newline) return text.rfind('\n') + 1;
     if (ends_ == Ends::UniversalNewline && !text.empty() && text.back() == '\r') text.remove_suffix(1);

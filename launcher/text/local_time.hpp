@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A moment as the clock on this machine's wall shows it.
+// A point in time as text, in this machine's time zone.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace ddp::launcher {
 
-// format: strftime's, for at most 31 characters.
+// Returns the time in strftime's `format`, whose result must have at most 31 characters.
 inline std::string local_time(rendezvous::WallTime time, const char* format) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts = {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/text/printable.hpp"
 
+#include <utf8.h>
+
 #include <cstdio>
 
 namespace ddp::launcher {
@@ -14,25 +16,20 @@ unsigned char byte_at(std::string_view text, std::size_t i) {
   return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
 }
 
-bool continues(unsigned char byte) { return (byte & 0xc0) == 0x80; }
-
-// How many bytes the character at the beginning has; 0: it is none of UTF-8 (RFC 3629, table in section 4).
-std::size_t length_of_character(std::string_view text) {
-  const unsigned char first = byte_at(text, 0), second = byte_at(text, 1);
-  if (first < 0x80) return 1;
-  if (first < 0xc2 || first > 0xf4 || !continues(second)) return 0;
-  if (first < 0xe0) return 2;
-  if (first == 0xe0 && second < 0xa0) return 0;
-  if (first == 0xed && second > 0x9f) return 0;
-  if (!continues(byte_at(text, 2))) return 0;
-  if (first < 0xf0) return 3;
-  if (first == 0xf0 && second < 0x90) return 0;
-  if (first == 0xf4 && second > 0x8f) return 0;
-  return continues(byte_at(text, 3)) ? 4 : 0;
+// Returns the text with each byte that belongs to no character of UTF-8 replaced.
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
+  while (true) {
+    const auto good = static_cast<std::size_t>(utf8::find_invalid(text.begin(), text.end()) - text.begin());
+    valid.append(text.substr(0, good));
+    if (good == text.size()) return valid;
+    valid += kReplacement;
+    text.remove_prefix(good + 1);
+  }
 }
 
-// ECMA-48: ESC [ parameters final; ESC ] text BEL or ESC backslash; else ESC and one more. 0: it is none, or has no
-// end.
+// Returns the length of the escape sequence (ECMA-48) at the beginning of the text: ESC [ parameters final, or ESC ]
+// text BEL or ESC backslash. 0 if there is none, or it has no end.
 std::size_t length_of_escape(std::string_view text) {
   const unsigned char kind = byte_at(text, 1);
   if (kind == '[') {
@@ -51,26 +48,25 @@ std::size_t length_of_escape(std::string_view text) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view bytes) {
+  const std::string valid = valid_utf8(bytes);
   std::string out;
-  out.reserve(text.size());
+  out.reserve(valid.size());
   char shown[8];
-  while (!text.empty()) {
-    const auto first = static_cast<unsigned char>(text.front());
-    std::size_t length = length_of_character(text);
+  for (std::string_view text = valid; !text.empty();) {
+    const unsigned char first = byte_at(text, 0), second = byte_at(text, 1);
+    std::size_t length = 1;
     if (first == 0x1b && length_of_escape(text) > 0) {
       length = length_of_escape(text);
-    } else if (length == 0) {
-      out += kReplacement;
-      length = 1;
     } else if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) {
       snprintf(shown, sizeof shown, "\\x%02x", first);
       out += shown;
-    } else if (first == 0xc2 && byte_at(text, 1) < 0xa0) {  // the same in one byte's place: U+009B begins a sequence
-      snprintf(shown, sizeof shown, "\\u%04x", byte_at(text, 1));
+    } else if (first == 0xc2 && second < 0xa0) {  // control characters of two bytes: U+009B begins a sequence too
+      snprintf(shown, sizeof shown, "\\u%04x", second);
       out += shown;
+      length = 2;
     } else {
-      out.append(text.substr(0, length));
+      out += text.front();
     }
     text.remove_prefix(length);
   }
@@ -79,8 +75,9 @@ std::string printable(std::string_view text) {
 
 std::string cut_line(std::string line, std::size_t bytes) {
   if (line.size() <= bytes) return line;
-  while (bytes > 0 && continues(static_cast<unsigned char>(line[bytes]))) --bytes;
-  return line.substr(0, bytes) + kCut;
+  const auto limit = line.begin() + static_cast<std::ptrdiff_t>(bytes);
+  line.erase(utf8::find_invalid(line.begin(), limit), line.end());  // also what the limit leaves of a character
+  return line + kCut;
 }
 
 }  // namespace ddp::launcher

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker wrote, made fit for a report: a terminal shows it and does nothing else with it.
+// Makes what a worker wrote safe to show in a report: a terminal displays it and does nothing else with it.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,12 @@
 
 namespace ddp::launcher {
 
-// Colours and other escape sequences are left out; every other control character is shown as \x1b or \u009b, but for
-// tabs and newlines; bytes that are not UTF-8 become U+FFFD.
-std::string printable(std::string_view text);
+// Returns the bytes as UTF-8 without colours and other escape sequences. Control characters other than tab and newline
+// are shown as \x1b or \u009b; each byte that is not UTF-8 becomes U+FFFD.
+std::string printable(std::string_view bytes);
 
-// At most `bytes` of the beginning of a line of UTF-8, and a mark if that is not all of it.
+// Returns at most `bytes` of the beginning of a line of UTF-8, in whole characters, and a mark if that is not all of
+// it.
 std::string cut_line(std::string line, std::size_t bytes);
 
 }  // namespace ddp::launcher

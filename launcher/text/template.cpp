@@ -5,7 +5,7 @@ namespace ddp::launcher {
 
 namespace {
 
-// How much of `text` from `at` on is a name: a letter or '_', then digits too. ASCII, as Python has it here.
+// Returns the length of the name at `at`: a letter or '_', then letters, digits and '_', in ASCII as in Python.
 std::size_t name_length(const std::string& text, std::size_t at) {
   std::size_t end = at;
   while (end < text.size()) {

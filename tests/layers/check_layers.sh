@@ -78,7 +78,7 @@ only apps/ddp_bench store
 
 # Third-party headers in their homes.
 code='apps launcher rendezvous collectives runtime'
-forbid "$code" 'CLI/'                    'apps/ddprun/options/declaration\.hpp|apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
+forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp|runtime/include/ddp/spdlog\.hpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+/command))\.cpp|rendezvous/link/codec\.cpp|launcher/(report/error_file|text/json_text)\.cpp|runtime/(training/(tensor_file/safetensors|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
@@ -87,6 +87,7 @@ forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/link/secret\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
+forbid "$code" 'utf8'                    'launcher/text/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 exit $bad

@@ -116,7 +116,11 @@ void World::carry_out(Process& process, const ClearDescendants&) {
     Process& cleared = scene_.process(index);
     cleared.cleared = true;
     AllGone event;
-    event.words.resize(cleared.workers.size());
+    for (const int id : cleared.workers) {
+      const std::string folder = folder_of(scene_.worker(id));
+      event.words.push_back(
+          {.stderr_log = folder + "/stderr.log", .flight_recorder = folder + "/flight_recorder.json"});
+    }
     handle(cleared, event);
   });
 }
@@ -132,7 +136,7 @@ std::vector<int> World::exiting_workers(const Process& process) const {
 
 // ---- The link ----
 
-void World::carry_out(Process& process, const Report& action) {
+void World::carry_out(Process& process, const SendReport& action) {
   ++process.reports_sent;
   invariants_.on_report(process, action.state);
   if (!process.up) return;
@@ -141,7 +145,7 @@ void World::carry_out(Process& process, const Report& action) {
   if (time) queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
 }
 
-void World::carry_out(Process& process, const SendBeat&) {
+void World::carry_out(Process& process, const SendHeartbeat&) {
   if (!process.up) return;
   const LinkId link = process.link;
   if (const auto time = scene_.network.arrival(now(), link, Way::Up)) {

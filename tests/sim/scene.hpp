@@ -57,6 +57,9 @@ struct Worker {
   int pid() const { return id + 1000; }
 };
 
+// The folder of a worker's files. Nothing is written there; reports name the files in it.
+inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.pid()); }
+
 // An agent's process, and its driver's state. The first one has the coordinator in it.
 struct Process {
   enum class Role { Wanted, RankTaken, ShapeDiffers, SecretDiffers };

@@ -64,8 +64,8 @@ class World {
   void carry_out(Process&, const launcher::ResumeWorkers&) {}
   void carry_out(Process& process, const launcher::KillDescendants& action);
   void carry_out(Process& process, const launcher::ClearDescendants& action);
-  void carry_out(Process& process, const launcher::Report& action);
-  void carry_out(Process& process, const launcher::SendBeat& action);
+  void carry_out(Process& process, const launcher::SendReport& action);
+  void carry_out(Process& process, const launcher::SendHeartbeat& action);
   void carry_out(Process& process, const launcher::Reconnect& action);
   void carry_out(Process& process, const launcher::LogLine& action);
   void carry_out(Process& process, const launcher::Leave& action);

@@ -11,18 +11,18 @@ namespace {
 enum class Values { Unknown, Words, Files, Folders };
 
 Values values_of(const Option& option) {
-  if (option.shown == "FILE") return Values::Files;
-  if (option.shown == "DIR") return Values::Folders;
+  if (option.metavar == "FILE") return Values::Files;
+  if (option.metavar == "DIR") return Values::Folders;
   return choices(option).empty() ? Values::Unknown : Values::Words;
 }
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
+std::string join(const std::vector<std::string>& words, const char* between) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 
-// "-r" and "--redirects".
+// Returns, for example, "-r" and "--redirects".
 std::vector<std::string> spellings(const Option& option) {
   std::vector<std::string> words;
   if (option.letter) words.push_back(std::string("-") + option.letter);
@@ -30,8 +30,8 @@ std::vector<std::string> spellings(const Option& option) {
   return words;
 }
 
-// Those whose value is the next word.
-std::vector<std::string> that_take_a_word(const Options& options) {
+// Returns the options whose value is the next word.
+std::vector<std::string> options_with_value(const Options& options) {
   std::vector<std::string> words;
   for (const Option& option : options) {
     if (option.takes == Takes::Value) std::ranges::copy(spellings(option), std::back_inserter(words));
@@ -39,8 +39,8 @@ std::vector<std::string> that_take_a_word(const Options& options) {
   return words;
 }
 
-// The first sentence of its help, for a list of options.
-std::string in_short(const Option& option) {
+// Returns the first sentence of the option's help, for a list of options.
+std::string first_sentence(const Option& option) {
   const std::string& text = option.help;
   std::size_t end = 0;
   do {
@@ -58,14 +58,14 @@ std::string escaped(const std::string& text, const std::string& special) {
   return out;
 }
 
-// For a shell, between single quotes.
-std::string quoted(const std::string& text) {
+// Returns the text for a shell, between single quotes.
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-std::string replaced(std::string text, const std::string& what, const std::string& with) {
+std::string replace_all(std::string text, const std::string& what, const std::string& with) {
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
     text.replace(at, what.size(), with);
   }
@@ -74,7 +74,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 // ---- bash ----
 
-// COMP_WORDS has --tee=3 in three words and host:80 too; hence `=` and `:`.
+// COMP_WORDS holds --tee=3 and host:80 as three words each, so `=` and `:` are words here.
 constexpr char kBash[] = R"(_@command@() {
   local word value_of= i cur=${COMP_WORDS[COMP_CWORD]}
   COMPREPLY=()
@@ -115,10 +115,10 @@ complete -F _@command@ @command@
 )";
 
 std::string bash_values(const Option& option) {
-  const std::string pattern = "    " + joined(spellings(option), "|") + ") ";
+  const std::string pattern = "    " + join(spellings(option), "|") + ") ";
   switch (values_of(option)) {
     case Values::Words:
-      return pattern + "mapfile -t COMPREPLY < <(compgen -W '" + joined(choices(option), " ") + "' -- \"$cur\") ;;\n";
+      return pattern + "mapfile -t COMPREPLY < <(compgen -W '" + join(choices(option), " ") + "' -- \"$cur\") ;;\n";
     case Values::Files:
       return pattern + "_@command@_files -f ;;\n";
     case Values::Folders:
@@ -136,9 +136,9 @@ std::string bash_script(const Options& options) {
     values += bash_values(option);
     std::ranges::copy(spellings(option), std::back_inserter(words));
   }
-  std::string script = replaced(kBash, "@values@", values);
-  script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), "|"));
-  return replaced(script, "@options@", joined(words, " "));
+  std::string script = replace_all(kBash, "@values@", values);
+  script = replace_all(script, "@take_a_word@", join(options_with_value(options), "|"));
+  return replace_all(script, "@options@", join(words, " "));
 }
 
 // ---- zsh ----
@@ -159,7 +159,7 @@ fi
 std::string zsh_values(const Option& option) {
   switch (values_of(option)) {
     case Values::Words:
-      return "(" + joined(choices(option), " ") + ")";
+      return "(" + join(choices(option), " ") + ")";
     case Values::Files:
       return "_files";
     case Values::Folders:
@@ -170,11 +170,11 @@ std::string zsh_values(const Option& option) {
   return " ";
 }
 
-// '(-r --redirects)-r+[What goes into files]:STREAMS: ', and the same for --redirects=.
+// Returns a line for each spelling, such as '(-r --redirects)-r+[Streams to write to files]:STREAMS: '.
 std::string zsh_option(const Option& option) {
-  std::string after = "[" + escaped(in_short(option), "[]:\\") + "]";
-  if (option.takes != Takes::Nothing) after += ":" + escaped(option.shown, ":\\") + ":" + zsh_values(option);
-  const std::string excludes = option.letter ? "(" + joined(spellings(option), " ") + ")" : "";
+  std::string after = "[" + escaped(first_sentence(option), "[]:\\") + "]";
+  if (option.takes != Takes::Nothing) after += ":" + escaped(option.metavar, ":\\") + ":" + zsh_values(option);
+  const std::string excludes = option.letter ? "(" + join(spellings(option), " ") + ")" : "";
   std::string lines;
   for (const std::string& word : spellings(option)) {
     const bool is_long = word.size() > 2;
@@ -182,7 +182,7 @@ std::string zsh_option(const Option& option) {
                       : option.takes == Takes::ValueIfAttached ? "=-"
                       : is_long                                ? "="
                                                                : "+";
-    lines += "    " + quoted(excludes + word + how + after) + " \\\n";
+    lines += "    " + shell_quoted(excludes + word + how + after) + " \\\n";
   }
   return lines;
 }
@@ -216,9 +216,9 @@ std::string fish_option(const Option& option) {
   const Values values = values_of(option);
   if (option.takes == Takes::Value) line += values == Values::Files || values == Values::Folders ? " -r" : " -x";
   if (values == Values::Folders) line += " -a '(__fish_complete_directories)'";
-  if (values == Values::Words) line += " -a '" + joined(choices(option), " ") + "'";
-  // Within single quotes fish knows \\ and \'.
-  return line + " -d '" + escaped(in_short(option), "\\'") + "'\n";
+  if (values == Values::Words) line += " -a '" + join(choices(option), " ") + "'";
+  // Within single quotes fish understands \\ and \'.
+  return line + " -d '" + escaped(first_sentence(option), "\\'") + "'\n";
 }
 
 }  // namespace
@@ -230,10 +230,10 @@ std::string completion_script(const Options& options, const std::string& shell, 
   } else {
     std::string lines;
     for (const Option& option : options) lines += shell == "zsh" ? zsh_option(option) : fish_option(option);
-    script = replaced(shell == "zsh" ? kZsh : kFish, "@options@", lines);
-    script = replaced(script, "@take_a_word@", joined(that_take_a_word(options), " "));
+    script = replace_all(shell == "zsh" ? kZsh : kFish, "@options@", lines);
+    script = replace_all(script, "@take_a_word@", join(options_with_value(options), " "));
   }
-  return replaced(script, "@command@", command);
+  return replace_all(script, "@command@", command);
 }
 
 }  // namespace ddp::apps

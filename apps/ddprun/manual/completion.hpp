@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `ddprun --print-completion SHELL`: a script that teaches the shell ddprun's options, in their spelling with dashes,
-// and what their values can be. The program is a file, and so is whatever comes after it.
+// `ddprun --print-completion SHELL`: a script that completes ddprun's options, spelled with dashes, and their values.
+// The program and its arguments are completed as files.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ddp::apps {
 
-// shell: bash, zsh or fish. command: what is completed, ddprun or torchrun.
+// Returns the script for bash, zsh or fish. `command` is the name to complete, ddprun or torchrun.
 std::string completion_script(const Options& options, const std::string& shell, const std::string& command);
 
 }  // namespace ddp::apps

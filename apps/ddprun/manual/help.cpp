@@ -27,12 +27,12 @@ std::string wrap(const std::string& text, std::size_t indent) {
   return out + line + "\n";
 }
 
-std::string in_capitals(std::string text) {
+std::string upper_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
 }
 
-// "  126, 127  the program cannot be executed"
+// Returns, for example, "  126, 127  the program cannot be executed".
 std::string code_entry(const manual::Entry& code) {
   std::string text = wrap(code.text, 2 + kTermWidth);
   const std::string term = code.term;
@@ -50,9 +50,9 @@ std::string help_page(const Options& options) {
   }
   std::string group;
   for (const Option& option : options) {
-    if (option.group != group) page += "\n" + in_capitals(option.group) + "\n";
+    if (option.group != group) page += "\n" + upper_case(option.group) + "\n";
     group = option.group;
-    page += "  " + heading(option) + "\n" + wrap(described(option), kTermWidth);
+    page += "  " + heading(option) + "\n" + wrap(describe(option), kTermWidth);
   }
   page += "\nEXAMPLES\n";
   for (const manual::Entry& example : manual::kExamples) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 namespace ddp::apps {
 
@@ -15,7 +15,7 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
-// How many single-character edits lead from a to b.
+// Returns the number of single-character edits that lead from a to b.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -49,7 +49,7 @@ const Option& find_long(const std::string& word, const std::string& name, const 
     if (!name.empty() && option.name.rfind(name, 0) == 0) matches.push_back(&option);
   }
   if (matches.empty()) fail_unknown(word, name, known);
-  // What was short for one option of torchrun stays so, whatever we have added.
+  // A prefix that stands for one option of torchrun stays valid, whatever options ddprun has added.
   const auto is_torchruns = [](const Option* option) { return option->origin == Origin::Torchrun; };
   if (std::count_if(matches.begin(), matches.end(), is_torchruns) == 1) {
     return **std::find_if(matches.begin(), matches.end(), is_torchruns);
@@ -79,6 +79,7 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       break;
     }
     if (word.size() < 2 || word[0] != '-') break;
+    // Find the option, and the value if it is attached.
     const bool is_long = word[1] == '-';
     std::string shown = word;
     std::optional<std::string> value;
@@ -95,11 +96,12 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
         value = word.substr(word[2] == '=' ? 3 : 2);  // -t3, -t=3
       }
     }
+    // Take the value from the next word if the option needs one.
     if (option->takes == Takes::Value && !value) {
       if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
       value = words[++i];
     }
-    if (option->takes == Takes::ValueIfAttached && !value) value = option->unsaid;
+    if (option->takes == Takes::ValueIfAttached && !value) value = option->bare_value;
     if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }

@@ -2,9 +2,13 @@
 #include "apps/ddprun/options/declaration.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <set>
 #include <utility>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
+#include "rendezvous/base/check.hpp"
 
 namespace ddp::apps {
 
@@ -17,72 +21,85 @@ std::string pet(const std::string& name) {
   return variable;
 }
 
-// A flag's variable is a number to torchrun, 0 for off. Words, which it dies of, are understood as well.
-std::string flag_value(const std::string& variable, std::string text) {
+// Parses a flag's variable. For torchrun it is a number, 0 for off; words, which are an error there, are accepted too.
+std::optional<bool> flag_value(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* yes : {"true", "yes", "on"}) {
-    if (text == yes) return "true";
+    if (text == yes) return true;
   }
   for (const char* no : {"false", "no", "off"}) {
-    if (text == no) return "false";
+    if (text == no) return false;
   }
-  int number = 0;
-  if (CLI::detail::lexical_cast(text, number)) return number != 0 ? "true" : "false";
-  throw CLI::ValidationError("'" + text + "' in " + variable + " is neither 0 nor 1");
+  const auto number = rendezvous::parse_number<int>(text);
+  return number ? std::optional(*number != 0) : std::nullopt;
 }
 
 }  // namespace
 
-Declaration::Declared& Declaration::Declared::check(const std::function<std::string(const std::string&)>& check) {
-  parser_->check(check);
+Declaration::Declared& Declaration::Declared::check(Check check) {
+  check_ = std::move(check);
   return *this;
 }
 
 Declaration::Declared& Declaration::Declared::variable(const std::string& name) {
   option_.variable = name;
-  parser_->envname(name);
   return *this;
 }
 
-Declaration::Declared& Declaration::Declared::own() {
+Declaration::Declared& Declaration::Declared::ddprun_only() {
   option_.origin = Origin::Ddprun;
   return *this;
 }
 
-Declaration::Declared Declaration::add(Option option, CLI::Option* parser) {
+Declaration::Declared Declaration::add(Option option, Assign assign) {
   option.group = group_;
-  option.default_value = parser->get_default_str();
+  option.variable = pet(option.name);
   options_.push_back(std::move(option));
-  // If one is given twice the last counts, as in Python.
-  parser->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  return Declared(options_.back(), parser).variable(pet(options_.back().name));
+  parsers_.push_back({std::move(assign), nullptr});
+  return Declared(options_.back(), parsers_.back().check);
 }
 
 Declaration::Declared Declaration::flag(const std::string& name, bool& target, const std::string& help, char letter) {
-  CLI::Option* parser = app_.add_flag("--" + name, target);
-  parser->transform([variable = pet(name)](const std::string& text) { return flag_value(variable, text); });
-  return add({.name = name, .letter = letter, .takes = Takes::Nothing, .help = help}, parser);
+  return add({.name = name, .letter = letter, .takes = Takes::Nothing, .help = help},
+             [&target](const std::string& text) {
+               target = flag_value(text).value_or(false);
+               return true;
+             })
+      .check([variable = pet(name)](const std::string& text) {
+        return flag_value(text) ? "" : "'" + text + "' in " + variable + " is neither 0 nor 1";
+      });
 }
 
 Declaration::Declared Declaration::flag_with_value(const std::string& name, std::string& target,
-                                                   const std::string& unsaid, const std::string& shown,
+                                                   const std::string& bare_value, const std::string& metavar,
                                                    const std::string& help) {
-  return add({.name = name, .takes = Takes::ValueIfAttached, .unsaid = unsaid, .help = help, .shown = shown},
-             app_.add_option("--" + name, target));
+  return add(
+      {.name = name, .takes = Takes::ValueIfAttached, .bare_value = bare_value, .help = help, .metavar = metavar},
+      [&target](const std::string& text) { return assign(text, target); });
+}
+
+void Declaration::take(std::size_t index, const std::string& text) {
+  const auto& [assign, check] = parsers_[index];
+  std::string wrong = check ? check(text) : "";
+  if (wrong.empty() && !assign(text)) wrong = "'" + text + "' is not a number";
+  if (!wrong.empty()) throw SyntaxError("--" + options_[index].name + ": " + wrong);
 }
 
 void Declaration::parse(const std::vector<std::string>& words) {
-  // Backwards, as CLI11 takes them; a value as a word of its own, since CLI11 takes `--role=` for one without.
-  std::vector<std::string> backwards;
-  for (auto word = words.rbegin(); word != words.rend(); ++word) {
-    const auto equals = word->find('=');
-    if (equals != std::string::npos) backwards.push_back(word->substr(equals + 1));
-    backwards.push_back(word->substr(0, equals));
+  std::set<std::size_t> given;
+  for (const std::string& word : words) {
+    const auto equals = std::min(word.find('='), word.size());
+    const auto option = std::find_if(options_.begin(), options_.end(),
+                                     [&](const Option& o) { return word.compare(0, equals, "--" + o.name) == 0; });
+    DDP_CHECK(option != options_.end(), word);
+    const auto index = static_cast<std::size_t>(option - options_.begin());
+    take(index, equals < word.size() ? word.substr(equals + 1) : "true");
+    given.insert(index);
   }
-  try {
-    app_.parse(std::move(backwards));
-  } catch (const CLI::ParseError& error) {
-    throw SyntaxError(error.what());
+  for (std::size_t i = 0; i < options_.size(); ++i) {
+    if (given.contains(i) || options_[i].variable.empty()) continue;
+    const char* value = getenv(options_[i].variable.c_str());
+    if (value && *value != '\0') take(i, value);
   }
 }
 

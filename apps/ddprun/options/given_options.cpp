@@ -9,12 +9,12 @@ namespace ddp::apps {
 
 namespace {
 
-// `what`: "a number of seconds, 0 or more".
+// Returns a check for a number from low to high; `what` describes it: "a number of seconds, 0 or more".
 template <typename T>
 auto in_range(T low, T high, const char* what) {
   return [low, high, what](const std::string& text) -> std::string {
-    T number{};
-    const bool good = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+    const auto number = rendezvous::parse_number<T>(text);
+    const bool good = number && *number >= low && *number <= high;
     return good ? "" : "'" + text + "' is not " + what;
   };
 }
@@ -30,7 +30,7 @@ auto one_of(const std::vector<std::string>& choices) {
   };
 }
 
-// "torch,numpy.linalg"
+// Checks a list of modules: "torch,numpy.linalg".
 std::string module_list(const std::string& text) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '.' || c == ',' || c >= 0x80;
@@ -45,153 +45,166 @@ std::string module_list(const std::string& text) {
 void declare(Declaration& d, GivenOptions& given) {
   d.group("Workers");
   d.value("nproc-per-node", given.nproc_per_node, "N|cpu|gpu|auto",
-          "Workers on this node: a number, one per CPU, one per GPU, or auto: one per GPU if there are any, else one "
-          "per CPU.");
+          "Number of workers on this node: a number, cpu for one per CPU, gpu for one per GPU, or auto for one per GPU "
+          "if there are any, else one per CPU.");
   d.value("gpus", given.gpus, "LIST",
-          "GPUs of this job on this node, as for CUDA_VISIBLE_DEVICES. Default: what was inherited, else all.")
-      .own();
+          "GPUs that the job uses on this node, in the syntax of CUDA_VISIBLE_DEVICES. Default: CUDA_VISIBLE_DEVICES "
+          "if it is set, else all GPUs.")
+      .ddprun_only();
   d.flag("virtual-local-rank", given.virtual_local_rank,
-         "Show each worker its own GPU only, as device 0, and set LOCAL_RANK=0.");
-  d.value(
-       "numa-binding", given.numa_binding, "node|socket|exclusive|core-complex",
-       "Run each worker on CPUs near its GPU: those of its NUMA node; of its socket; cores of the node that no other "
-       "worker has; cores that share a cache. Without a GPU workers are spread over the nodes.")
+         "Show each worker only its own GPU, as device 0, and set LOCAL_RANK=0.");
+  d.value("numa-binding", given.numa_binding, "node|socket|exclusive|core-complex",
+          "Bind each worker to CPUs near its GPU: node, the CPUs of the GPU's NUMA node; socket, those of its socket; "
+          "exclusive, cores of the node that no other worker has; core-complex, cores of the node that share a cache. "
+          "Without GPUs, workers are spread over the NUMA nodes.")
       .check(one_of({"node", "socket", "exclusive", "core-complex"}))
       .variable("");
-  d.flag("print-bindings", given.print_bindings, "Print which worker would run on which CPUs, and exit.")
+  d.flag("print-bindings", given.print_bindings, "Print the CPUs that each worker would run on, and exit.")
       .variable("")
-      .own();
+      .ddprun_only();
   d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
 
   d.group("Program");
-  d.flag("module", given.module, "The program is a Python module: run `python -u -m program`.", 'm');
-  d.flag("no-python", given.no_python, "Execute the program as it is, also if it looks like a Python script.");
-  d.flag("run-path", given.run_path,
-         "The program is a Python script, run by runpy.run_path: an exception is written to the error file, as with "
-         "PyTorch's @record, and faulthandler is on. Goes before --no-python and --module.");
-  d.value(
-       "preload", given.preload, "MODULES|auto",
-       "Import these Python modules once on each node, in a process from which all workers are forked, at each restart "
-       "too; auto: those of the program's imports that are known to be safe. Where that cannot be, workers are started "
-       "as without it, and ddprun says why.")
+  d.flag("module", given.module, "Run the program as a Python module: `python -u -m program`.", 'm');
+  d.flag("no-python", given.no_python, "Execute the program directly, even if it looks like a Python script.");
+  d.flag(
+      "run-path", given.run_path,
+      "Run the program with Python's runpy.run_path. An exception is written to the error file, as PyTorch's @record "
+      "does, and faulthandler is enabled. Takes precedence over --no-python and --module.");
+  d.value("preload", given.preload, "MODULES|auto",
+          "Import these Python modules once on each node, in a process from which the workers are forked, also after a "
+          "restart. auto chooses those of the program's imports that are known to be safe. If forking is not possible, "
+          "workers are started without it, and ddprun logs the reason.")
       .check(module_list)
-      .own();
+      .ddprun_only();
   d.value("preload-timeout", given.preload_timeout, "SECONDS",
-          "How long these imports may take; then workers are started as without --preload.")
+          "Maximum time for the imports of --preload; after it, workers are started without it.")
       .check(kSeconds)
-      .own();
+      .ddprun_only();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
-       "Give the program --local-rank=<local rank> before its other arguments, as `python -m "
-       "torch.distributed.launch` of PyTorch 2 does; with =underscore --local_rank=<local rank>, as that of "
-       "PyTorch 1 did.")
-      .own();
-  d.flag("use-env", given.use_env, "Accepted, for those who come from torch.distributed.launch: it is always so.")
+       "Pass --local-rank=<local rank> to the program before its other arguments, as `python -m "
+       "torch.distributed.launch` does in PyTorch 2. With =underscore pass --local_rank=<local rank>, as PyTorch 1 "
+       "did.")
+      .ddprun_only();
+  d.flag("use-env", given.use_env,
+         "Accepted for compatibility with torch.distributed.launch; LOCAL_RANK is always set.")
       .variable("")
-      .own();
+      .ddprun_only();
 
   d.group("Output");
   d.value("redirects", given.logs.redirects, "STREAMS",
-          "What goes into files instead of to the console: 1 stdout, 2 stderr, 3 both, 0 neither, of all workers; or "
-          "of single ones, LOCAL_RANK:STREAMS,... The worker writes the file itself.",
+          "Streams to write to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 neither. One number is for "
+          "all workers; LOCAL_RANK:STREAMS,... selects single workers. Each worker writes its file itself.",
           'r');
   d.value("tee", given.logs.tee, "STREAMS",
-          "What goes into files and to the console, where each line has a prefix; as for --redirects.", 't');
+          "Streams to write to files and to the console, where each line gets a prefix. Same syntax as --redirects.",
+          't');
   d.value("log-dir", given.logs.log_dir, "DIR",
-          "Where files are: DIR/<run id>_<random>/attempt_<n>/<local rank>/stdout.log, stderr.log, and error.json for "
-          "the program's own account of its failure. /dev/null: none, everything goes to the console. Default: a "
-          "temporary folder, kept if it has logs.");
+          "Folder for log files: DIR/<run id>_<random>/attempt_<n>/<local rank>/stdout.log and stderr.log, and "
+          "error.json, in which a program describes its failure. /dev/null writes no files and sends everything to the "
+          "console. Default: a temporary folder, which is kept if it contains logs.");
   d.value("log-line-prefix-template", given.logs.log_line_prefix_template, "TEXT",
-          "Prefix of teed lines on the console, with ${role_name}, ${local_rank}, ${rank}, ${hostname}. "
-          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the default, else it is [${role_name}${local_rank}]:");
+          "Prefix of teed lines on the console. May contain ${role_name}, ${local_rank}, ${rank} and ${hostname}. "
+          "Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE if it is set, else [${role_name}${local_rank}]:");
   d.value("local-ranks-filter", given.logs.local_ranks_filter, "RANKS",
-          "Local ranks whose output is on the console: 0,1,2. Files have it of all.");
+          "Local ranks whose output is shown on the console: 0,1,2. Files get the output of all of them.");
   d.value("duplicate-stdout-filters", given.logs.duplicate_stdout_filters, "WORDS",
-          "Teed lines that contain one of these words, with commas between, are also in attempt_<n>/"
-          "filtered_stdout.log; a comma within a word is written twice.");
+          "Copy teed lines that contain one of these words, separated by commas, to attempt_<n>/filtered_stdout.log. "
+          "Write a comma within a word twice.");
   d.value("duplicate-stderr-filters", given.logs.duplicate_stderr_filters, "WORDS",
-          "The same of stderr, in filtered_stderr.log.");
+          "Like --duplicate-stdout-filters, for stderr and filtered_stderr.log.");
 
   d.value("logs-specs", given.logs.logs_specs, "default",
-          "Accepted; others are Python plug-ins, which a native launcher cannot load.")
+          "Accepted for compatibility. Only default is supported: other values name Python plug-ins, which a native "
+          "launcher cannot load.")
       .variable("");
 
-  d.value("stdin", given.stdin_reader, "RANK|all|none",
-          "Who reads ddprun's stdin: the worker of this rank of the job, all, or none; the others find it empty. "
-          "Default: rank 0 if it is a terminal, else all.")
-      .own();
+  d.value(
+       "stdin", given.stdin_reader, "RANK|all|none",
+       "Worker that reads ddprun's stdin: a rank of the job, all workers, or none. The stdin of the others is empty. "
+       "Default: rank 0 if stdin is a terminal, else all.")
+      .ddprun_only();
 
   d.group("Failure and shutdown");
-  d.value("max-restarts", given.max_restarts, "N", "How often a failed job is started anew, all workers at once.")
+  d.value("max-restarts", given.max_restarts, "N",
+          "Maximum number of restarts after failures; each restarts all workers of the job.")
       .check(kCount);
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
-          "From the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default.")
+          "Time from the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the "
+          "default.")
       .check(kSeconds);
   d.value(
        "monitor-interval", given.monitor_interval, "SECONDS",
-       "How often a worker of over 64 MiB that does not use libddp is looked at, whether it dies: the system tells of "
-       "a death only when it has all of its memory back. Of others ddprun hears unasked.")
+       "Polling interval for large workers (over 64 MiB) that do not use libddp: the kernel reports their exit late, "
+       "once it has freed their memory. All other workers are reported immediately.")
       .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
-  d.value("signals-to-handle", given.signals, "NAMES",
-          "Signals to ddprun that end the job: forwarded once, then the grace period; a second one kills at once.");
+  d.value(
+      "signals-to-handle", given.signals, "NAMES",
+      "Signals that end the job when ddprun receives them. The first one is forwarded to the workers and starts the "
+      "shutdown timeout; a second one kills them at once.");
 
   d.group("Nodes and rendezvous");
   d.value("nnodes", given.nodes.nnodes, "N|MIN:MAX",
-          "Number of nodes. MIN:MAX, with c10d: elastic, the job runs with as many as there are. Default: 1.");
-  d.value("node-rank", given.nodes.node_rank, "N", "Static: rank of this node, each exactly once; 0 coordinates.")
+          "Number of nodes. MIN:MAX with the c10d backend makes the job elastic: it runs with any number of nodes in "
+          "that range. Default: 1.");
+  d.value("node-rank", given.nodes.node_rank, "N",
+          "Static backend: rank of this node, unique in the job; node 0 coordinates.")
       .check(kCount);
   d.value("master-addr", given.nodes.master_addr, "ADDRESS",
-          "Static: address of node 0, as all nodes can reach it (MASTER_ADDR). Default: 127.0.0.1.");
-  d.value(
-       "master-port", given.nodes.master_port, "PORT",
-       "Static: port of node 0 (MASTER_PORT). Default: 29500; with one node any free one, so that jobs do not collide.")
+          "Static backend: address of node 0 that all nodes can reach (MASTER_ADDR). Default: 127.0.0.1.");
+  d.value("master-port", given.nodes.master_port, "PORT",
+          "Static backend: port of node 0 (MASTER_PORT). Default: 29500; with one node any free port, so that jobs do "
+          "not collide.")
       .check(in_range(0, 65535, "a port number"));
-  d.flag("standalone", given.nodes.standalone, "One node, a free port: the default with one node.");
+  d.flag("standalone", given.nodes.standalone, "Run on one node with a free port; the default with one node.");
   d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d",
-          "How nodes get their ranks: static, from --node-rank; c10d, as they come.");
+          "How nodes get their ranks: static takes them from --node-rank, c10d assigns them as nodes join.");
   d.value("rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT]",
-          "c10d: the node that coordinates, the same on all nodes; port 29400 if none is given. Static: the same as "
-          "--master-addr, --master-port.");
+          "c10d backend: the node that coordinates, the same on all nodes; default port 29400. Static backend: another "
+          "way to give --master-addr and --master-port.");
   d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
-          "The run's id (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random one.");
+          "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random ID.");
   d.value("rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
-          "join_timeout (600 s) for the first nodes and for a replacement; last_call_timeout (30 s) for more than MIN; "
-          "keep_alive_interval (5 s) times keep_alive_max_attempt (3) until a silent node counts as lost; is_host "
-          "(true or false) if it cannot be found out.");
+          "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "
+          "last_call_timeout (30 s), the wait for more than MIN nodes; keep_alive_interval (5 s) times "
+          "keep_alive_max_attempt (3), after which a silent node counts as lost; is_host (true or false), whether this "
+          "node coordinates, if that cannot be determined.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
-          "c10d: this node's address, for its workers if it coordinates.");
+          "c10d backend: address of this node that its workers use if it coordinates.");
   d.value("make-secret", given.make_secret, "FILE",
-          "Write a new secret into FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE let only each other in.")
+          "Write a new secret to FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE admit only each other.")
       .variable("")
-      .own();
+      .ddprun_only();
 
   d.group("ddprun itself");
-  d.value("log-level", given.log_level, "debug|info|warning|error", "What ddprun says of its own doings.")
+  d.value("log-level", given.log_level, "debug|info|warning|error", "Lowest level of ddprun's own messages to show.")
       .variable("LOGLEVEL")
-      .own();
+      .ddprun_only();
   d.value("log-format", given.log_format, "text|json",
-          "How it says it: lines for people, or one JSON object a line with time, level, node, round, rank, event and "
-          "reason.")
-      .own();
+          "Format of ddprun's own messages: text for people, or json, one object per line with time, level, node, "
+          "round, rank, event and reason.")
+      .ddprun_only();
   d.value("event-log-handler", given.logs.event_log_handler, "null|console",
-          "console: the records of --event-log-file on stderr. Other handlers are Python plug-ins.");
+          "console writes the records of --event-log-file to stderr. Other handlers are Python plug-ins and are not "
+          "supported.");
   d.value("event-log-file", given.logs.event_log_file, "FILE",
-          "Append torchrun's event records, as JSON lines: when workers started, succeeded, failed "
-          "or were terminated, and what became of the node.")
-      .own();
+          "Append torchrun's event records to FILE as JSON lines: when workers started, succeeded, failed or were "
+          "terminated, and how the node ended.")
+      .ddprun_only();
   d.value("start-method", given.start_method, "spawn|fork|forkserver",
           "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));
-  d.value(
-       "print-completion", given.print_completion, "bash|zsh|fish",
-       "Print a completion script: ddprun --print-completion bash > ~/.local/share/bash-completion/completions/ddprun")
+  d.value("print-completion", given.print_completion, "bash|zsh|fish",
+          "Print a completion script and exit: ddprun --print-completion bash > "
+          "~/.local/share/bash-completion/completions/ddprun")
       .check(one_of({"bash", "zsh", "fish"}))
       .variable("");
-  d.flag("print-man", given.print_man, "Print this page as a manual page: ddprun --print-man | man -l -")
+  d.flag("print-man", given.print_man, "Print this page as a manual page and exit: ddprun --print-man | man -l -")
       .variable("")
-      .own();
-  d.flag("version", given.version, "Print the version.").variable("").own();
-  d.flag("help", given.help, "Print this page.", 'h').variable("");
+      .ddprun_only();
+  d.flag("version", given.version, "Print the version and exit.").variable("").ddprun_only();
+  d.flag("help", given.help, "Print this page and exit.", 'h').variable("");
 }
 
 }  // namespace ddp::apps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every option of ddprun, declared once, and the values as they were given: converted, not yet checked against each
-// other.
+// Declares every option of ddprun, once. GivenOptions holds the values as they were given: converted, but not yet
+// checked against each other.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct GivenOptions {
   bool no_python = false;
   bool run_path = false;
   std::string preload;
-  int preload_timeout = 300;      // from a cold network file system PyTorch takes most of a minute
+  int preload_timeout = 300;      // PyTorch on a cold network file system takes most of a minute
   std::string legacy_local_rank;  // dash, underscore; as a variable also 0 and 1; empty: not given
   bool use_env = false;
 
@@ -50,7 +50,7 @@ struct GivenOptions {
   bool help = false;
 };
 
-// `given` has the defaults, and is filled by d.parse().
+// Declares the options. `given` holds the defaults; d.parse() fills it, so it must outlive d.
 void declare(Declaration& d, GivenOptions& given);
 
 }  // namespace ddp::apps

@@ -2,31 +2,30 @@
 #include "apps/ddprun/options/log_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
 
 namespace {
 
-// A number from 0 on and nothing else.
-std::optional<int> number_in(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+// Returns a local rank, or nothing if the text is none.
+std::optional<int> parse_rank(std::string_view text) {
+  const auto rank = rendezvous::parse_number<int>(text);
+  return rank && *rank >= 0 ? rank : std::nullopt;
 }
 
-std::optional<int> streams_in(std::string_view text) {
-  const auto number = number_in(text);
+// Returns 0 to 3, torch's Std, or nothing if the text is none of them.
+std::optional<int> parse_std(std::string_view text) {
+  const auto number = rendezvous::parse_number<int>(text);
   return text.size() == 1 && number && *number <= 3 ? number : std::nullopt;
 }
 
-// Python's text.split(separator): one more part than there are separators.
+// Splits as Python's text.split(separator) does: there is one part more than there are separators.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts = {""};
   for (const char c : text) {
@@ -49,38 +48,38 @@ std::optional<std::set<int>> parse_ranks(const std::string& text) {
   if (text.empty()) return std::nullopt;
   std::set<int> ranks;
   for (const std::string& part : split(text, ',')) {
-    const auto rank = number_in(without_blanks(part));
+    const auto rank = parse_rank(without_blanks(part));
     if (!rank) throw UsageError("--local-ranks-filter " + text + ": give local ranks with commas between: 0,1,2");
     ranks.insert(*rank);
   }
   return ranks;
 }
 
-// torchrun finds others among the entry points of Python packages.
+// Throws for values that torchrun would find among the entry points of Python packages.
 void refuse_plugins(const LogOptions& options) {
   if (options.logs_specs != "default") {
     throw UsageError("--logs-specs " + options.logs_specs +
-                     ": this is a Python plug-in, which a native launcher cannot load; --log-dir, --redirects, --tee "
-                     "and --log-line-prefix-template say where lines go and what they look like");
+                     ": this is a Python plug-in, which a native launcher cannot load; use --log-dir, --redirects, "
+                     "--tee and --log-line-prefix-template instead");
   }
   const std::string& handler = options.event_log_handler;
   if (handler != "null" && handler != "console" &&
       handler != "dynamic_rendezvous") {  // torchrun's third, which drops its records
     throw UsageError("--event-log-handler " + handler +
-                     ": this is a Python plug-in, which a native launcher cannot load; give console, or have the same "
-                     "records in a file with --event-log-file and send them on from there");
+                     ": this is a Python plug-in, which a native launcher cannot load; give console, or write the "
+                     "records to a file with --event-log-file and forward them from there");
   }
 }
 
 }  // namespace
 
 launcher::StreamChoice parse_streams(const std::string& option, const std::string& text) {
-  if (const auto all = streams_in(text)) return {.of_all = *all};
+  if (const auto all = parse_std(text)) return {.of_all = *all};
   launcher::StreamChoice choice;
   for (const std::string& part : split(text, ',')) {
     const auto colon = part.find(':');
-    const auto rank = number_in(std::string_view(part).substr(0, colon));
-    const auto streams = colon == std::string::npos ? std::nullopt : streams_in(part.substr(colon + 1));
+    const auto rank = parse_rank(std::string_view(part).substr(0, colon));
+    const auto streams = colon == std::string::npos ? std::nullopt : parse_std(part.substr(colon + 1));
     if (!rank || !streams) {
       throw UsageError("--" + option + " " + text +
                        ": give 0 (neither), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or LOCAL_RANK:0-3 "
@@ -123,7 +122,7 @@ launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_
   } else if (default_prefix && *default_prefix) {
     config.line_prefix = default_prefix;
   }
-  if (config.folder == launcher::kNoFolder) {  // as with torchrun: everything on the console, as it is
+  if (config.folder == launcher::kNoFolder) {  // as with torchrun, everything goes to the console unchanged
     config.redirects = config.tee = {};
     if (!config.stdout_filters.empty() || !config.stderr_filters.empty()) {
       throw UsageError(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the options of the group "Output" mean: which streams of which workers go where.
+// Resolves the options of the group "Output": which streams of which workers go where.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ddp::apps {
 
-// As they were given.
+// The values as they were given.
 struct LogOptions {
   std::string log_dir;
   std::string redirects = "0";
@@ -23,13 +23,14 @@ struct LogOptions {
   std::string event_log_file;
 };
 
-// "3" or "0:1,12:3"; `option` is its name, for what is thrown.
+// Parses "3" or "0:1,12:3". Throws UsageError, whose message names `option`.
 launcher::StreamChoice parse_streams(const std::string& option, const std::string& text);
 
-// "apple,a,,b" is "apple" and "a,b". Empty words, which every line contains, are left out.
+// Splits "apple,a,,b" into "apple" and "a,b". Drops empty words, since every line contains them.
 std::vector<std::string> parse_words(const std::string& text);
 
-// default_prefix: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, null if it is not set. Throws UsageError.
+// Returns the resolved options. `default_prefix` is the value of TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, null if it is
+// not set. Throws UsageError.
 launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_prefix);
 
 }  // namespace ddp::apps

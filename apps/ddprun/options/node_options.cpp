@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <sstream>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
 #include "rendezvous/slurm_lists.hpp"
 
@@ -20,27 +20,21 @@ namespace ddp::apps {
 
 namespace {
 
+using rendezvous::parse_number;
 using std::chrono::milliseconds;
 
-constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
-constexpr std::uint16_t kC10dPort = 29400;    // likewise
+constexpr std::uint16_t kStaticPort = 29500;  // as in torchrun
+constexpr std::uint16_t kC10dPort = 29400;    // as in torchrun
 constexpr int kMaxNodes = 100'000;
 constexpr double kMaxSeconds = 1e9;
-
-std::optional<int> parse_number(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 // ---- Schedulers ----
 
 std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
-  const int nodes = parse_number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
-  const int tasks = parse_number(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
-  const auto rank = parse_number(variable("SLURM_NODEID"));
+  const int nodes = parse_number<int>(variable("SLURM_STEP_NUM_NODES")).value_or(1);
+  const int tasks = parse_number<int>(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
+  const auto rank = parse_number<int>(variable("SLURM_NODEID"));
   const std::string hosts = variable("SLURM_STEP_NODELIST");
   if (nodes < 2 || tasks != nodes || !rank || hosts.empty()) return "";
   std::string taken;
@@ -68,7 +62,7 @@ std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
 
 std::string fill_from_kubernetes(NodeOptions& options, const ReadVariable& read) {
   const char* index = read("JOB_COMPLETION_INDEX");
-  const auto rank = index ? parse_number(index) : std::nullopt;
+  const auto rank = index ? parse_number<int>(index) : std::nullopt;
   if (!rank || !options.nnodes || options.node_rank || options.rdzv_backend != "static") return "";
   options.node_rank = rank;
   return "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank " + std::to_string(*rank);
@@ -86,7 +80,7 @@ std::string without_brackets(const std::string& host) {
   return has ? host.substr(1, host.size() - 2) : host;
 }
 
-// "host", "host:port", "[v6]", "[v6]:port"
+// Parses "host", "host:port", "[v6]" or "[v6]:port".
 Endpoint parse_endpoint(const std::string& text) {
   const std::string wrong =
       "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
@@ -104,7 +98,7 @@ Endpoint parse_endpoint(const std::string& text) {
   }
   Endpoint endpoint{host, std::nullopt};
   if (!port.empty()) {
-    const auto number = parse_number(port.substr(1));
+    const auto number = parse_number<int>(port.substr(1));
     if (!number || *number < 0 || *number > 65535) throw UsageError(wrong);
     endpoint.port = static_cast<std::uint16_t>(*number);
   }
@@ -115,7 +109,8 @@ Endpoint parse_endpoint(const std::string& text) {
   return endpoint;
 }
 
-// One node: loopback, and every other own address that master_addr means.
+// Returns the addresses of a one-node job's store: loopback, and each address of this machine that master_addr resolves
+// to.
 std::vector<std::string> store_addresses(const std::string& master_addr) {
   std::vector<std::string> addresses = {"127.0.0.1", "::1"};
   addrinfo hints = {};
@@ -144,11 +139,8 @@ std::vector<std::string> store_addresses(const std::string& master_addr) {
 // ---- --rdzv-conf ----
 
 double seconds_of(const std::string& key, const std::string& value, double low) {
-  double seconds = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-  const bool good =
-      error == std::errc() && end == value.data() + value.size() && seconds >= low && seconds <= kMaxSeconds;
-  if (good) return seconds;
+  const auto seconds = parse_number<double>(value);
+  if (seconds && *seconds >= low && *seconds <= kMaxSeconds) return *seconds;
   throw UsageError("--rdzv-conf " + key + "=" + value + ": give a number of seconds" +
                    (low > 0 ? " above 0" : ", 0 or more"));
 }
@@ -169,23 +161,23 @@ bool word_of(const std::string& key, const std::string& value) {
   throw UsageError("--rdzv-conf " + key + "=" + value + ": give true or false");
 }
 
-// Of torchrun; here they have nothing to act on, since nothing polls a store and an end is pushed. Still, what torchrun
-// would refuse is a mistake.
+// Checks keys of torchrun that have no effect here, since nothing polls a store and the end of a job is pushed to all
+// nodes. Values that torchrun would refuse are refused too.
 void check_without_effect(const std::string& key, const std::string& value,
-                          const std::function<void(const std::string&)>& warn) {
+                          const std::function<void(const std::string&)>& log) {
   if (key == "close_timeout" || key == "heartbeat_timeout" || key == "read_timeout") {
     seconds_of(key, value, 1e-3);
   } else if (key == "cas_backoff_max_seconds") {
     seconds_of(key, value, 0);
   } else if (key != "store_type" && key != "use_libuv") {
-    warn("--rdzv-conf: '" + key + "' is not known here and has no effect");
+    log("--rdzv-conf: '" + key + "' is not known here and has no effect");
   }
 }
 
 using KeyValues = std::map<std::string, std::string>;
 
 KeyValues parse_conf(std::string text) {
-  // Quotes that a shell script has passed on.
+  // Strip quotes that a shell script has passed on.
   if (text.size() > 1 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
     text = text.substr(1, text.size() - 2);
   }
@@ -201,18 +193,18 @@ KeyValues parse_conf(std::string text) {
   return conf;
 }
 
-// One node meets nobody, be it in a file.
+// Throws if several nodes are to meet in a file. One node has nobody to meet, so there the setting does no harm.
 void check_store_type(const KeyValues& conf, int nodes) {
   const auto type = conf.find("store_type");
   if (type == conf.end() || type->second == "tcp") return;
   if (type->second != "file") throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp");
   if (nodes == 1) return;
   throw UsageError(
-      "--rdzv-conf store_type=file is not there: nodes meet at an address, not in a file; leave it out, and give "
+      "--rdzv-conf store_type=file is not supported: nodes meet at an address, not in a file; leave it out, and give "
       "--rdzv-endpoint HOST:PORT");
 }
 
-void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& warn,
+void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
   double interval = 5, attempts = 3;
   for (const auto& [key, value] : conf) {
@@ -227,20 +219,20 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
     } else if (key == "is_host") {
       config.is_host = word_of(key, value);
     } else if (key == "rank") {
-      const auto rank = parse_number(value);
+      const auto rank = parse_number<int>(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
       config.node_rank = *rank;
     } else if (key == "timeout") {
-      warn("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout is how long nodes are waited for");
+      log("--rdzv-conf timeout has no effect with --rdzv-backend c10d; join_timeout sets how long to wait for nodes");
     } else {
-      check_without_effect(key, value, warn);
+      check_without_effect(key, value, log);
     }
   }
   config.timeouts.lost = milliseconds(static_cast<std::int64_t>(std::min(interval * attempts, kMaxSeconds) * 1000));
   if (config.timeouts.lost < milliseconds(300)) {
     throw UsageError("--rdzv-conf keep_alive_interval * keep_alive_max_attempt is " +
                      std::to_string(config.timeouts.lost.count()) +
-                     " ms: a node that is silent for so short a time cannot be told from a busy one; give 1 s or more");
+                     " ms: too short to tell a lost node from a busy one; give 1 s or more");
   }
 }
 
@@ -248,8 +240,8 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
 
 void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   const auto colon = nnodes.find(':');
-  const int min = parse_number(nnodes.substr(0, colon)).value_or(0);
-  const int max = colon == std::string::npos ? min : parse_number(nnodes.substr(colon + 1)).value_or(0);
+  const int min = parse_number<int>(nnodes.substr(0, colon)).value_or(0);
+  const int max = colon == std::string::npos ? min : parse_number<int>(nnodes.substr(colon + 1)).value_or(0);
   if (min < 1 || max < min || max > kMaxNodes) {
     throw UsageError("--nnodes " + nnodes + ": give a number of nodes, or MIN:MAX with 0 < MIN <= MAX");
   }
@@ -273,7 +265,7 @@ void resolve_one_node(const NodeOptions& options, launcher::LaunchConfig& config
 }
 
 void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) {
-  config.job.min_nodes = config.job.max_nodes;  // as torchrun: MAX nodes, no less
+  config.job.min_nodes = config.job.max_nodes;  // as in torchrun: exactly MAX nodes
   config.job.node_ranks_given = true;
   config.node_rank = options.node_rank.value_or(0);
   Endpoint master{options.master_addr.value_or("127.0.0.1"), std::nullopt};
@@ -283,10 +275,10 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.master_port = master.port.value_or(kStaticPort);
 }
 
-void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
   if (options.node_rank.value_or(0) != 0) {
-    warn("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they come");
+    log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they join");
   }
   const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
   config.master_addr = endpoint.host;
@@ -301,39 +293,42 @@ std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read) 
   return slurm.empty() ? fill_from_kubernetes(options, read) : slurm;
 }
 
-void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config) {
   resolve_count(options.nnodes.value_or("1"), config.job);
   if (options.rdzv_backend.starts_with("etcd")) {
     throw UsageError(
         "--rdzv-backend " + options.rdzv_backend +
-        " is not there; ddprun brings its own coordinator: --rdzv-backend c10d, and as --rdzv-endpoint one "
-        "of the nodes");
+        " is not supported, since ddprun has its own coordinator; give --rdzv-backend c10d, and one of the nodes as "
+        "--rdzv-endpoint");
   }
   if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {
     throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
   }
   const KeyValues conf = parse_conf(options.rdzv_conf);
-  check_store_type(conf, config.job.max_nodes);  // first: its endpoint is a path
+  check_store_type(conf, config.job.max_nodes);  // first, since with a file the endpoint is a path
+  // Where nodes meet, which depends on their number and the backend.
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
-    throw UsageError("--standalone is for one node, --nnodes " + *options.nnodes + " are more; leave one of them out");
+    throw UsageError("--standalone is for one node, but --nnodes is " + *options.nnodes + "; leave one of them out");
   }
   if (one) {
     resolve_one_node(options, config);
   } else if (options.rdzv_backend == "static") {
     resolve_static(options, config);
   } else {
-    resolve_c10d(options, warn, config);
+    resolve_c10d(options, log, config);
   }
-  resolve_conf(conf, warn, config);
+  resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
-  // Hosts that were given no id must agree on one.
+  // Without --rdzv-id, the hosts must still agree on one id.
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";
+  // What only several nodes need.
   if (one) return;
-  config.store_addresses = {"0.0.0.0", "::"};  // whichever of this node's addresses the others know
+  config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node
   if (config.master_port == 0) {
-    throw UsageError("a free port (0) cannot be found by other nodes; give --master-port or --rdzv-endpoint a number");
+    throw UsageError(
+        "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");
   }
   if (config.job.node_ranks_given && (config.node_rank < 0 || config.node_rank >= config.job.max_nodes)) {
     throw UsageError("--node-rank " + std::to_string(config.node_rank) + " with --nnodes " +

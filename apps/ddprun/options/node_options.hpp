@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the options of the group "Nodes and rendezvous" mean together: how many nodes, which one this is, where the
-// coordinator is looked for, how long one waits for whom.
+// Resolves the options of the group "Nodes and rendezvous" together: how many nodes there are, which one this is, where
+// the coordinator is, and how long to wait.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace ddp::apps {
 
-// As they were given; absent: not at all.
+// The values as they were given; absent if they were not.
 struct NodeOptions {
   std::optional<std::string> nnodes;
   std::optional<int> node_rank;
@@ -25,18 +25,19 @@ struct NodeOptions {
   std::string local_addr;
 };
 
-// Of a variable's name its value, null if it is not set.
+// Returns the value of a variable, null if it is not set.
 using ReadVariable = std::function<const char*(const char* name)>;
 
-// What a cluster's scheduler says where neither options nor PET_* did:
-//   Slurm, in a step that srun started with one task for each of several nodes: nnodes, node rank, and as master
-//   address the first node of the step
-//   Kubernetes, in a pod of an indexed job, once --nnodes was given: the node rank
-// Returns one line for the user, empty if nothing was taken.
+// Fills options that neither the command line nor PET_* gave from what a cluster's scheduler says:
+//   Slurm, in a step that srun started with one task for each of several nodes: the number of nodes, the node rank, and
+//   the first node of the step as master address
+//   Kubernetes, in a pod of an indexed job, if --nnodes was given: the node rank
+// Returns a line for the user, empty if nothing was taken.
 std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read);
 
-// Fills what `config` holds of nodes. warn: for what is accepted and has no effect. Throws UsageError.
-void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& warn,
+// Fills the settings of `config` that concern nodes. `log` takes a line about each value that is accepted and has no
+// effect. Throws UsageError.
+void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config);
 
 }  // namespace ddp::apps

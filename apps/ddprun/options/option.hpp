@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One option as it was declared: all that --help, the manual page, the completion scripts and the pass over argv know
-// of it, so that none of them can tell another story.
+// One option as it was declared. --help, the manual page, the completion scripts and the pass over argv know nothing
+// else about it, so that they cannot disagree.
 #pragma once
 
 #include <string>
@@ -17,27 +17,27 @@ enum class Takes {
 enum class Origin { Torchrun, Ddprun };
 
 struct Option {
-  std::string name;  // "nproc-per-node", without dashes in front
+  std::string name;  // "nproc-per-node", without leading dashes
   char letter = 0;   // 'm' for -m
   Takes takes = Takes::Value;
   Origin origin = Origin::Torchrun;
-  std::string unsaid = {};  // ValueIfAttached: the value that is meant where none is
+  std::string bare_value = {};  // ValueIfAttached: the value if none is given
 
   std::string group = {};
   std::string help = {};
-  // What a value looks like. Words in lower case are values: "N|cpu|gpu|auto", "static|c10d"; FILE and DIR are paths.
-  std::string shown = {};
-  std::string default_value = {};  // empty: none worth a word
-  std::string variable = {};       // whose value is the default; empty: none
+  // The form of the value. Words in lower case are literal values: "N|cpu|gpu|auto"; FILE and DIR are paths.
+  std::string metavar = {};
+  std::string default_value = {};  // empty: not shown
+  std::string variable = {};       // the variable that sets the default; empty: none
 };
 
 using Options = std::vector<Option>;
 
-// "-r, --redirects STREAMS"
+// Returns, for example, "-r, --redirects STREAMS".
 std::string heading(const Option& option);
-// Its help with its default and its variable.
-std::string described(const Option& option);
-// The words among its values: {"cpu", "gpu", "auto"}.
+// Returns the option's help with its default and its variable.
+std::string describe(const Option& option);
+// Returns the literal values that the metavar names: {"cpu", "gpu", "auto"}.
 std::vector<std::string> choices(const Option& option);
 
 }  // namespace ddp::apps

@@ -14,10 +14,11 @@
 #include "apps/ddprun/manual/man_page.hpp"
 #include "apps/ddprun/options/arguments.hpp"
 #include "apps/ddprun/options/given_options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -27,10 +28,10 @@ namespace {
 
 constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
 
-int parse_number(const std::string& text) {
-  const bool digits = !text.empty() && text.size() < 8 &&
-                      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-  return digits ? std::stoi(text) : -1;
+// Returns the number, or -1 if the text is none, or if it is negative or larger than anybody can mean.
+int parse_count(const std::string& text) {
+  const int count = rendezvous::parse_number<int>(text).value_or(-1);
+  return count >= 0 && count < 10'000'000 ? count : -1;
 }
 
 int usable_cpus() {
@@ -39,7 +40,7 @@ int usable_cpus() {
                                                      : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// GPUs this node gives the job: those listed, else those found.
+// Returns the number of GPUs that the job uses on this node: those listed, else those found.
 int usable_gpus(const std::optional<std::string>& gpus) {
   const auto visible = launcher::visible_gpus(gpus);
   if (!visible || visible->empty()) return 0;
@@ -56,12 +57,13 @@ int worker_count(const std::string& text, const std::optional<std::string>& gpus
         "--nproc-per-node gpu: no GPU found (NVML sees none, and neither --gpus nor CUDA_VISIBLE_DEVICES "
         "names one); give a number, or use auto");
   }
-  const int count = parse_number(text);
+  const int count = parse_count(text);
   if (count < 1) throw UsageError("--nproc-per-node " + text + ": give a number above 0, or cpu, gpu or auto");
   return count;
 }
 
-// torchrun takes any number above 0, so there is none that is refused for being too small to wait for, or too large.
+// Returns the interval, rounded to 1 ms or more. torchrun takes any number above 0, so none is refused as too small or
+// too large.
 std::chrono::milliseconds monitor_interval(double seconds) {
   return std::chrono::milliseconds(std::lround(std::clamp(1e3 * seconds, 1.0, 1e9)));
 }
@@ -71,7 +73,7 @@ launcher::StdinReader stdin_reader(const std::string& text, const launcher::Laun
   if (text.empty()) return {};
   if (text == "all") return {Who::All};
   if (text == "none") return {Who::None};
-  const int rank = parse_number(text);
+  const int rank = parse_count(text);
   if (rank < 0) throw UsageError("--stdin " + text + ": give a rank, all or none");
   if (config.job.max_nodes == 1 && rank >= config.workers) {
     throw UsageError("--stdin " + text + ": this job's ranks are 0 to " + std::to_string(config.workers - 1));
@@ -79,22 +81,21 @@ launcher::StdinReader stdin_reader(const std::string& text, const launcher::Laun
   return {Who::Rank, rank};
 }
 
-// Fills config.stop_signals; names that no signal has are told and skipped, as torchrun does.
+// Fills config.stop_signals. Names of no signal are skipped with a message, as in torchrun.
 void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
   std::istringstream list(names);
   for (std::string name; std::getline(list, name, ',');) {
     int number = 0;
     for (int signal = 1; signal < SIGRTMIN && number == 0; ++signal) {
-      const char* abbreviation = sigabbrev_np(signal);
-      if (abbreviation && name == std::string("SIG") + abbreviation) number = signal;
+      if (name.starts_with("SIG") && name == rendezvous::signal_name(signal)) number = signal;
     }
     if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
-      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is no signal that can be handled; skipped\n", name.c_str());
+      fprintf(stderr, "ddprun: --signals-to-handle: '%s' is not a signal that can be handled; skipped\n", name.c_str());
       continue;
     }
     struct sigaction current = {};
     sigaction(number, nullptr, &current);
-    // nohup ddprun ... & must survive the terminal, so a hang-up that was ignored from outside stays ignored.
+    // `nohup ddprun ... &` must survive the terminal, so a SIGHUP that the caller ignores stays ignored.
     if (is_default && number == SIGHUP && current.sa_handler == SIG_IGN) continue;
     config.stop_signals.push_back(number);
   }
@@ -127,7 +128,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   return config;
 }
 
-// What comes before the program's own arguments; empty: nothing.
+// Returns the argument that goes before the program's own arguments; empty if there is none.
 std::string legacy_argument(const GivenOptions& given) {
   const std::string& spelling = given.legacy_local_rank;
   if (spelling.empty() || spelling == "0") return "";
@@ -137,7 +138,7 @@ std::string legacy_argument(const GivenOptions& given) {
   }
   if (spelling == "dash" || spelling == "1") return "--local-rank=${local_rank}";
   if (spelling == "underscore") return "--local_rank=${local_rank}";
-  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, whichever the script parses");
+  throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, as the script expects");
 }
 
 launcher::ProgramKind program_kind(const GivenOptions& given, launcher::CompatibilityMode compatibility) {
@@ -151,7 +152,7 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
   return compatibility == launcher::CompatibilityMode::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
 }
 
-// The pages and scripts that are printed instead of starting a job.
+// Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
                                          const Invocation& invocation) {
   if (given.version) return kVersion;
@@ -168,22 +169,24 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
 std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
   GivenOptions given;
   if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
-    given.shutdown_timeout = parse_number(seconds);
+    given.shutdown_timeout = parse_count(seconds);
     if (given.shutdown_timeout < 0) {
       throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
     }
   }
+  // Read the options, and print a page if that is all that was asked for.
   Declaration declaration;
   declare(declaration, given);
   const Options& options = declaration.options();
   Arguments split = split_arguments(arguments, options);
-  // Before anything is converted: a variable that is wrong must not keep the page from whoever asks.
+  // --help comes before the values are converted: a wrong variable must not keep anybody from reading the page.
   const auto& words = split.options;
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
   declaration.parse(words);
   if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
 
+  // Resolve the log's settings and the job's.
   Launch launch;
   try {
     launch.log = {launcher::log_level_from(given.log_level), launcher::log_format_from(given.log_format)};
@@ -193,6 +196,8 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   launch.config = to_config(given);
   launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
+
+  // Find the program and complete its arguments.
   const std::string legacy = legacy_argument(given);
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility),
                                                  {invocation.own_folder, invocation.python});

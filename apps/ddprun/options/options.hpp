@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun's command line: torchrun's options in both spellings, PET_* variables, everything after the program left to
-// the program. Bad input throws UsageError and nothing has been started.
+// ddprun's command line: torchrun's options in both spellings, PET_* variables, and the program with its arguments.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,27 +12,16 @@
 
 namespace ddp::apps {
 
-// What was asked for cannot be. Exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-// It cannot even be read: an unknown option, no program, a word for a number. torchrun's exit code differs here.
-class SyntaxError : public UsageError {
- public:
-  using UsageError::UsageError;
-};
-
 struct Launch {
   launcher::LaunchConfig config;
   launcher::LogSettings log;
 };
-// --help and its like: text for stdout, exit code 0.
+// Text for stdout, with exit code 0: --help and similar options.
 struct JustPrint {
   std::string text;
 };
 
-// arguments: argv without its first. Throws UsageError or launcher::ProgramError.
+// Parses argv without its first word. Throws UsageError or launcher::ProgramError; nothing has been started then.
 std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);
 
 }  // namespace ddp::apps

@@ -57,9 +57,9 @@ TEST_CASE("failure: a worker that crashes leaves its core where the kernel puts 
 
 namespace {
 
-// The words in ddprun's log.
-constexpr char kEarly[] = "; its memory is not taken back yet";
-constexpr char kLookedAt[] = "has much memory and shows no liveness word: looked at every ";
+// As ddprun logs it.
+constexpr char kEarly[] = "; its memory is not freed yet";
+constexpr char kLookedAt[] = "uses much memory and shows no liveness word: polled every ";
 
 }  // namespace
 

@@ -142,7 +142,7 @@ TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look 
   const Result result = job.start(1, {"--node_rank=0"}).wait();
   CAPTURE(result.err);
   CHECK(result.code == 1);
-  CHECK(count(result.err, "--master-addr node0 is no address of this machine") == 1);
+  CHECK(count(result.err, "--master-addr node0 is not an address of this machine") == 1);
   CHECK(hosts.all_gone());
 }
 

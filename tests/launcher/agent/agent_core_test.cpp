@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// An agent of two workers with 5 s of grace, and the actions of its last step.
+// An agent with two workers and 5 s of grace, and the actions of its last step.
 struct Fixture {
   explicit Fixture(std::string coordinator = "")
       : core({.job = {.id = "j"},
@@ -78,9 +78,9 @@ TEST_CASE("agent: workers that all succeed are cleared away, then reported as su
   agent.exit(1, {});
   REQUIRE(agent.find<ClearDescendants>());
   agent.step(AllGone{});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
-  CHECK(agent.find<Report>()->state.succeeded);
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
+  CHECK(agent.find<SendReport>()->state.succeeded);
 }
 
 TEST_CASE("agent: a failure is reported at once and stops nothing by itself", "[launcher][unit]") {
@@ -88,7 +88,7 @@ TEST_CASE("agent: a failure is reported at once and stops nothing by itself", "[
   agent.run(1, 4);
   agent.exit(1, {.code = 7});
   REQUIRE(agent.actions.size() == 1);
-  const auto& state = agent.find<Report>()->state;
+  const auto& state = agent.find<SendReport>()->state;
   REQUIRE(state.failures.size() == 1);
   CHECK(state.failures[0].rank == 5);
   CHECK(state.failures[0].status.code == 7);
@@ -100,10 +100,10 @@ TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launc
   agent.run(1, 4);
   agent.die(1, {.signal = SIGKILL}, {0});
   REQUIRE(agent.actions.size() == 1);
-  CHECK(agent.find<Report>()->state.failures.at(0).rank == 5);
-  CHECK(agent.find<Report>()->state.failures[0].pid == 101);
-  CHECK(agent.find<Report>()->state.failures[0].status.signal == SIGKILL);
-  CHECK(agent.find<Report>()->state.failures[0].already_exiting);
+  CHECK(agent.find<SendReport>()->state.failures.at(0).rank == 5);
+  CHECK(agent.find<SendReport>()->state.failures[0].pid == 101);
+  CHECK(agent.find<SendReport>()->state.failures[0].status.signal == SIGKILL);
+  CHECK(agent.find<SendReport>()->state.failures[0].already_exiting);
   agent.die(1, {.signal = SIGKILL});
   CHECK(agent.actions.empty());
 
@@ -114,11 +114,12 @@ TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launc
   const auto& failures = agent.core.state().failures;
   REQUIRE(failures.size() == 2);
   CHECK(failures[0].out_of_memory == "the kernel says so");
-  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when it was learned
+  CHECK(failures[0].time == WallTime(milliseconds(2)));  // when the agent learned of it
   CHECK(failures[1].already_exiting);                    // as it was when the first one was noticed
 }
 
-TEST_CASE("agent: a worker that dies while it is stopped is not told before it has ended", "[launcher][unit]") {
+TEST_CASE("agent: a worker that dies while it is being stopped is reported only when it has ended",
+          "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.stop(1);
@@ -129,16 +130,17 @@ TEST_CASE("agent: a worker that dies while it is stopped is not told before it h
   CHECK(agent.core.state().failures.at(0).stopped_by_ddprun);
 }
 
-TEST_CASE("agent: a worker that was reported as dying has failed, whatever is told of it later", "[launcher][unit]") {
+TEST_CASE("agent: a worker that was reported as dying has failed, whatever its exit status is later",
+          "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.die(0, {.code = 3});
   agent.exit(0, {});
   agent.exit(1, {});
   agent.step(AllGone{});
-  REQUIRE(agent.find<Report>());
-  CHECK_FALSE(agent.find<Report>()->state.succeeded);
-  CHECK(agent.find<Report>()->state.failures.at(0).status.code == 3);
+  REQUIRE(agent.find<SendReport>());
+  CHECK_FALSE(agent.find<SendReport>()->state.succeeded);
+  CHECK(agent.find<SendReport>()->state.failures.at(0).status.code == 3);
 }
 
 TEST_CASE("agent: workers that die after the stop are never a cause, those already dying may be", "[launcher][unit]") {
@@ -171,8 +173,8 @@ TEST_CASE("agent: after the grace period it kills, after ten more seconds it giv
   CHECK(agent.find<KillDescendants>());
   agent.now += seconds(10);
   agent.step(Tick{});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.unkillable == std::vector<int>{100, 101});
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.unkillable == std::vector<int>{100, 101});
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 0}});
   CHECK(agent.find<Leave>()->exit_code == 1);  // not a success
 }
@@ -181,7 +183,7 @@ TEST_CASE("agent: the first stop signal is reported, the second kills", "[launch
   Fixture agent;
   agent.run(1);
   agent.step(StopSignal{SIGINT});
-  CHECK(agent.find<Report>()->state.stop_signal == SIGINT);
+  CHECK(agent.find<SendReport>()->state.stop_signal == SIGINT);
   CHECK_FALSE(agent.find<SignalWorkers>());
   agent.stop(1, SIGINT);
   CHECK(agent.find<SignalWorkers>()->signal == SIGINT);
@@ -189,13 +191,13 @@ TEST_CASE("agent: the first stop signal is reported, the second kills", "[launch
   CHECK(agent.find<KillDescendants>());
 }
 
-TEST_CASE("agent: its coordinator is told of the second signal as well, for the other nodes", "[launcher][unit]") {
+TEST_CASE("agent: the second signal is reported to the coordinator too, for the other nodes", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.step(StopSignal{SIGINT});
   agent.step(StopSignal{SIGINT});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.stop_signal == SIGKILL);
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.stop_signal == SIGKILL);
   CHECK_FALSE(agent.find<Leave>());
 }
 
@@ -249,19 +251,19 @@ TEST_CASE("agent: a directive about an older round is ignored", "[launcher][unit
 TEST_CASE("agent: told to stop a round that it never started, it answers that it is idle there", "[launcher][unit]") {
   Fixture agent;
   agent.stop(1);
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.round == 1);
-  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
-  CHECK_FALSE(agent.find<Report>()->state.succeeded);
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.round == 1);
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
+  CHECK_FALSE(agent.find<SendReport>()->state.succeeded);
 }
 
 TEST_CASE("agent: workers that could not be started are a failure with the reason", "[launcher][unit]") {
   Fixture agent;
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
   agent.step(SpawnFailed{"no more processes"});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
-  CHECK(agent.find<Report>()->state.failures.at(0).message == "no more processes");
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
+  CHECK(agent.find<SendReport>()->state.failures.at(0).message == "no more processes");
 }
 
 TEST_CASE("agent: a start that a stop overtook is no failure, and the node is idle", "[launcher][unit]") {
@@ -270,10 +272,10 @@ TEST_CASE("agent: a start that a stop overtook is no failure, and the node is id
   agent.stop(1);
   REQUIRE(agent.find<SignalWorkers>());
   agent.step(NeverStarted{});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.phase == WorkersPhase::Idle);
-  CHECK_FALSE(agent.find<Report>()->state.succeeded);
-  CHECK(agent.find<Report>()->state.failures.empty());
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
+  CHECK_FALSE(agent.find<SendReport>()->state.succeeded);
+  CHECK(agent.find<SendReport>()->state.failures.empty());
   agent.run(2);  // and it goes on
 }
 
@@ -286,6 +288,20 @@ TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") 
   const auto& failure = agent.core.state().failures.at(0);
   CHECK(failure.message == "error file");
   CHECK(failure.stderr_tail == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("agent: the final report names the files of the worker that failed", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(1, {.code = 2});
+  CHECK(agent.find<SendReport>()->state.failures.at(0).stderr_log.empty());  // its streams are still read
+  agent.exit(0, {});
+  agent.step(AllGone{{{.stderr_log = "/logs/0/stderr.log"},
+                      {.stderr_log = "/logs/1/stderr.log", .flight_recorder = "/logs/1/recorder.json"}}});
+  REQUIRE(agent.find<SendReport>());
+  const auto& failure = agent.find<SendReport>()->state.failures.at(0);
+  CHECK(failure.stderr_log == "/logs/1/stderr.log");
+  CHECK(failure.flight_recorder == "/logs/1/recorder.json");
 }
 
 namespace {
@@ -305,7 +321,7 @@ struct Linked : Fixture {
     made.round = round;
     return made;
   }
-  // With all Ticks until then: one that is late says that this process was stopped.
+  // Sends every Tick that is due until then: a late one would mean that this process was stopped.
   void tick_after(std::chrono::milliseconds time) {
     const TimePoint until = now + time;
     while (core.wake_at() && *core.wake_at() < until) {
@@ -328,7 +344,7 @@ TEST_CASE("agent: sends a heartbeat each second, and says nothing while it is an
   Linked agent;
   for (int i = 0; i < 60; ++i) {
     agent.tick_after(seconds(1));
-    REQUIRE(agent.find<SendBeat>());
+    REQUIRE(agent.find<SendHeartbeat>());
     REQUIRE(agent.actions.size() == 1);
     agent.step(BeatArrived{});
     REQUIRE(agent.core.wake_at() == agent.now + seconds(1));
@@ -341,21 +357,21 @@ TEST_CASE("agent: a link that broke may come back for two seconds, then the work
   agent.tick_after(milliseconds(1999));
   CHECK_FALSE(agent.find<KillDescendants>());
   agent.step(LinkUp{});
-  CHECK(agent.find<Report>());  // all of its state, on each new link
+  CHECK(agent.find<SendReport>());  // all of its state, on each new link
   agent.step(DirectiveArrived{Linked::directive(Directive::Kind::Run, 1)});
   agent.tick_after(seconds(5));
   CHECK_FALSE(agent.find<KillDescendants>());
 
-  agent.step(BeatArrived{});  // which answers the one that was sent first
+  agent.step(BeatArrived{});  // it answers the heartbeat that was sent first
   agent.step(LinkDown{"connection reset"});
   CHECK(agent.core.wake_at() == agent.now + seconds(2));
   agent.tick_after(seconds(2));
   CHECK(agent.find<KillDescendants>());
   agent.die();
   agent.step(LinkUp{});
-  REQUIRE(agent.find<Report>());
-  CHECK(agent.find<Report>()->state.stopped_because == "it had lost the coordinator (connection reset)");
-  CHECK(agent.find<Report>()->state.failures.at(0).stopped_by_ddprun);
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.stopped_because == "it had lost the coordinator (connection reset)");
+  CHECK(agent.find<SendReport>()->state.failures.at(0).stopped_by_ddprun);
 }
 
 TEST_CASE("agent: a silent link is replaced after 5 s, its workers are killed after 10, it leaves after 15",
@@ -397,7 +413,7 @@ TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s 
           "[launcher][unit]") {
   Linked agent;
   agent.step(StopSignal{SIGTERM});
-  CHECK(agent.find<Report>());
+  CHECK(agent.find<SendReport>());
   CHECK_FALSE(agent.find<SignalWorkers>());
   agent.tick_after(seconds(2));
   REQUIRE(agent.find<SignalWorkers>());
@@ -409,7 +425,7 @@ TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s 
   CHECK(agent.core.state().left);
 }
 
-TEST_CASE("agent: another life of the coordinator is not the one it serves", "[launcher][unit]") {
+TEST_CASE("agent: a coordinator of another epoch is not the one it serves", "[launcher][unit]") {
   Linked agent;
   Directive stranger = Linked::directive(Directive::Kind::Wait, 0);
   stranger.epoch = "f";
@@ -430,7 +446,7 @@ TEST_CASE("agent: workers killed by a stop that another node caused are not a ca
   CHECK_FALSE(agent.core.state().failures.at(1).stopped_by_ddprun);  // it was dying before
 }
 
-TEST_CASE("agent: one that leaves by itself is never idle and still there", "[launcher][unit]") {
+TEST_CASE("agent: one that leaves by itself never reports that it is idle and stays", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
   agent.step(GuardianGone{});
@@ -439,7 +455,7 @@ TEST_CASE("agent: one that leaves by itself is never idle and still there", "[la
   agent.step(AllGone{});
   int reports = 0;
   for (const AgentAction& action : agent.actions) {
-    if (const auto* report = std::get_if<Report>(&action)) {
+    if (const auto* report = std::get_if<SendReport>(&action)) {
       ++reports;
       CHECK(report->state.left);
       CHECK(report->state.phase == WorkersPhase::Idle);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a node's workers may run without the coordinator. Each case is a fault that the simulator (tests/sim) found.
+// The lease: how long a node's workers may run without the coordinator. Each case is a fault that the simulator
+// (tests/sim) found.
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -12,7 +13,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// An agent that runs round 1 of a job of several nodes; lost after 15 s without a word, so its lease is 10 s.
+// An agent that runs round 1 of a job of several nodes. It counts as lost after 15 s of silence: its lease is 10 s.
 struct Agent {
   AgentCore core{{.job = {.id = "j", .max_nodes = 2},
                   .incarnation = "i",
@@ -20,7 +21,7 @@ struct Agent {
                   .workers = 2,
                   .coordinator = "10.0.0.1:29500"}};
   TimePoint now{};
-  std::vector<AgentAction> actions;  // of the newest step, or of wait()
+  std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
 
   Agent() {
     step(LinkUp{});
@@ -35,7 +36,7 @@ struct Agent {
     Directive directive{.kind = kind, .epoch = "e", .lost_after = seconds(15), .round = round, .stop_signal = SIGTERM};
     step(DirectiveArrived{directive, std::move(exiting)});
   }
-  // With every Tick that it asks for, and an answer to each heartbeat.
+  // Lets time pass with every Tick that the core asks for, and with answers to its heartbeats if `answered`.
   void wait(milliseconds time, bool answered) {
     std::vector<AgentAction> all;
     const TimePoint until = now + time;
@@ -43,7 +44,7 @@ struct Agent {
       now = std::max(now, *core.wake_at());
       step(Tick{});
       all.insert(all.end(), actions.begin(), actions.end());
-      if (answered && does<SendBeat>()) step(BeatArrived{});
+      if (answered && does<SendHeartbeat>()) step(BeatArrived{});
     }
     now = until;
     actions = std::move(all);
@@ -78,7 +79,7 @@ TEST_CASE("agent: the lease is extended by answers, not by whatever the coordina
   CHECK(agent.does<KillDescendants>());
 }
 
-TEST_CASE("agent: a round that lay unread while it was stopped is let pass", "[launcher][unit]") {
+TEST_CASE("agent: a round that lay unread while the agent was stopped is skipped", "[launcher][unit]") {
   Agent agent;
   agent.tell(Directive::Kind::Stop, 1);
   agent.step(WorkerExited{0, {.signal = SIGTERM}, {}, "", {}});
@@ -87,12 +88,12 @@ TEST_CASE("agent: a round that lay unread while it was stopped is let pass", "[l
   agent.now += seconds(12);
   agent.tell(Directive::Kind::Run, 2);
   CHECK_FALSE(agent.does<StartWorkers>());
-  REQUIRE(agent.does<Report>());
+  REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().round == 2);
   CHECK_FALSE(agent.core.state().stopped_because.empty());
 }
 
-TEST_CASE("agent: one that was stopped for long looks at what it has received before it leaves", "[launcher][unit]") {
+TEST_CASE("agent: one that was stopped for long reads what it has received before it leaves", "[launcher][unit]") {
   Agent agent;
   agent.now += seconds(30);
   agent.step(Tick{});
@@ -102,8 +103,7 @@ TEST_CASE("agent: one that was stopped for long looks at what it has received be
   CHECK(agent.core.phase() == AgentCore::Phase::Killing);
 }
 
-TEST_CASE("agent: one that leaves without the coordinator's word tells of its own worker's failure",
-          "[launcher][unit][N6]") {
+TEST_CASE("agent: one that leaves without the coordinator names its own worker's failure", "[launcher][unit][N6]") {
   Agent agent;
   agent.step(WorkerExited{1, {.code = 3}, {}, "", {}});
   agent.wait(seconds(11), false);
@@ -135,12 +135,12 @@ TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds"
   agent.wait(seconds(3), true);  // decides alone
   REQUIRE(agent.core.phase() == AgentCore::Phase::Stopping);
   agent.wait(seconds(2), true);
-  CHECK(agent.does<SendBeat>());
+  CHECK(agent.does<SendHeartbeat>());
   agent.wait(seconds(12), false);
   CHECK(agent.does<KillDescendants>());
 }
 
-TEST_CASE("agent: the coordinator's own does not decide alone after a signal", "[launcher][unit]") {
+TEST_CASE("agent: on the coordinator's node it does not decide alone after a signal", "[launcher][unit]") {
   AgentCore core({.job = {.id = "j"}, .incarnation = "i", .host = "a"});
   std::vector<AgentAction> actions;
   core.step({}, LinkUp{}, actions);
@@ -151,7 +151,7 @@ TEST_CASE("agent: the coordinator's own does not decide alone after a signal", "
 TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]") {
   Agent agent;
   agent.step(GuardianGone{});
-  REQUIRE(agent.does<Report>());
+  REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().stopped_because == "ddprun's guardian process was killed");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A machine's sysfs, made of the few files that ddprun reads.
+// A folder with the few files of a machine's sysfs that ddprun reads.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,14 @@ class FakeSysfs {
   void node(int node, const std::string& cpus) const {
     put("devices/system/node/node" + std::to_string(node) + "/cpulist", cpus);
   }
-  // siblings: the CPUs of its core; sharers: of its last cache, empty for a machine that does not say.
+  // `siblings` are the CPUs of its core; `sharers` those of its last cache, empty for a machine that shows no cache.
   void cpu(int cpu, int socket, const std::string& siblings, const std::string& sharers) const {
     const std::string folder = "devices/system/cpu/cpu" + std::to_string(cpu);
     put(folder + "/topology/physical_package_id", std::to_string(socket));
     put(folder + "/topology/thread_siblings_list", siblings);
     if (sharers.empty()) return;
     cache(folder + "/cache/index0", 1, "Data", siblings);
-    cache(folder + "/cache/index1", 4, "Instruction", "0-1023");  // of a level that only a test has
+    cache(folder + "/cache/index1", 4, "Instruction", "0-1023");  // a level that no real machine has
     cache(folder + "/cache/index3", 3, "Unified", sharers);
     cache(folder + "/cache/index2", 2, "Unified", siblings);
   }

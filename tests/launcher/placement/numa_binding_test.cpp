@@ -46,17 +46,17 @@ TEST_CASE("numa binding: socket gives the CPUs of all nodes of the socket", "[la
   CHECK(shared(NumaBinding::Socket, {1, 2}) == Texts{"0-5,12-17", "6-11,18-23"});
 }
 
-TEST_CASE("numa binding: exclusive deals out whole cores, the first workers have one more of the rest",
+TEST_CASE("numa binding: exclusive gives out whole cores, and the first workers one more if there is a remainder",
           "[launcher][unit]") {
   CHECK(shared(NumaBinding::Exclusive, {0, 3, 0}) == Texts{"0-1,12-13", "9-11,21-23", "2,14"});
 }
 
-TEST_CASE("numa binding: exclusive without a core for each is refused with the figures", "[launcher][unit]") {
+TEST_CASE("numa binding: exclusive without a core for each worker is refused with the numbers", "[launcher][unit]") {
   CHECK_THROWS_WITH(shared(NumaBinding::Exclusive, {0, 0, 0, 0}),
                     Catch::Contains("NUMA node 0 has 3 for 4") && Catch::Contains("start fewer"));
 }
 
-TEST_CASE("numa binding: GPUs that no worker uses keep their share, and their node's lack of cores is nobody's",
+TEST_CASE("numa binding: GPUs that no worker uses keep their share, and too few cores for them are no error",
           "[launcher][unit]") {
   CHECK(lists(share_cpus(two_sockets(), NumaBinding::Exclusive, {0, 0, 1, 1, 1, 1}, 1)) == Texts{"0-1,12-13"});
 }
@@ -69,7 +69,7 @@ TEST_CASE("numa binding: a core that has lost a CPU to a cpuset is the smaller o
   Topology topology = two_sockets();
   std::erase_if(topology.cpus, [](const Cpu& cpu) { return cpu.number < 2 || cpu.number == 12 || cpu.number == 13; });
   CHECK(lists(share_cpus(topology, NumaBinding::CoreComplex, {0}, 1)) == Texts{"2,14"});
-  topology.cpus.erase(topology.cpus.begin());  // CPU 2 as well: 14 is what is left of the node
+  topology.cpus.erase(topology.cpus.begin());  // and CPU 2; of that core only CPU 14 is left
   CHECK(lists(share_cpus(topology, NumaBinding::Node, {0}, 1)) == Texts{"14"});
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("numa binding: without a GPU workers are spread over the nodes in bloc
   }
 }
 
-TEST_CASE("numa binding: GPUs are refused where nobody can say where they are", "[launcher][unit]") {
+TEST_CASE("numa binding: GPUs are refused if their place cannot be found", "[launcher][unit]") {
   CHECK_THROWS_WITH(bind_workers(NumaBinding::Node, 1, "0"), Catch::Contains("GPU 0") && Catch::Contains("NVML"));
 }
 

@@ -19,7 +19,7 @@ TEST_CASE("topology: CPU lists are read and written as the kernel writes them", 
   CHECK(to_cpu_list({1023}) == "1023");
 }
 
-TEST_CASE("topology: a mask has one bit a CPU, also beyond 1,024", "[launcher][unit]") {
+TEST_CASE("topology: a mask has one bit per CPU, also beyond 1,024", "[launcher][unit]") {
   CHECK(to_mask({0, 3}) == std::vector<unsigned long>{9});
   const auto wide = to_mask({64, 1500});
   REQUIRE(wide.size() == 24);
@@ -27,7 +27,7 @@ TEST_CASE("topology: a mask has one bit a CPU, also beyond 1,024", "[launcher][u
   CHECK(wide[23] == 1UL << (1500 % 64));
 }
 
-TEST_CASE("topology: what this process may use is what the kernel says", "[launcher][unit]") {
+TEST_CASE("topology: the allowed CPUs are those that the kernel reports", "[launcher][unit]") {
   cpu_set_t set;
   REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
   const CpuSet allowed = allowed_cpus();
@@ -52,20 +52,20 @@ TEST_CASE("topology: cores, caches, sockets and NUMA nodes of the CPUs that may 
   const Cpu& five = topology.cpus[2];
   CHECK(five.number == 5);
   CHECK(five.core == 1);
-  CHECK(five.core_complex == 0);  // caches of instructions do not count, and the highest level does
+  CHECK(five.core_complex == 0);  // instruction caches do not count, and the highest level does
   CHECK(five.socket == 0);
   CHECK(topology.cpus[3].core_complex == 2);
   CHECK(topology.cpus[3].socket == 1);
 }
 
-TEST_CASE("topology: a kernel that says nothing has one node, one cache and a core for each CPU", "[launcher][unit]") {
+TEST_CASE("topology: without sysfs there is one node, one cache and a core for each CPU", "[launcher][unit]") {
   const Topology topology = read_topology("/nonexistent", {0, 1});
   CHECK(topology.nodes() == std::vector<int>{0});
   CHECK(topology.cpus[0].core != topology.cpus[1].core);
   CHECK(topology.cpus[0].core_complex == topology.cpus[1].core_complex);
 }
 
-TEST_CASE("topology: a device's node is what sysfs says, 0 if the machine has one only", "[launcher][unit]") {
+TEST_CASE("topology: a device's node is the one in sysfs, 0 if the machine has only one", "[launcher][unit]") {
   const ddp::testing::FakeSysfs sysfs;
   sysfs.device("0000:17:00.0", 1);
   sysfs.device("0000:18:00.0", -1);

@@ -47,30 +47,30 @@ TEST_CASE("error file: both of PyTorch's shapes are read", "[launcher][unit]") {
   CHECK(read(R"({"message": {"message": "a", "extraInfo": {"py_callstack": "b", "timestamp": 17}}})").text == "a\nb");
 }
 
-TEST_CASE("error file: what is no such file is quoted, and never passed on", "[launcher][unit]") {
+TEST_CASE("error file: content of another shape is quoted, and never passed on", "[launcher][unit]") {
   for (const char* bytes : {"{\"mess", "[1, 2]", "\"text\"", "7", "{\"other\": 1}", "{\"message\": 7}", "words",
                             R"({"message": {"message": 7}})", R"({"message": {"extraInfo": []}})"}) {
     CAPTURE(bytes);
     CHECK(read(bytes).text == bytes);
     CHECK(read(bytes).record.empty());
   }
-  // Readable for us, but torchrun's agent would fail of it.
+  // ddprun can read these, but torchrun's agent would fail on them.
   const ErrorFile timeless = read(R"({"message": {"message": "a", "extraInfo": {"timestamp": "soon"}}})");
   CHECK((timeless.text == "a" && timeless.record.empty()));
   CHECK(read(R"({"message": "a"})").record.empty());
   CHECK((read("").text.empty() && read("").record.empty()));
 }
 
-TEST_CASE("error file: bytes that are no text, and escape sequences, do nothing to a terminal", "[launcher][unit]") {
+TEST_CASE("error file: bytes that are not text, and escape sequences, do nothing to a terminal", "[launcher][unit]") {
   CHECK(read("{\"mess\xff\x1b]0;title\a\x1b[2J\x01").text == "{\"mess\xef\xbf\xbd\\x01");
   CHECK(read(R"({"message": "a\u001b[31mb\u009bc\u0000", "timestamp": 1})").text == "ab\\u009bc\\x00");
 }
 
-TEST_CASE("error file: one without an end is read to its first MiB", "[launcher][unit]") {
+TEST_CASE("error file: only the first MiB of an endless one is read", "[launcher][unit]") {
   CHECK(read(std::string(3 << 20, 'x')).text.size() == 1 << 20);
 }
 
-TEST_CASE("error file: a folder, a pipe, a device or nothing in its place is no error and no wait",
+TEST_CASE("error file: a folder, a pipe, a device or nothing in its place causes no error and no wait",
           "[launcher][unit]") {
   const TemporaryFolder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
@@ -83,7 +83,7 @@ TEST_CASE("error file: a folder, a pipe, a device or nothing in its place is no 
   }
 }
 
-TEST_CASE("error file: for the parent the worker's record gets the exit code, a signal's as Python has it",
+TEST_CASE("error file: the parent gets the worker's record with the exit code, which is negative for a signal",
           "[launcher][unit]") {
   json expected = json::parse(kTorch);
   expected["message"]["errorCode"] = 1;
@@ -94,8 +94,7 @@ TEST_CASE("error file: for the parent the worker's record gets the exit code, a 
   CHECK(json::parse(record_for_parent(cause(plain, 1, 0))) == json::parse(plain));  // torchrun leaves it as it is
 }
 
-TEST_CASE("error file: for the parent of a worker that left none there is one that says what is known",
-          "[launcher][unit]") {
+TEST_CASE("error file: if the worker left none, the parent gets one with what is known", "[launcher][unit]") {
   WorkerFailure failure = cause("", 0, SIGKILL);
   failure.stderr_tail = {"last words"};
   const json message = json::parse(record_for_parent(failure)).at("message");
@@ -105,7 +104,7 @@ TEST_CASE("error file: for the parent of a worker that left none there is one th
   CHECK(message.at("extraInfo").at("timestamp") == "42");
 }
 
-TEST_CASE("error file: it takes the place of an earlier one, but never of a device", "[launcher][unit]") {
+TEST_CASE("error file: it replaces an earlier one, but never a device", "[launcher][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder.write("error.json", "an earlier one, which is longer");
   CHECK(write_error_file(path, "new"));

@@ -22,7 +22,7 @@ bool has(const std::string& text, const std::string& words) { return text.find(w
 
 }  // namespace
 
-TEST_CASE("failure hint: what the common errors say leads to what to do", "[launcher][unit]") {
+TEST_CASE("failure hint: the messages of common errors lead to advice", "[launcher][unit]") {
   const struct {
     Lines tail;
     const char* says;
@@ -66,7 +66,7 @@ TEST_CASE("failure hint: what the common errors say leads to what to do", "[laun
   CHECK(has(hint({}, 1, 0, "Traceback (most recent call last):\nMemoryError"), "fewer or smaller workers"));
 }
 
-TEST_CASE("failure hint: a module that is missing is missing for one Python, which is named", "[launcher][unit]") {
+TEST_CASE("failure hint: for a missing module the Python that lacks it is named", "[launcher][unit]") {
   const std::string error = "ModuleNotFoundError: No module named 'yaml'";
   CHECK(has(hint({"Traceback (most recent call last):", error}), "'yaml' is not there for /venv/bin/python: install"));
   CHECK(has(hint({"[rank3]: " + error}), "PYTHON_EXEC"));
@@ -76,7 +76,7 @@ TEST_CASE("failure hint: a module that is missing is missing for one Python, whi
   CHECK(hint_for(failure, "") == "install 'yaml' for the Python that runs this worker");
 }
 
-TEST_CASE("failure hint: errors that were survived, and words that only look alike, give none", "[launcher][unit]") {
+TEST_CASE("failure hint: errors that were survived, and words that only look similar, give none", "[launcher][unit]") {
   const Lines rows[] = {
       {"ModuleNotFoundError: No module named 'apex'", "going on without it", "a", "b", "c", "ValueError: no"},
       {"apex: ModuleNotFoundError: No module named 'apex'", "ValueError: no"},
@@ -104,8 +104,7 @@ TEST_CASE("failure hint: wrong usage is code 2 with a usage line and an error", 
   CHECK(hint({said[1]}, 2).empty());
 }
 
-TEST_CASE("failure hint: a death that says nothing has a hint of its signal, also through a shell",
-          "[launcher][unit]") {
+TEST_CASE("failure hint: without a message the signal gives a hint, also through a shell", "[launcher][unit]") {
   CHECK(has(hint({}, 0, SIGKILL), "dmesg"));
   CHECK(has(hint({}, 137), "dmesg"));
   CHECK(has(hint({}, 0, SIGBUS), "/dev/shm"));
@@ -117,7 +116,7 @@ TEST_CASE("failure hint: a death that says nothing has a hint of its signal, als
   CHECK(hint({}, 1).empty());
 }
 
-TEST_CASE("failure hint: out of memory by the kernel's own word comes before what was said", "[launcher][unit]") {
+TEST_CASE("failure hint: the kernel's evidence of lack of memory comes before all messages", "[launcher][unit]") {
   WorkerFailure failure;
   failure.status.signal = SIGKILL;
   failure.out_of_memory = "the kernel said so";

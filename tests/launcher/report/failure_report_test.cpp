@@ -28,7 +28,7 @@ WorkerFailure failed(int rank, int code, int signal, bool stopped = false) {
   return failure;
 }
 
-// The report's times are local ones.
+// Sets the time zone, since the report's times are local ones.
 struct Utc {
   Utc() {
     setenv("TZ", "UTC", 1);
@@ -81,7 +81,7 @@ TEST_CASE("failure report: files of flight recorders are named by node", "[launc
   CHECK(details.at("flight_recorder") == other.flight_recorder);
 }
 
-TEST_CASE("failure report: nothing known is nothing said", "[launcher][unit]") {
+TEST_CASE("failure report: what is not known has no line", "[launcher][unit]") {
   const Utc utc;
   CHECK(failure_report("train", failed(0, 1, 0), {failed(0, 1, 0)}) ==
         Lines{"train failed: rank 0 on node b exited with code 1",
@@ -96,7 +96,7 @@ TEST_CASE("failure report: an error that others share is quoted once", "[launche
   CHECK(lines.back() == "    | no data");
 }
 
-TEST_CASE("failure report: of many that followed sixteen have a line of their own", "[launcher][unit]") {
+TEST_CASE("failure report: of many followers sixteen have a line of their own", "[launcher][unit]") {
   std::vector<WorkerFailure> all;
   for (int rank = 0; rank < 100; ++rank) all.push_back(failed(rank, 1, 0));
   const auto lines = failure_report("train", all[0], all);
@@ -104,7 +104,7 @@ TEST_CASE("failure report: of many that followed sixteen have a line of their ow
   CHECK(lines.back() == "  after them: ranks 17-99");
 }
 
-TEST_CASE("failure report: a line that is there many times is quoted once", "[launcher][unit]") {
+TEST_CASE("failure report: a line that repeats is quoted once", "[launcher][unit]") {
   auto cause = failed(0, 0, SIGSEGV);
   cause.message = "deep\n./a\n./a\n./a\n./a\n./b\n./b";
   const auto lines = failure_report("train", cause, {cause});
@@ -112,7 +112,7 @@ TEST_CASE("failure report: a line that is there many times is quoted once", "[la
         Lines{"    | deep", "    | ./a", "    | [3 more of this line]", "    | ./b", "    | ./b"});
 }
 
-TEST_CASE("failure report: what could not be executed needs no code explained", "[launcher][unit]") {
+TEST_CASE("failure report: a program that could not be executed needs no code explained", "[launcher][unit]") {
   auto cause = failed(0, 126, 0);
   cause.message = "cannot execute ./train: Exec format error";
   for (const std::string& line : failure_report("train", cause, {cause})) CHECK(line.find("that is") == line.npos);
@@ -142,7 +142,7 @@ TEST_CASE("failure report: programs get the same facts as fields", "[launcher][u
   CHECK(details.at("after_it").at(0).at("signal").is_null());
 }
 
-TEST_CASE("exit meaning: codes and signals that mean something are said in words", "[launcher][unit]") {
+TEST_CASE("exit meaning: codes and signals with a meaning are explained in words", "[launcher][unit]") {
   const auto says = [](ExitStatus status, const std::string& words) {
     return meaning_of(status).find(words) != std::string::npos;
   };
@@ -157,7 +157,7 @@ TEST_CASE("exit meaning: codes and signals that mean something are said in words
   CHECK(meaning_of({.code = 1}).empty());
   CHECK(meaning_of({.code = 2}).empty());
   CHECK(meaning_of({.code = 128}).empty());
-  CHECK(meaning_of({.code = 138}).empty());  // 128 + SIGUSR1: a code like any other
+  CHECK(meaning_of({.code = 138}).empty());  // 128 + SIGUSR1 is a code like any other
   CHECK(meaning_of({.signal = SIGKILL}, "so says the kernel") == "out of memory: so says the kernel");
 }
 

@@ -5,7 +5,7 @@
 
 using namespace ddp::launcher;
 
-TEST_CASE("out of memory: a counter is the number behind exactly its name", "[launcher][unit]") {
+TEST_CASE("out of memory: a counter is the number after exactly its name", "[launcher][unit]") {
   CHECK(counter_in("low 0\noom 3\noom_kill 2\noom_group_kill 1\n", "oom_kill") == 2);
   CHECK(counter_in("oom_kill_disable 0\nunder_oom 0\noom_kill 5", "oom_kill") == 5);
   CHECK_FALSE(counter_in("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"));
@@ -32,7 +32,7 @@ TEST_CASE("out of memory: the kernel's log names a process by its whole pid", "[
   CHECK(names_as_killed("3,1,2,-;Killed process 7, UID 0, (x) total-vm:1kB", 7, 0));  // before Linux 5.3
   CHECK_FALSE(names_as_killed("3,1,2,-;oom_reaper: reaped process 4242 (python3)", 4242, 0));
   CHECK_FALSE(names_as_killed("Killed process 4242 (no record)", 4242, 0));
-  CHECK_FALSE(names_as_killed(record, 4242, 9'000'000));  // somebody who had this pid before
+  CHECK_FALSE(names_as_killed(record, 4242, 9'000'000));  // an earlier process with this pid
 }
 
 TEST_CASE("out of memory: the cgroup is found in both hierarchies, on the host and in a container",

@@ -80,7 +80,7 @@ TEST_CASE("torchrun summary: the border is as wide as the widest line, up to 60"
   CHECK(widest.size() > 33);
 }
 
-TEST_CASE("torchrun summary: a signal to the launcher is told by number", "[launcher][unit]") {
+TEST_CASE("torchrun summary: a signal to the launcher is given by number", "[launcher][unit]") {
   CHECK(torchrun_signal_summary(42, SIGTERM) ==
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 42 got signal: 15");
 }

@@ -5,7 +5,7 @@
 
 using namespace ddp::launcher;
 
-TEST_CASE("demangle: names in a backtrace are as they were written, all else stays", "[launcher][unit]") {
+TEST_CASE("demangle: names in a backtrace become readable, all else stays", "[launcher][unit]") {
   CHECK(demangled("SIGSEGV\n./a(_ZN5Model4stepEi+0x1f)[0x1]\n./a(main+0x2)[0x3]") ==
         "SIGSEGV\n./a(Model::step(int)+0x1f)[0x1]\n./a(main+0x2)[0x3]");
   CHECK(demangled("(_Z3fooid)(_Z3barv") == "(foo(int, double))(bar()");

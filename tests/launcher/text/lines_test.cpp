@@ -10,7 +10,7 @@ namespace {
 
 using Ends = LineHolder::Ends;
 
-// What comes out after each piece of the input, and at the end.
+// Returns what a LineHolder writes after each piece of the input, and at the end.
 std::vector<std::string> held_back(Ends ends, const std::vector<std::string>& pieces, std::size_t max_held = 100) {
   LineHolder holder(ends, max_held);
   std::vector<std::string> out;
@@ -32,7 +32,7 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("lines: a line is held until its end has come", "[launcher][unit]") {
+TEST_CASE("lines: a line is held until its end arrives", "[launcher][unit]") {
   CHECK(held_back(Ends::Newline, {"one\ntwo\nth", "re", "e\n"}) == Texts{"one\ntwo\n", "three\n"});
   CHECK(held_back(Ends::Newline, {"no end"}) == Texts{"no end"});
   CHECK(held_back(Ends::Newline, {"a\r", "b\r", "c\n"}) == Texts{"a\rb\rc\n"});
@@ -59,7 +59,7 @@ TEST_CASE("lines: \\n, \\r and \\r\\n each end a line", "[launcher][unit]") {
   CHECK(marked("").empty());
 }
 
-TEST_CASE("lines: of a progress bar only its last state counts, so that it buries nothing", "[launcher][unit]") {
+TEST_CASE("lines: only the last state of a progress bar counts, so that it hides nothing", "[launcher][unit]") {
   CHECK(last_lines("error\n10%\r20%\r30%\r\nend\n", 5, 10) == Texts{"error", "30%", "end"});
   std::string text = "error\n10%\r20%\r\n1%\r2%\r";
   forget_overwritten(text);

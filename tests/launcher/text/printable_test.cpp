@@ -11,7 +11,7 @@ TEST_CASE("printable: text stays as it is", "[launcher][unit]") {
   CHECK(printable(text) == text);
 }
 
-TEST_CASE("printable: colours, titles and cursor movements go", "[launcher][unit]") {
+TEST_CASE("printable: colours, titles and cursor movements are removed", "[launcher][unit]") {
   CHECK(printable("\x1b[1;31mred\x1b[0m \x1b]0;title\agone \x1b]8;;http://x\x1b\\link\x1b[2K\x1b[?25l") ==
         "red gone link");
 }
@@ -28,8 +28,8 @@ TEST_CASE("printable: bytes that are not UTF-8 are replaced one by one", "[launc
   const std::string mark = "\xef\xbf\xbd";
   CHECK(printable("\xff\xfe") == mark + mark);
   CHECK(printable("\xc3") == mark);                                          // cut short
-  CHECK(printable("\xc0\x80") == mark + mark);                               // overlong
-  CHECK(printable("\xe0\x80\x80") == mark + mark + mark);                    // likewise
+  CHECK(printable("\xc0\x80") == mark + mark);                               // overlong, two bytes
+  CHECK(printable("\xe0\x80\x80") == mark + mark + mark);                    // overlong, three bytes
   CHECK(printable("\xed\xa0\x80") == mark + mark + mark);                    // half of a surrogate pair
   CHECK(printable("\xf4\x90\x80\x80z") == mark + mark + mark + mark + "z");  // beyond U+10FFFF
 }

@@ -26,6 +26,13 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
   for (const int id : process.workers) {
     promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
   }
+  for (const rendezvous::WorkerFailure& failure : state.failures) {
+    if (failure.pid == 0) continue;
+    const Worker& worker = scene_.worker(failure.pid - 1000);
+    const bool names_files = failure.stderr_log.starts_with(folder_of(worker) + "/") &&
+                             failure.flight_recorder.starts_with(folder_of(worker) + "/");
+    promise(Promise::ReportsAreTrue, names_files, named(worker) + ", files");
+  }
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
     promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));

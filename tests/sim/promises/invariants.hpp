@@ -46,7 +46,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A worker is started only in the newest round that its agent was told of.",
   "A node starts round r+1 only after all of its workers of round r are reaped.",
   "Idle is reported when every process is reaped, or was found to be unkillable.",
-  "An agent reports success if all workers exited with 0, and what it ended as ddprun's doing.",
+  "An agent reports success if all workers exited with 0, what it ended as ddprun's doing, and a dead worker's own files.",
   "An agent whose guardian is gone starts no worker.",
   "When the first worker of a round starts, none of an older round acts on any node.",
   "A slot (node rank, local rank) has at most one incarnation that acts.",

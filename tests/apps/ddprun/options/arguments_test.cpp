@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using ddp::apps::Arguments;
 using ddp::apps::Options;
@@ -27,7 +27,7 @@ const Options kKnown = {{.name = "nproc-per-node"},
                         {.name = "event-handler"},
                         {.name = "event-file", .origin = Origin::Ddprun},
                         {.name = "gpus", .origin = Origin::Ddprun},
-                        {.name = "legacy", .takes = Takes::ValueIfAttached, .unsaid = "dash"}};
+                        {.name = "legacy", .takes = Takes::ValueIfAttached, .bare_value = "dash"}};
 
 }  // namespace
 
@@ -52,20 +52,19 @@ TEST_CASE("arguments: two dashes end the options", "[apps][unit]") {
   CHECK(split.program_args == Words{"a"});
 }
 
-TEST_CASE("arguments: prefixes that fit one option stand for it", "[apps][unit]") {
+TEST_CASE("arguments: a prefix of one option stands for it", "[apps][unit]") {
   CHECK(split_arguments({"--nproc=2"}, kKnown).options == Words{"--nproc-per-node=2"});
   CHECK(split_arguments({"--standa"}, kKnown).options == Words{"--standalone"});
   CHECK_THROWS_WITH(split_arguments({"--master=x"}, kKnown), Catch::Contains("--master-addr --master-port"));
 }
 
-TEST_CASE("arguments: a prefix that fits one option of torchrun stands for it, whatever ddprun has added",
-          "[apps][unit]") {
+TEST_CASE("arguments: a prefix of one option of torchrun stands for it, whatever ddprun has added", "[apps][unit]") {
   CHECK(split_arguments({"--event-=x"}, kKnown).options == Words{"--event-handler=x"});
   CHECK(split_arguments({"--event-f=x"}, kKnown).options == Words{"--event-file=x"});
   CHECK(split_arguments({"--gp=1"}, kKnown).options == Words{"--gpus=1"});
 }
 
-TEST_CASE("arguments: a name that is whole is no prefix", "[apps][unit]") {
+TEST_CASE("arguments: a complete name is not taken for a prefix", "[apps][unit]") {
   CHECK(split_arguments({"--stand=1"}, kKnown).options == Words{"--stand=1"});
 }
 
@@ -82,7 +81,7 @@ TEST_CASE("arguments: short options take their value attached or after", "[apps]
   CHECK(split_arguments({"-t", "3"}, kKnown).options == Words{"--tee=3"});
 }
 
-TEST_CASE("arguments: a word that begins with a dash is never taken for the program", "[apps][unit]") {
+TEST_CASE("arguments: a word with a leading dash is never taken for the program", "[apps][unit]") {
   CHECK_THROWS_AS(split_arguments({"-x", "train"}, kKnown), UsageError);
   CHECK_THROWS_WITH(split_arguments({"--nproc-per-nodes=2"}, kKnown),
                     Catch::Contains("did you mean --nproc-per-node?"));

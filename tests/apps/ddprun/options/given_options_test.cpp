@@ -8,14 +8,14 @@
 
 #include "apps/ddprun/manual/help.hpp"
 #include "apps/ddprun/manual/man_page.hpp"
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
 using Catch::Contains;
 
 namespace {
 
-// A variable that is set as long as this lives.
+// Sets an environment variable while it lives.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -44,7 +44,7 @@ Options declared() {
 
 }  // namespace
 
-TEST_CASE("given options: a value may be empty, and is no other option's then", "[apps][unit]") {
+TEST_CASE("given options: a value may be empty, and does not take the next option for a value", "[apps][unit]") {
   const GivenOptions given = parse({"--role=", "--rdzv-id=", "--gpus=", "--log-dir=logs"});
   CHECK(given.role.empty());
   CHECK(given.nodes.rdzv_id.empty());
@@ -65,14 +65,14 @@ TEST_CASE("given options: the last of several counts", "[apps][unit]") {
   CHECK(parse({"--role=a", "--role=b"}).role == "b");
 }
 
-TEST_CASE("given options: a variable is the default, and one that is empty is none", "[apps][unit]") {
+TEST_CASE("given options: a variable sets the default, unless it is empty", "[apps][unit]") {
   const Variable role("PET_ROLE", "trainer"), restarts("PET_MAX_RESTARTS", "");
   CHECK(parse({}).role == "trainer");
   CHECK(parse({"--role=ps"}).role == "ps");
   CHECK(parse({}).max_restarts == 0);
 }
 
-TEST_CASE("given options: a variable that is wrong is named by its option", "[apps][unit]") {
+TEST_CASE("given options: the error about a wrong variable names its option", "[apps][unit]") {
   const Variable interval("PET_MONITOR_INTERVAL", "often");
   CHECK_THROWS_WITH(parse({}), Contains("--monitor-interval: 'often'"));
 }
@@ -93,7 +93,7 @@ TEST_CASE("given options: a flag's variable is a number, or a word for yes or no
   CHECK_THROWS_WITH(parse({}), Contains("'perhaps' in PET_MODULE is neither 0 nor 1"));
 }
 
-TEST_CASE("help: has each option that is there, its default and its variable, in 80 columns", "[apps][unit]") {
+TEST_CASE("help: has each option with its default and its variable, in 80 columns", "[apps][unit]") {
   const std::string page = help_page(declared());
   for (const Option& option : declared()) {
     CAPTURE(option.name);
@@ -122,9 +122,9 @@ TEST_CASE("man page: has each option, and nothing in it is a request that roff d
   }
 }
 
-TEST_CASE("choices: the words in lower case among the values that an option shows", "[apps][unit]") {
-  CHECK(choices({.name = "a", .shown = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
-  CHECK(choices({.name = "b", .shown = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
-  CHECK(choices({.name = "c", .shown = "HOST[:PORT]"}).empty());
-  CHECK(choices({.name = "d", .shown = ""}).empty());
+TEST_CASE("choices: the words in lower case of a metavar", "[apps][unit]") {
+  CHECK(choices({.name = "a", .metavar = "N|cpu|gpu|auto"}) == std::vector<std::string>{"cpu", "gpu", "auto"});
+  CHECK(choices({.name = "b", .metavar = "core-complex|c10d"}) == std::vector<std::string>{"core-complex", "c10d"});
+  CHECK(choices({.name = "c", .metavar = "HOST[:PORT]"}).empty());
+  CHECK(choices({.name = "d", .metavar = ""}).empty());
 }

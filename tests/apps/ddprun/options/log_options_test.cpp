@@ -3,13 +3,13 @@
 
 #include <catch2/catch.hpp>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
 using ddp::launcher::Console;
 using Words = std::vector<std::string>;
 
-TEST_CASE("log options: streams are 0 to 3 for all workers, or rank:0-3 of each", "[launcher][unit]") {
+TEST_CASE("log options: streams are 0 to 3 for all workers, or rank:0-3 for each", "[launcher][unit]") {
   for (int value = 0; value <= 3; ++value) {
     const auto choice = parse_streams("tee", std::to_string(value));
     CHECK(choice.has(Console::Stdout, 7) == (value == 1 || value == 3));
@@ -38,7 +38,8 @@ TEST_CASE("log options: a comma within a word is written twice", "[launcher][uni
   CHECK(parse_words("loss,") == Words{"loss"});
 }
 
-TEST_CASE("log options: the option's prefix beats the variable's, and that the default", "[launcher][unit]") {
+TEST_CASE("log options: a prefix comes from the option, else from the variable, else from the default",
+          "[launcher][unit]") {
   LogOptions options;
   CHECK(resolve_logs(options, nullptr).line_prefix == "[${role_name}${local_rank}]:");
   CHECK(resolve_logs(options, "").line_prefix == "[${role_name}${local_rank}]:");

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "apps/ddprun/options/options.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
 using ddp::launcher::LaunchConfig;
@@ -61,7 +61,7 @@ TEST_CASE("nodes: static takes ranks as given, and torchrun's port and id", "[dd
   CHECK(resolve({.nnodes = "2", .rdzv_endpoint = "[fd00::1]:4000"}).config.master_port == 4000);
 }
 
-TEST_CASE("nodes: c10d may be elastic, its endpoint is where the coordinator is", "[ddprun][unit]") {
+TEST_CASE("nodes: c10d may be elastic, and its endpoint is the coordinator's", "[ddprun][unit]") {
   const Resolved resolved =
       resolve({.nnodes = "1:4", .node_rank = 2, .rdzv_backend = "c10d", .rdzv_endpoint = "h", .rdzv_id = "j"});
   CHECK(resolved.config.job.min_nodes == 1);
@@ -72,7 +72,7 @@ TEST_CASE("nodes: c10d may be elastic, its endpoint is where the coordinator is"
   CHECK(resolved.warnings.find("--node-rank has no effect") == 0);
 }
 
-TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are told", "[ddprun][unit]") {
+TEST_CASE("nodes: torchrun's keys of --rdzv-conf have their meaning, and unknown ones a warning", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d"};
   options.rdzv_conf =
       "'join_timeout=5,last_call_timeout=1.5,keep_alive_interval=2,keep_alive_max_attempt=4,is_host=Yes,use_libuv=0,"
@@ -96,7 +96,7 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf mean what they say, others are 
   }
 }
 
-TEST_CASE("nodes: several cannot meet in a file, as torchrun's can, and are told so", "[ddprun][unit]") {
+TEST_CASE("nodes: several nodes cannot meet in a file, as torchrun's can; the error says so", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
   options.rdzv_conf = "store_type=file";
   CHECK_THROWS_WITH(resolve(options), Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
@@ -107,7 +107,7 @@ TEST_CASE("nodes: several cannot meet in a file, as torchrun's can, and are told
   CHECK(resolve(options).warnings.empty());
 }
 
-TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
+TEST_CASE("nodes: impossible combinations are usage errors", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "0"}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2:1"}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "1:2:3"}), UsageError);
@@ -122,7 +122,7 @@ TEST_CASE("nodes: what cannot be is a usage error", "[ddprun][unit]") {
   }
 }
 
-TEST_CASE("nodes: a step that srun started with one task a node is a job of these nodes", "[ddprun][unit]") {
+TEST_CASE("nodes: a step that srun started with one task per node is a job of these nodes", "[ddprun][unit]") {
   NodeOptions options;
   CHECK(fill(options, slurm("gpu[07-09,12],login")) == "from Slurm: --nnodes 3 --node-rank 2 --master-addr gpu07");
   CHECK(options.nnodes == "3");
@@ -141,7 +141,7 @@ TEST_CASE("nodes: a step that srun started with one task a node is a job of thes
   CHECK(fill(shell, {{"SLURM_NNODES", "3"}, {"SLURM_NODEID", "0"}}).empty());
 }
 
-TEST_CASE("nodes: a pod of an indexed job has its index for a node rank", "[ddprun][unit]") {
+TEST_CASE("nodes: a pod of an indexed job has its index as node rank", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "4"};
   CHECK(fill(options, {{"JOB_COMPLETION_INDEX", "3"}}) == "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank 3");
   CHECK(options.node_rank == 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// docs/torchrun.md has a row for each option that there is, and for no other.
+// Compares docs/torchrun.md with the options: it has a row for each of them, and for nothing else.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <regex>
@@ -31,7 +31,7 @@ std::vector<Row> rows_under(const std::string& title) {
   return rows;
 }
 
-// "`-m`, `--module`": as the cell of an option is written.
+// Returns the cell of an option as the page writes it: "`-m`, `--module`".
 std::string cell_of(const Option& option) {
   return (option.letter ? std::string("`-") + option.letter + "`, " : "") + "`--" + option.name + "`";
 }

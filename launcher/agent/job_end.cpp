@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/job_end.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <utility>
+#include <vector>
+
+#include "launcher/report/error_file.hpp"
+#include "launcher/report/failure_report.hpp"
+#include "launcher/report/torchrun_summary.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+using rendezvous::Directive;
+using rendezvous::WorkerFailure;
+
+void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
+                 Log& log) {
+  std::vector<std::string> lines = failure_report(config.program.name, cause, all);
+  if (log.is_for_terminal()) lines = coloured(std::move(lines));
+  std::string report;
+  for (const std::string& line : lines) report += (report.empty() ? "" : "\n") + line;
+  log.error("job_failed", report, cause.rank, failure_details(config.program.name, cause, all));
+}
+
+void log_end(const LaunchConfig& config, const Leave& end, Log& log) {
+  const Directive& why = end.directive;
+  if (why.cause) {
+    log_failure(config, *why.cause, why.failures, log);
+  } else if (end.exit_code != 0) {
+    log.error("job_stopped", config.program.name + " stopped: " + why.reason);
+  } else {
+    log.info("job_succeeded", why.reason);
+  }
+  for (const int pid : end.unkillable) {
+    if (pid != 0) log.error("unkillable", "process " + std::to_string(pid) + " could not be killed");
+  }
+}
+
+// Writes the error file for the launcher that started this ddprun, if one did.
+void write_parents_file(const LaunchConfig& config, const Leave& end, Log& log) {
+  const char* path = getenv(rendezvous::contract::kErrorFile);
+  if (end.exit_code == 0 || !path || *path == '\0') return;
+  const Directive& why = end.directive;
+  const std::string record =
+      why.cause ? record_for_parent(*why.cause)
+                : record_for_parent(config.program.name + " stopped: " + why.reason, std::time(nullptr));
+  if (write_error_file(path, record)) return;
+  log.warning("error_file",
+              std::string("cannot write ") + path + " for the launcher that started ddprun: " + strerror(errno));
+}
+
+void write_as_torchrun(const LaunchConfig& config, const Leave& end, const std::map<int, std::string>& error_files,
+                       NodeOutput& out) {
+  const Directive& why = end.directive;
+  if (why.cause) {
+    if (!error_files.empty()) out.attempts.keep();  // the summary names them
+    out.output.write_line(Console::Stderr, torchrun_summary(config.program, *why.cause, why.failures, error_files));
+  } else if (end.exit_code > 128) {
+    out.output.write_line(Console::Stderr, torchrun_signal_summary(config.launcher_pid, end.exit_code - 128));
+  }
+}
+
+}  // namespace
+
+void report_job_end(const LaunchConfig& config, const Leave& end, const std::map<int, std::string>& error_files,
+                    NodeOutput& out) {
+  log_end(config, end, out.log);
+  write_parents_file(config, end, out.log);
+  if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, error_files, out);
+  const Directive& why = end.directive;
+  out.events.agent_ended(end.exit_code == 0 ? "" : why.cause ? describe(*why.cause) : why.reason);
+}
+
+}  // namespace ddp::launcher

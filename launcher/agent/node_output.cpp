@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/node_output.hpp"
+
+#include <unistd.h>
+
+#include <functional>
+#include <utility>
+
+namespace ddp::launcher {
+
+namespace {
+
+// Gives the folder to the process that removes it if this one is killed.
+void hand_over(const std::string& folder, int cleanup_fd) {
+  if (write(cleanup_fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
+}
+
+// Returns what writes a line of the event log; empty if nothing reads them.
+std::function<void(std::string)> event_writer(const LogConfig& logs, Output& output) {
+  if (!logs.events_on_stderr && logs.event_file.empty()) return nullptr;
+  return [on_stderr = logs.events_on_stderr, &output](std::string line) {
+    if (on_stderr) output.write_line(Console::Stderr, line);
+    output.write_event(std::move(line));
+  };
+}
+
+}  // namespace
+
+NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, int cleanup_fd)
+    : log(output, settings, host),
+      output([this](const std::string& line) { log.warning("output_lost", line); }),
+      attempts(
+          config.logs, config.compatibility, config.job.id,
+          [this](const std::string& line) { log.warning("log_folder", line); },
+          [cleanup_fd](const std::string& folder) { hand_over(folder, cleanup_fd); }),
+      events({config.job.id, config.role, host, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
+             event_writer(config.logs, output)) {
+  if (!config.logs.event_file.empty()) output.open_events(config.logs.event_file);
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Holds everything that a node writes: its log, its workers' output, the folder of their files and the event log. They
+// belong together because they report their troubles to one another. The log is of the loop's thread and of the output
+// thread; the rest is of the loop's thread.
+#pragma once
+
+#include <string>
+
+#include "launcher/config/launch_config.hpp"
+#include "launcher/output/attempt_folder.hpp"
+#include "launcher/output/event_log.hpp"
+#include "launcher/output/log.hpp"
+#include "launcher/output/output.hpp"
+
+namespace ddp::launcher {
+
+struct NodeOutput {
+  // The path of a folder that is to go with this process is written to `cleanup_fd` (Guarded::cleanup_fd). Throws
+  // rendezvous::Error if the log folder or the event file cannot be used.
+  NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, int cleanup_fd);
+
+  Log log;  // writes to output, whose last warnings go to it: so it lives longer
+  Output output;
+  AttemptFolder attempts;
+  EventLog events;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/round_processes.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "launcher/output/stream_route.hpp"
+#include "launcher/placement/gpus.hpp"
+#include "launcher/process/process_tree.hpp"
+#include "launcher/report/error_file.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::launcher {
+
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ExitStatus;
+using rendezvous::WorkerFailure;
+
+namespace {
+
+constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
+constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
+
+rendezvous::WallTime now() {
+  return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
+ExitStatus status_of(int wait_status) {
+  if (WIFEXITED(wait_status)) return {.code = WEXITSTATUS(wait_status), .signal = 0};
+  return {.code = 0, .signal = WTERMSIG(wait_status)};
+}
+
+ExitStatus status_of(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) return {.code = info.si_status, .signal = 0};
+  return {.code = 0, .signal = info.si_status};
+}
+
+}  // namespace
+
+RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
+                               const Limits& limits, const JobCgroup& cgroup, const rendezvous::AgentState& state,
+                               NodeOutput& out, Handle handle)
+    : io_(io),
+      config_(config),
+      host_(host),
+      limits_(limits),
+      cgroup_(cgroup),
+      state_(state),
+      out_(out),
+      handle_(std::move(handle)),
+      visible_gpus_(visible_gpus(config.gpus)),
+      death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
+      sweep_timer_(io) {
+  out_.log.debug("cgroup", cgroup_.describe());
+  if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
+}
+
+std::string RoundProcesses::name_of(const Worker& worker) const {
+  return "worker " + std::to_string(local_rank_of(worker)) + " (pid " + std::to_string(worker.pid) + ")";
+}
+
+// ---- Start ----
+
+void RoundProcesses::preload() {
+  if (config_.preload.empty()) return;
+  WarmParent::Callbacks callbacks;
+  callbacks.on_ready = [this](const std::string& modules, std::chrono::milliseconds took) {
+    out_.log.info("preload", "imported " + modules + " in " + std::to_string(took.count()) + " ms");
+    if (start_) start_workers();
+  };
+  callbacks.on_forked = [this](Spawned spawned) { on_workers_started(std::move(spawned)); };
+  callbacks.on_lost = [this](const std::string& why) {
+    out_.log.warning("preload", "--preload " + config_.preload + ": " + why + "; workers are started without it");
+    if (start_) start_workers();
+  };
+  try {
+    warm_parent_.emplace(io_, config_, node_environment(config_, inherited_, visible_gpus_), limits_,
+                         std::move(callbacks));
+  } catch (const Error& error) {
+    out_.log.warning("preload", std::string(error.what()) + "; workers are started without it");
+  }
+}
+
+void RoundProcesses::start(rendezvous::Assignment assignment) {
+  oom_.start();
+  start_ = PendingStart{.round = state_.round, .assignment = std::move(assignment)};
+  out_.events.round(start_->assignment);
+  if (warm_parent_ && warm_parent_->is_importing()) {
+    out_.log.info("preload", "the workers start once --preload " + config_.preload + " is done");
+    return;
+  }
+  start_workers();
+}
+
+// Forks the workers from the warm parent if there is one, else from here; also if it is lost while it forks them.
+void RoundProcesses::start_workers() {
+  if (start_->is_cancelled) return never_started();
+  try {
+    if (start_->commands.empty()) prepare_workers();
+    if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork(start_->commands);
+    on_workers_started(spawn(std::move(start_->commands)));
+  } catch (const Error& error) {
+    drop_start();
+    handle_(SpawnFailed{error.what(), now()});
+  }
+}
+
+void RoundProcesses::drop_start() {
+  start_.reset();
+  workers_.clear();
+  out_.output.end_round(kDrainDeadline);
+}
+
+void RoundProcesses::never_started() {
+  drop_start();
+  handle_(NeverStarted{});
+}
+
+void RoundProcesses::prepare_workers() {
+  const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
+  workers_.assign(static_cast<std::size_t>(config_.workers), {});
+  error_files_.clear();
+  filter_lines(start_->round - 1);
+  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_is_terminal));
+  out_.output.begin_round();
+}
+
+WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_terminal) {
+  const int attempt = start_->round - 1;
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  worker.rank = start_->assignment.base_rank + local_rank;
+  worker.round = start_->round;
+  worker.incarnation = rendezvous::random_id();
+  worker.error_file = out_.attempts.error_file(attempt, local_rank);
+  WorkerCommand command;
+  command.path = config_.program.path;
+  command.arguments = worker_command(config_, local_rank);
+
+  // Environment.
+  const WorkerPlace place = {local_rank, worker.incarnation, worker.error_file,
+                             death_watch_.liveness_word_of(local_rank)};
+  for (const auto& [name, value] : worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
+    command.environment.push_back(name + "=" + value);
+  }
+
+  // Streams.
+  const std::string folder = out_.attempts.of_worker(attempt, local_rank);
+  const StreamOwner owner = {config_.role, host_, local_rank, worker.rank, config_.workers, folder};
+  const auto open_stream = [&](Console console) {
+    const StreamRoute route = route_stream(config_.logs, owner, console);
+    return start_->files.emplace_back(out_.output.open_stream(route)).get();
+  };
+  command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
+  command.stdout_fd = open_stream(Console::Stdout);
+  command.stderr_fd = open_stream(Console::Stderr);
+
+  // Limits, CPUs and control group.
+  command.limits = limits_;
+  if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(local_rank)].cpus);
+  command.cgroup_fd = start_->files.emplace_back(cgroup_.open_worker(worker.round, local_rank)).get();
+  return command;
+}
+
+void RoundProcesses::filter_lines(int attempt) {
+  const LogConfig& logs = config_.logs;
+  if (logs.stdout_filters.empty() && logs.stderr_filters.empty()) return;
+  const std::string folder = out_.attempts.of_attempt(attempt);
+  if (folder.empty()) return;
+  if (!logs.stdout_filters.empty()) {
+    out_.output.filter_lines(Console::Stdout, folder + "/filtered_stdout.log", logs.stdout_filters);
+  }
+  if (!logs.stderr_filters.empty()) {
+    out_.output.filter_lines(Console::Stderr, folder + "/filtered_stderr.log", logs.stderr_filters);
+  }
+}
+
+void RoundProcesses::on_workers_started(Spawned spawned) {
+  spawned_.emplace(std::move(spawned));
+  for (int i = 0; i < config_.workers; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    workers_[index].pid = spawned_->pids()[index];
+    death_watch_.watch(i, workers_[index].pid);
+    out_.events.worker_started(i, workers_[index].pid);
+  }
+  out_.log.info("workers_started", "round " + std::to_string(start_->round) + ": started " +
+                                       std::to_string(workers_.size()) + " workers of " + config_.program.name +
+                                       "; store at " + start_->assignment.master_addr + ":" +
+                                       std::to_string(start_->assignment.master_port));
+  start_.reset();
+  handle_(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
+}
+
+// Returns whether the workers are still to come, so that nothing else can reach them.
+bool RoundProcesses::cancel_start() {
+  if (!start_) return false;
+  start_->is_cancelled = true;
+  if (start_->commands.empty()) never_started();  // else they come in a moment, and the core says it again
+  return true;
+}
+
+// ---- Signals ----
+
+void RoundProcesses::stop(int signal) {
+  if (cancel_start()) return;
+  for (const Worker& worker : workers_) {
+    if (!worker.is_there()) continue;
+    ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
+    // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
+    if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
+  }
+}
+
+void RoundProcesses::pass_on(int signal) const {
+  for (const Worker& worker : workers_) {
+    if (worker.is_there()) ::kill(worker.pid, signal);
+  }
+}
+
+// Not only their process groups: a job inside the job is in sessions of its own. SIGTSTP would not do, since it stops
+// nothing in a session without a shell. Twice, for what the first ones were starting meanwhile.
+void RoundProcesses::suspend() {
+  for (int pass = 0; pass < 2; ++pass) signal_descendants(SIGSTOP);
+}
+
+void RoundProcesses::resume() { signal_descendants(SIGCONT); }
+
+void RoundProcesses::kill() {
+  if (!cancel_start()) kill_descendants();
+}
+
+void RoundProcesses::kill_descendants() {
+  cgroup_.kill();
+  signal_descendants(SIGKILL, children_to_keep());
+}
+
+// Returns the children that live through the rounds.
+std::vector<pid_t> RoundProcesses::children_to_keep() const {
+  return warm_parent_ && warm_parent_->pid() != 0 ? std::vector<pid_t>{warm_parent_->pid()} : std::vector<pid_t>{};
+}
+
+// ---- Deaths ----
+
+DeathWatch::Callbacks RoundProcesses::death_watch_callbacks() {
+  DeathWatch::Callbacks callbacks;
+  callbacks.dying = [this](int local_rank, int wait_status) { on_worker_dying(local_rank, status_of(wait_status)); };
+  callbacks.large = [this](int local_rank) {
+    const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+    out_.log.debug("worker_large",
+                   name_of(worker) + " uses much memory and shows no liveness word: polled every " +
+                       std::to_string(config_.monitor_interval.count()) + " ms",
+                   worker.rank);
+  };
+  return callbacks;
+}
+
+void RoundProcesses::on_worker_dying(int local_rank, ExitStatus ends_so) {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  out_.log.debug("worker_dying", name_of(worker) + " " + describe(ends_so) + "; its memory is not freed yet",
+                 worker.rank);
+  handle_(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
+}
+
+std::vector<int> RoundProcesses::exiting_workers() const {
+  std::vector<int> exiting;
+  for (const Worker& worker : workers_) {
+    if (worker.is_there() && is_exiting(worker.pid)) exiting.push_back(local_rank_of(worker));
+  }
+  return exiting;
+}
+
+void RoundProcesses::reap() {
+  while (true) {
+    siginfo_t info = {};
+    // WNOWAIT: a zombie keeps its pid, so its process group can be killed before the number is free again.
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    const auto worker = std::find_if(workers_.begin(), workers_.end(),
+                                     [&](const Worker& w) { return w.pid == info.si_pid && !w.reaped; });
+    if (worker != workers_.end()) {
+      ::kill(-info.si_pid, SIGKILL);
+      cgroup_.kill_worker(worker->round, local_rank_of(*worker));
+    }
+    waitpid(info.si_pid, nullptr, 0);
+    if (worker != workers_.end()) {
+      on_worker_exit(*worker, status_of(info));
+    } else if (warm_parent_) {
+      warm_parent_->note_reaped(info.si_pid, status_of(info));
+    }
+  }
+  if (clearing_) {
+    clear_descendants();
+  } else {
+    kill_leftovers();
+  }
+}
+
+void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
+  worker.reaped = true;
+  WorkerExited event;
+  event.local_rank = local_rank_of(worker);
+  death_watch_.forget(event.local_rank);
+  event.time = now();
+  if (const auto failure = spawned_->exec_failure(event.local_rank)) {
+    event.message = why_it_never_ran(*failure);
+    status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
+  }
+  event.status = status;
+  if (status.signal == SIGKILL) event.out_of_memory = oom_.explain(worker.pid);
+  if (!status.success()) event.exiting = exiting_workers();
+  out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
+  handle_(event);
+}
+
+std::string RoundProcesses::why_it_never_ran(const ExecFailure& failure) const {
+  if (failure.step == ExecFailure::Step::Execute) {
+    return "cannot execute " + config_.program.path + ": " + strerror(failure.error);
+  }
+  const WorkerBinding& binding = config_.bindings[static_cast<std::size_t>(failure.index)];
+  return "cannot be bound to CPUs " + to_cpu_list(binding.cpus) + ": " + strerror(failure.error) +
+         " (were they taken away since ddprun started?)";
+}
+
+// For where there is no control group: descendants that had left a dead worker's process group are children of this
+// subreaper now, next to what living workers have orphaned; the inherited incarnation tells them apart. One that is
+// born meanwhile becomes our child when its parent dies, and that death brings us here again.
+void RoundProcesses::kill_leftovers() {
+  const auto is_reaped = [](const Worker& w) { return w.reaped; };
+  if (std::none_of(workers_.begin(), workers_.end(), is_reaped)) return;
+  if (std::all_of(workers_.begin(), workers_.end(), is_reaped)) return;  // then clear_descendants kills everything
+  for (const pid_t child : children_of_self()) {
+    const auto is_living = [&](const Worker& w) { return !w.reaped && w.pid == child; };
+    if (std::any_of(workers_.begin(), workers_.end(), is_living)) continue;
+    const bool is_leftover = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+      return w.reaped && was_started_with(child, contract::kIncarnation, w.incarnation);
+    });
+    if (is_leftover) signal_family(child, SIGKILL);
+  }
+}
+
+// ---- The end of the round ----
+
+void RoundProcesses::clear() {
+  clearing_ = true;
+  clear_descendants();
+}
+
+void RoundProcesses::clear_descendants() {
+  siginfo_t info = {};
+  int waited;
+  while ((waited = waitid(P_ALL, 0, &info, WEXITED | WNOHANG)) == 0 && info.si_pid != 0) {
+    if (warm_parent_) warm_parent_->note_reaped(info.si_pid, status_of(info));
+  }
+  const bool is_childless = waited < 0 && errno == ECHILD;
+  if (is_childless || children_of_self() == children_to_keep()) {
+    clearing_ = false;
+    sweep_timer_.cancel();
+    on_all_gone();
+    return;
+  }
+  kill_descendants();
+  // Their deaths wake us; a process born while we looked does not.
+  sweep_timer_.expires_after(kSweepAgain);
+  sweep_timer_.async_wait([this](const auto& error) {
+    if (!error && clearing_) clear_descendants();
+  });
+}
+
+void RoundProcesses::on_all_gone() {
+  auto last_words = out_.output.end_round(kDrainDeadline);
+  last_words.resize(workers_.size());
+  AllGone event;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    ErrorFile error = read_error_file(worker.error_file);
+    const std::string recorder = contract::flight_recorder_file(worker.error_file, worker.rank);
+    const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
+    if (!error.text.empty()) error_files_[worker.rank] = worker.error_file;
+    event.words.push_back({std::move(error.text), std::move(last_words[i].lines), std::move(error.record),
+                           std::move(last_words[i].log), has_recorder ? recorder : ""});
+    cgroup_.remove_worker(worker.round, static_cast<int>(i));
+  }
+  record_ends(event.words);
+  workers_.clear();
+  handle_(event);
+}
+
+void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {
+  for (int i = 0; i < config_.workers; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    const auto failed = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                     [&](const WorkerFailure& f) { return f.local_rank == i; });
+    std::optional<WorkerFailure> failure;
+    if (failed != state_.failures.end()) {
+      failure = *failed;
+      if (failure->message.empty()) failure->message = words[index].message;
+    }
+    out_.events.worker_ended(i, workers_[index].pid, failure ? &*failure : nullptr);
+  }
+  out_.events.round_ended();
+}
+
+void RoundProcesses::end() {
+  if (warm_parent_) warm_parent_->end();
+  sweep_timer_.cancel();
+  death_watch_.stop();
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The processes of a round on this node: starts the workers, sees them die, reaps them and kills what they leave, and
+// turns all of it into events for AgentCore. The warm parent (--preload), which outlives rounds, is here too.
+//
+//     start() ──▶ WorkersStarted, SpawnFailed or NeverStarted
+//                 WorkerDying, WorkerExited      for each worker
+//     clear() ──▶ AllGone                        no process of the round is left
+//
+// All calls come from the thread that runs `io`: workers die with the thread that forked them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/agent_core.hpp"
+#include "launcher/agent/node_output.hpp"
+#include "launcher/config/launch_config.hpp"
+#include "launcher/config/worker_environment.hpp"
+#include "launcher/preload/warm_parent.hpp"
+#include "launcher/process/death_watch.hpp"
+#include "launcher/process/job_cgroup.hpp"
+#include "launcher/process/limits.hpp"
+#include "launcher/process/spawner.hpp"
+#include "launcher/report/oom.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::launcher {
+
+class RoundProcesses {
+ public:
+  // Gives an event to the core and carries out its actions, before it returns.
+  using Handle = std::function<void(const AgentEvent&)>;
+
+  // `limits` are the workers'. `state` is the core's, for the numbers and failures of its round. Throws
+  // rendezvous::Error if there are too few GPUs for --virtual-local-rank.
+  RoundProcesses(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
+                 const Limits& limits, const JobCgroup& cgroup, const rendezvous::AgentState& state, NodeOutput& out,
+                 Handle handle);
+
+  // Starts the warm parent, if --preload asks for one. A round that begins meanwhile waits for it.
+  void preload();
+
+  // Starts the workers of state.round.
+  void start(rendezvous::Assignment assignment);
+
+  // Sends a signal that asks workers to end to their process groups.
+  void stop(int signal);
+  // Sends a signal to the workers themselves, not to what they have started: their handlers are the ones meant.
+  void pass_on(int signal) const;
+  void suspend();
+  void resume();
+  void kill();
+
+  // Kills and reaps what the round has left, then answers AllGone.
+  void clear();
+
+  // Reaps what has died: workers, and what dead workers left behind. To be called at each SIGCHLD.
+  void reap();
+
+  // Returns the local ranks of workers that run no more, though they are not reaped yet.
+  std::vector<int> exiting_workers() const;
+
+  // The error files that workers of the newest round left, by rank.
+  const std::map<int, std::string>& error_files() const { return error_files_; }
+
+  // Ends the warm parent; afterwards nothing keeps the loop running.
+  void end();
+
+ private:
+  struct Worker {
+    pid_t pid = 0;
+    int rank = 0;
+    int round = 0;
+    bool reaped = false;
+    std::string incarnation;
+    std::string error_file;
+
+    bool is_there() const { return pid != 0 && !reaped; }
+  };
+
+  // A start of workers that is not over: it waits for the warm parent, or the warm parent forks them.
+  struct PendingStart {
+    int round = 0;  // the core may know of a newer one meanwhile
+    rendezvous::Assignment assignment;
+    std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
+    std::vector<Descriptor> files = {};        // what the commands name
+    bool is_cancelled = false;
+  };
+
+  DeathWatch::Callbacks death_watch_callbacks();
+  void on_worker_dying(int local_rank, rendezvous::ExitStatus ends_so);
+  void on_worker_exit(Worker& worker, rendezvous::ExitStatus status);
+  std::string why_it_never_ran(const ExecFailure& failure) const;
+  void start_workers();
+  void prepare_workers();
+  WorkerCommand prepare_worker(int local_rank, bool stdin_is_terminal);
+  void filter_lines(int attempt);
+  void on_workers_started(Spawned spawned);
+  void drop_start();
+  void never_started();
+  bool cancel_start();
+  void kill_leftovers();
+  void kill_descendants();
+  void clear_descendants();
+  void on_all_gone();
+  void record_ends(const std::vector<WorkerWords>& words);
+  std::vector<pid_t> children_to_keep() const;
+  int local_rank_of(const Worker& worker) const { return static_cast<int>(&worker - workers_.data()); }
+  std::string name_of(const Worker& worker) const;
+
+  rendezvous::asio::io_context& io_;
+  const LaunchConfig& config_;
+  const std::string host_;
+  const Limits limits_;
+  const JobCgroup cgroup_;
+  const rendezvous::AgentState& state_;
+  NodeOutput& out_;
+  const Handle handle_;
+  const Environment inherited_ = inherited_environment();
+  const std::optional<std::string> visible_gpus_;
+
+  std::optional<WarmParent> warm_parent_;
+  std::optional<PendingStart> start_;
+  std::vector<Worker> workers_;  // by local rank, in the newest round
+  std::optional<Spawned> spawned_;
+  std::map<int, std::string> error_files_;
+  DeathWatch death_watch_;
+  OomWatch oom_;
+  bool clearing_ = false;
+  rendezvous::asio::steady_timer sweep_timer_;
+};
+
+}  // namespace ddp::launcher
