@@ -24,6 +24,7 @@ void World::handle(Process& process, const AgentEvent& event) {
   coverage_.event(event, process.core.phase());
   std::vector<AgentAction> actions = std::exchange(agent_actions_, {});
   process.core.step(now(), event, actions);
+  if (transcript_) transcript_->step(now(), process.config.host, event, actions);
   for (const AgentAction& action : actions) {
     mark(30 + static_cast<int>(action.index()), process.index);
     std::visit([&](const auto& a) { carry_out(process, a); }, action);
@@ -76,7 +77,6 @@ void World::stop_the_start(Process& process) {
   if (!std::exchange(process.importing, false)) return;  // they come in a moment, and are told then
   process.spawning = false;
   process.cleared = true;
-  trace([&] { return process.config.host + ": told to stop before its workers were started"; });
   handle(process, NeverStarted{});
 }
 
@@ -85,11 +85,9 @@ void World::spawned(Process& process, int round, const Assignment& assignment) {
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
     process.cleared = true;
-    trace([&] { return process.config.host + ": its workers could not be started"; });
     invariants_.on_spawn_failed();
     return handle(process, SpawnFailed{"no more processes"});
   }
-  trace([&] { return process.config.host + ": workers run, from rank " + std::to_string(assignment.base_rank); });
   if (process.core.phase() != AgentCore::Phase::Starting) coverage_.reached(Branch::StopMetTheStart);
   WorkersStarted event;
   for (int local = 0; local < process.config.workers; ++local) {
@@ -138,7 +136,8 @@ void World::carry_out(Process& process, const Report& action) {
   if (!process.up) return;
   const LinkId link = process.link;
   const auto time = scene_.network.arrival(now(), link, Way::Up);
-  if (time) queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
+  if (!time) return note(process.config.host, [] { return "(its report is lost in the network)"; });
+  queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
 }
 
 void World::carry_out(Process& process, const SendBeat&) {
@@ -152,7 +151,6 @@ void World::carry_out(Process& process, const SendBeat&) {
 void World::carry_out(Process& process, const Reconnect& action) {
   coverage_.reached(Branch::LinkGivenUp);
   if (!process.up) return;
-  trace([&] { return process.config.host + ": gives up its link: " + action.why; });
   close_agents_end(process.link);
   deliver_at(now(), process.index, [this, index = process.index, why = action.why] {
     handle(scene_.process(index), LinkDown{why});
@@ -245,7 +243,6 @@ void World::link_up(Process& process, LinkId link) {
   process.up = true;
   ++process.tries;
   ++process.links_made;
-  trace([&] { return process.config.host + ": link " + std::to_string(link) + " is up"; });
   if (scene_.machine(process.machine).links_die_until > now()) cut(link);
   handle(process, LinkUp{});
 }
@@ -269,7 +266,6 @@ void World::break_agents_end(LinkId id, const std::string& why) {
     link.agent_open = false;
     if (process.link != id) return;
     process.up = false;
-    trace([&] { return process.config.host + ": link " + std::to_string(id) + " broke: " + why; });
     handle(process, LinkDown{why});
     if (process.alive) connect(process);
   });
@@ -280,11 +276,6 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     Process& process = scene_.process(scene_.network.link(id).process);
     if (!scene_.network.link(id).agent_open) return;
     process.wait = kShortestWait;
-    trace([&] {
-      static constexpr std::array<const char*, 4> kinds = {"Wait", "Run", "Stop", "Exit"};
-      return process.config.host + " is told: " + kinds[static_cast<std::size_t>(directive.kind)] + " round " +
-             std::to_string(directive.round) + ": " + directive.reason;
-    });
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
@@ -312,7 +303,6 @@ void World::repeat_an_old_one(Process& process, const rendezvous::Directive& dir
 // ---- Words and the end ----
 
 void World::carry_out(Process& process, const LogLine& action) {
-  trace([&] { return process.config.host + " says: " + action.text; });
   const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };
   if (says("killing the workers of this node: it had lost")) {
     coverage_.reached(Branch::LeaseKill);
@@ -324,9 +314,6 @@ void World::carry_out(Process& process, const LogLine& action) {
 }
 
 void World::carry_out(Process& process, const Leave& action) {
-  trace([&] {
-    return process.config.host + " leaves with " + std::to_string(action.exit_code) + ": " + action.directive.reason;
-  });
   process.left = action;
   invariants_.on_leave(process, action);
   end_process(process);

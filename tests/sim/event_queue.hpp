@@ -12,6 +12,8 @@
 
 namespace ddp::sim {
 
+inline constexpr Time kStart{std::chrono::seconds(1000)};
+
 class EventQueue {
  public:
   using Task = std::function<void()>;
@@ -54,7 +56,7 @@ class EventQueue {
     return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
   }
 
-  Time now_ = Time(std::chrono::seconds(1000));
+  Time now_ = kStart;
   std::uint64_t sequence_ = 0;
   std::vector<Entry> heap_;
   std::vector<Task> tasks_;

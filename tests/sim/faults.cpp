@@ -25,10 +25,7 @@ void World::disturb(int machine, Duration lasting) {
 void World::happen(const Fault& fault) {
   scene_.now = now();
   mark(4, static_cast<int>(fault.kind), fault.machine);
-  trace([&] {
-    return "FAULT " + name_of(fault.kind) + " on machine " + std::to_string(fault.machine) + ", " +
-           std::to_string(fault.lasting.count()) + " ms, " + std::to_string(fault.number);
-  });
+  note("fault", [&] { return describe(fault); });
   Process* const agent = agent_on(fault.machine);
   Worker* const worker = worker_on(fault.machine, fault.worker);
   const int next_machine = static_cast<int>(std::max(scene_.machines.size(), scene_.plan.machines.size()));

@@ -6,6 +6,7 @@
 //                         or if something that must be reached never was (5000 seeds or more)
 //   sim --seeds A:B       these
 //   sim --seed N          this one; with --trace all that happens
+//   sim --digest          one number for all that happens in the seeds, to compare two versions of the cores
 //   sim --crowd           4,000 agents form a round: how many messages, and how much longer than 1,000 take
 //
 // A seed that breaks a promise is made smaller, and printed with what happened in it.
@@ -31,6 +32,15 @@ constexpr std::size_t kLinesTold = 120;
 
 volatile std::uint64_t running_seed = 0;
 
+struct Fnv1a {
+  std::uint64_t value = 14695981039346656037U;
+
+  void add(std::uint64_t part) { value = (value ^ part) * 1099511628211U; }
+  void add(const std::string& text) {
+    for (const char letter : text) add(static_cast<unsigned char>(letter));
+  }
+};
+
 unsigned long long number(std::uint64_t value) { return value; }
 
 void on_abort(int) {
@@ -53,10 +63,11 @@ void tell(std::uint64_t seed, const Violation& violation) {
 void explain(const Plan& plan, const Violation& violation) {
   const Plan small = shrink(plan, violation.promise);
   Coverage coverage;
-  std::vector<std::string> lines;
-  World world(small, coverage, &lines);
+  Transcript transcript(Transcript::Resolution::Microseconds);
+  World world(small, coverage, &transcript);
   world.run();
   std::printf("the least of it that still does: %s", describe(small).c_str());
+  std::vector<std::string> lines = transcript.lines();
   const std::size_t told = std::min(lines.size(), kLinesTold);
   lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(told));
   print_lines(lines);
@@ -66,12 +77,12 @@ void explain(const Plan& plan, const Violation& violation) {
 int run_one(std::uint64_t seed, bool with_trace) {
   running_seed = seed;
   Coverage coverage;
-  std::vector<std::string> lines;
+  Transcript transcript(Transcript::Resolution::Microseconds);
   const Plan plan = make_plan(seed);
-  World world(plan, coverage, with_trace ? &lines : nullptr);
+  World world(plan, coverage, with_trace ? &transcript : nullptr);
   const auto violation = world.run();
   if (with_trace) std::printf("%s", describe(plan).c_str());
-  print_lines(lines);
+  print_lines(transcript.lines());
   std::printf("hash %016llx\n", number(world.hash()));
   if (!violation) return 0;
   tell(seed, *violation);
@@ -84,6 +95,23 @@ bool repeats_itself(const Plan& plan, std::uint64_t hash) {
   World again(plan, unused);
   again.run();
   return again.hash() == hash;
+}
+
+// Prints one number for all that happens in these seeds, to the last word: the same before and after a change that
+// changes nothing.
+int run_digest(std::uint64_t first, std::uint64_t last) {
+  Fnv1a digest;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    running_seed = seed;
+    Coverage coverage;
+    Transcript transcript(Transcript::Resolution::Microseconds);
+    World world(make_plan(seed), coverage, &transcript);
+    world.run();
+    digest.add(world.hash());
+    for (const std::string& line : transcript.lines()) digest.add(line);
+  }
+  std::printf("seeds %llu to %llu: digest %016llx\n", number(first), number(last), number(digest.value));
+  return 0;
 }
 
 int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
@@ -156,7 +184,7 @@ int run_crowds() {
 struct Options {
   std::uint64_t first = 1, last = 10000;
   std::optional<std::uint64_t> one;
-  bool with_trace = false, crowd = false, brief = false;
+  bool with_trace = false, crowd = false, brief = false, digest = false;
 };
 
 std::uint64_t to_number(const char* text) { return std::strtoull(text, nullptr, 10); }
@@ -170,6 +198,7 @@ Options parse(int argc, char** argv) {
     if (option == "--trace") options.with_trace = true;
     if (option == "--crowd") options.crowd = true;
     if (option == "--brief") options.brief = true;  // does not explain: for scripts/stress/mutants
+    if (option == "--digest") options.digest = true;
     if (option == "--seed") options.one = to_number(value);
     if (option == "--seeds") {
       options.first = to_number(value);
@@ -191,5 +220,6 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   if (options.crowd) return run_crowds();
   if (options.one) return run_one(*options.one, options.with_trace);
+  if (options.digest) return run_digest(options.first, options.last);
   return run_many(options.first, options.last, !options.brief);
 }

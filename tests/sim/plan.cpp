@@ -5,6 +5,8 @@
 #include <array>
 #include <csignal>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::sim {
 
 namespace {
@@ -210,7 +212,40 @@ milliseconds time_to_end(const Plan& plan) {
   return longest_fault + round * (plan.job.max_restarts + 3) + plan.lost_after * 2;
 }
 
-std::string name_of(FaultKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+// "worker exits on h1, worker 0, with code 7"
+std::string describe(const Fault& fault) {
+  std::string text = kNames[static_cast<std::size_t>(fault.kind)] + (" on h" + std::to_string(fault.machine));
+  switch (fault.kind) {
+    case FaultKind::WorkerExits:
+      text += ", worker " + std::to_string(fault.worker) + ", with code " + std::to_string(fault.number);
+      break;
+    case FaultKind::WorkerCrashes:
+      text += ", worker " + std::to_string(fault.worker) + ", by " + rendezvous::signal_name(fault.number);
+      break;
+    case FaultKind::WorkerHangs:
+    case FaultKind::WorkerStuck:
+      text += ", worker " + std::to_string(fault.worker);
+      break;
+    case FaultKind::UserStops:
+    case FaultKind::UserStopsTwice:
+      text += ", with " + rendezvous::signal_name(fault.number);
+      break;
+    case FaultKind::LinkFlaps:
+      text += ", " + std::to_string(fault.number) + " times";
+      break;
+    case FaultKind::HalfOpen:
+    case FaultKind::Partition:
+      text += fault.number == ToCoordinator ? ", to the coordinator" : fault.number == ToAgent ? ", to the agent" : "";
+      break;
+    case FaultKind::ShapeDiffers:
+    case FaultKind::RankTaken:
+      text += ", number " + std::to_string(fault.kind == FaultKind::RankTaken ? fault.worker : fault.number);
+      break;
+    default:
+      break;
+  }
+  return text + (fault.lasting.count() == 0 ? "" : ", " + rendezvous::to_string(fault.lasting));
+}
 
 std::string describe(const Plan& plan) {
   const auto ms = [](milliseconds time) { return std::to_string(time.count()) + " ms"; };
@@ -226,10 +261,7 @@ std::string describe(const Plan& plan) {
             ms(plan.machines[i].starts_at) + "\n";
   }
   for (std::size_t i = 0; i < plan.faults.size(); ++i) {
-    const Fault& fault = plan.faults[i];
-    text += "  fault " + std::to_string(i) + " at " + ms(fault.at) + ": " + name_of(fault.kind) + ", machine " +
-            std::to_string(fault.machine) + ", worker " + std::to_string(fault.worker) + ", lasting " +
-            ms(fault.lasting) + ", number " + std::to_string(fault.number) + "\n";
+    text += "  fault " + std::to_string(i) + " at " + ms(plan.faults[i].at) + ": " + describe(plan.faults[i]) + "\n";
   }
   return text;
 }

@@ -91,7 +91,7 @@ Plan make_crowd(int agents, bool fails);
 // From the last fault on, a run takes no longer than this.
 milliseconds time_to_end(const Plan& plan);
 
-std::string name_of(FaultKind kind);
+std::string describe(const Fault& fault);
 std::string describe(const Plan& plan);
 
 }  // namespace ddp::sim

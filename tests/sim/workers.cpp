@@ -3,6 +3,7 @@
 // its memory is freed: that may take long. Of some the agent hears before. Its peers notice when it is gone, and most
 // fail of it.
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "tests/sim/world.hpp"
@@ -101,13 +102,12 @@ void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
   worker.why = root == worker.id ? Why::Own : why;  // who hung also has peers
   worker.root = root;
   mark(5, worker.id, status.shell_code());
-  trace([&] {
-    return scene_.process(worker.process).config.host + ": rank " + std::to_string(worker.rank) + " of round " +
-           std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " +
-           rendezvous::describe(status) +
-           (why == Why::Own    ? " by itself"
-            : why == Why::Peer ? " because of a peer"
-                               : "");
+  note(scene_.process(worker.process).config.host, [&] {
+    static constexpr std::array<const char*, 4> kWhy = {"by itself", "because of a peer", "as ddprun told it to",
+                                                        "with its agent"};
+    return "worker " + std::to_string(worker.local) + " (rank " + std::to_string(worker.rank) + " of round " +
+           std::to_string(worker.round) + ") " + rendezvous::describe(status) + " " +
+           kWhy[static_cast<std::size_t>(why)];
   });
   queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
   if (!worker.shows_its_death || status.success()) return;

@@ -12,11 +12,11 @@ constexpr int kMostEvents = 5000000;  // the longest runs take a tenth
 
 }  // namespace
 
-World::World(Plan plan, Coverage& coverage, std::vector<std::string>* trace)
+World::World(Plan plan, Coverage& coverage, Transcript* transcript)
     : scene_{.plan = std::move(plan)},
       coverage_(coverage),
       invariants_(scene_, coverage),
-      trace_(trace),
+      transcript_(transcript),
       spawn_random_(scene_.plan.seed, {3}),
       worker_random_(scene_.plan.seed, {4}),
       tick_random_(scene_.plan.seed, {5}) {}
@@ -26,7 +26,7 @@ std::optional<Violation> World::run() {
     run_until_all_ended();
     invariants_.at_end();
   } catch (const Violation& violation) {
-    trace([&] { return "BROKEN: " + violation.what; });
+    note("broken", [&] { return kSentences[static_cast<std::size_t>(violation.promise)] + (" " + violation.what); });
     return violation;
   } catch (const std::exception& error) {
     return Violation{Promise::CoresThrowNothing, error.what()};
@@ -120,7 +120,8 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   ++alive_;
   process.role = role;
   mark(1, index, machine);
-  trace([&] { return process.config.host + " starts, " + std::to_string(slots) + " workers"; });
+  note(process.config.host,
+       [&] { return "an agent starts, for " + std::to_string(slots) + (slots == 1 ? " worker" : " workers"); });
   if (has_coordinator) {
     start_coordinator(process);
     connect_within(process);
@@ -148,7 +149,7 @@ void World::end_process(Process& process) {
 
 void World::kill_agent(Process& process) {
   mark(2, process.index);
-  trace([&] { return process.config.host + ": its agent is killed"; });
+  note(process.config.host, [] { return "its agent is killed"; });
   end_process(process);
   for (const int id : process.workers) kill(scene_.worker(id), Why::Fate);
 }
@@ -180,7 +181,7 @@ void World::sleep(Process& process, Time until) {
   process.asleep = true;
   process.asleep_since = now();
   coverage_.reached(Branch::ProcessSlept);
-  trace([&] { return process.config.host + ": its agent is stopped"; });
+  note(process.config.host, [] { return "its agent is suspended"; });
   queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
 }
 
@@ -193,7 +194,7 @@ void World::wake(Process& process) {
     return;
   }
   mark(3, process.index);
-  trace([&] { return process.config.host + ": its agent goes on"; });
+  note(process.config.host, [] { return "its agent goes on"; });
   process.asleep = false;
   const bool overslept = now() - process.asleep_since > seconds(2);
   if (overslept && scene_.coordinator && scene_.coordinator->process == process.index) {
@@ -228,12 +229,6 @@ void World::mark(int what, int who, int which) {
         static_cast<std::uint64_t>(who), static_cast<std::uint64_t>(which)}) {
     hash_ = (hash_ ^ part) * 1099511628211U;
   }
-}
-
-void World::add_line(const std::string& text) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now().time_since_epoch()).count() - 1000000000;
-  std::string time = std::to_string(us / 1000000) + "." + std::to_string(us % 1000000 + 1000000).substr(1);
-  trace_->push_back(std::string(time.size() < 11 ? 11 - time.size() : 0, ' ') + time + "  " + text);
 }
 
 }  // namespace ddp::sim

@@ -16,13 +16,14 @@
 #include "tests/sim/promises/coverage.hpp"
 #include "tests/sim/promises/invariants.hpp"
 #include "tests/sim/scene.hpp"
+#include "tests/sim/transcript.hpp"
 
 namespace ddp::sim {
 
 class World {
  public:
-  // trace: where readable lines go, if they are wanted.
-  World(Plan plan, Coverage& coverage, std::vector<std::string>* trace = nullptr);
+  // Writes what happens into the transcript, if there is one.
+  World(Plan plan, Coverage& coverage, Transcript* transcript = nullptr);
 
   // Nothing: every promise was kept.
   std::optional<Violation> run();
@@ -84,6 +85,7 @@ class World {
   // coordinators.cpp
   void start_coordinator(Process& process);
   void handle(const rendezvous::CoordinatorEvent& event);
+  std::string host_of(rendezvous::AgentId agent) const;
   void set_coordinators_timer();
   void carry_out(const rendezvous::SendDirective& action);
   void carry_out(const rendezvous::SendBeat& action);
@@ -114,19 +116,19 @@ class World {
   void hang_until_watchdog(const Worker& culprit, int root);
   Worker* worker_on(int machine, int local);
 
-  // What happened: always into the hash, as a line only if somebody reads it.
+  // Adds to the hash what happened.
   void mark(int what, int who, int which = 0);
+  // Adds it to the transcript, if there is one.
   template <typename Text>
-  void trace(Text text) {
-    if (trace_) add_line(text());
+  void note(const std::string& who, Text text) {
+    if (transcript_) transcript_->note(now(), who, text());
   }
-  void add_line(const std::string& text);
 
   Scene scene_;
   EventQueue queue_;
   Coverage& coverage_;
   Invariants invariants_;
-  std::vector<std::string>* trace_;
+  Transcript* transcript_;
   std::uint64_t hash_ = 14695981039346656037U;
   Time faults_end_;
   Random spawn_random_, worker_random_, tick_random_;
