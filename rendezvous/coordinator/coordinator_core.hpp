@@ -32,6 +32,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/coordinator/roster.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::rendezvous {
@@ -45,12 +46,10 @@ struct CoordinatorConfig {
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // without a word
 };
 
-// Who waits is told for whom this often.
-inline constexpr std::chrono::seconds kBetweenNews{5};
+// Interval between "waiting for nodes" messages.
+inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
 // A node that died brings down workers of others, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
-
-using AgentId = int;  // one per link, given by the driver; a newer link has a higher one
 
 // ---- events ----
 struct AgentReported {  // the first one of a link says who it is
@@ -106,7 +105,7 @@ class CoordinatorCore {
  public:
   enum class Phase { Gathering, Opening, Running, Stopping, Over };
 
-  explicit CoordinatorCore(CoordinatorConfig config) : config_(std::move(config)) {}
+  explicit CoordinatorCore(CoordinatorConfig config);
 
   void step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions);
   // When to send a CoordinatorTick; early and extra ones are harmless.
@@ -118,26 +117,6 @@ class CoordinatorCore {
   bool over() const { return job_.phase == Phase::Over; }
 
  private:
-  using Incarnation = std::string;
-
-  struct Node {
-    AgentState state;
-    std::string address;
-    AgentId link = 0;              // the newest
-    std::optional<TimePoint> cut;  // since when it is broken
-    std::string why_cut;
-    TimePoint heard;          // any word
-    TimePoint unheard_since;  // when its newest report came
-    int arrival = 0;          // 1 for the first to come
-    Directive directive;      // the current one; sent again when a link comes back
-    int seat = -1;            // node rank in the newest round; -1: not in it
-    int base_rank = 0;        // of its workers there
-    bool leaving = false;     // on a signal; the others go on
-    Incarnation holder;       // of its --node-rank, if that is not free yet
-    // Counted in ready_, spares_, idle_ and succeeded_; see count().
-    bool ready = false, spare = false, idle = false, done = false;
-  };
-
   // What ended the round that is being stopped.
   enum class Trigger { Failure, Loss, Membership, Final };
   struct Stop {
@@ -161,7 +140,6 @@ class CoordinatorCore {
     Phase phase = Phase::Gathering;
     int round = 0;
     int restarts = 0;
-    std::vector<Incarnation> seats;      // of the newest round, by node rank; empty: its node is lost
     std::optional<WorkerFailure> cause;  // of the newest restart
     bool is_restart = false;             // the newest round, or the one that is to be opened
     std::string why_round;               // the newest round was, or is to be, opened
@@ -178,19 +156,16 @@ class CoordinatorCore {
   std::string why_not(const AgentState& state) const;
   void refuse(AgentId agent, const std::string& reason);
   void welcome(const AgentReported& event);
-  void claim_rank(Node& node);
-  void word_from(Node& node);
-  void count(Node& node);
-  void lose(const Incarnation& incarnation, TimePoint noticed, const std::string& text);
-  void forget(const Incarnation& incarnation);
-  void let_go(Node& node);
-  void look_for_lost();
-  TimePoint silent_since(const Node& node) const;
+  void mark_heard(const Node& node);
+  void lose(const Node& node, TimePoint noticed, const std::string& text);
+  void release(const Node& node);
+  void expire_silent_nodes();
+  std::string why_lost(const Roster::Expired& expired) const;
   void forgive_own_sleep();
 
   // What the newest report of a node means for the job.
-  void look_at(const Incarnation& incarnation);
-  void on_stop_signal(Node& node);
+  void on_report(const Incarnation& incarnation);
+  void on_stop_signal(const Node& node);
   void on_round_report(const Node& node);
   void note_failures(const Node& node);
   void note_own_stop(const Node& node);
@@ -210,38 +185,27 @@ class CoordinatorCore {
   void after_stop();
   void next_round(const std::string& why);
   void finish(Directive exit);
-  void farewell();
+  void finish_shutdown();
 
   // Words.
-  void tell_news();
-  std::string who_is_missing() const;
-  std::string newcomers_in_words() const;
-  std::string named(const Node& node) const;
+  void send_waiting_message();
+  std::string describe_missing() const;
+  std::string describe_newcomers() const;
 
   bool elastic() const { return config_.job.min_nodes < config_.job.max_nodes; }
-  bool is_own(const Node& node) const { return node.state.incarnation == config_.own_incarnation; }
   Directive make(Directive::Kind kind, std::string reason) const;
-  void send(Node& node, Directive directive);
+  void send(const Node& node, Directive directive);
 
   CoordinatorConfig config_;
   Job job_;
-  std::map<Incarnation, Node> nodes_;
-  std::map<AgentId, Incarnation> links_;
-  std::map<int, Incarnation> holders_;                             // of node ranks, if those are given
-  int challengers_ = 0;                                            // nodes that claim a rank that is held
+  Roster roster_;
   std::vector<KnownFailure> failures_;                             // of this round's workers, in order of arrival
   std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // by node and local rank: where it is in failures_
   std::vector<Loss> losses_;                                       // of this round's members
   Stop stop_;
   std::optional<Directive> exit_;  // once over
-  int arrivals_ = 0;
-  int ready_ = 0;      // nodes that could take a seat in the next round,
-  int spares_ = 0;     // and of them, those that have none in this one
-  int cut_ = 0;        // nodes whose link is broken
-  int present_ = 0;    // members that are not lost,
-  int idle_ = 0;       // of them, those with no process left,
-  int succeeded_ = 0;  // and those whose workers all exited with 0
-  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_look_, next_news_, farewell_until_;
+  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_look_, next_waiting_message_;
+  std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_;
   bool own_was_told_ = false;  // to leave, last of all
   std::optional<TimePoint> last_step_;
