@@ -20,6 +20,7 @@
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/core_driver.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace ddp::rendezvous {
@@ -31,7 +32,7 @@ class Coordinator {
     std::uint16_t port = 0;                                     // 0: any free one
     std::string master_addr;  // what workers are told; empty: each the address by which its agent reached this node
     std::optional<Secret> secret = {};
-    std::function<void(const std::string& line)> say = {};  // on threads of its own; must not block
+    std::function<void(const std::string& line)> log = {};  // on threads of its own; must not block
   };
 
   // Throws Error if it cannot listen: AddressInUse if somebody else does.
@@ -52,8 +53,6 @@ class Coordinator {
   StoreServer::Options store_options();
   StoreServer& store() { return later_ ? *later_ : *front_; }
   void link(LinkSocket socket, const std::string& address, const std::string& first_bytes);
-  void handle(const CoordinatorEvent& event);
-  void set_timer();
 
   void carry_out(const SendDirective& action);
   void carry_out(const SendBeat& action);
@@ -68,8 +67,7 @@ class Coordinator {
   CoordinatorCore core_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
-  asio::steady_timer timer_{io_};
-  std::optional<TimePoint> timer_set_to_;
+  CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
   AgentId next_agent_ = 1;
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
