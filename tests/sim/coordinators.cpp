@@ -74,8 +74,11 @@ void World::report_arrives(LinkId id, const AgentState& state) {
   if (scene_.network.link(id).to_other_coordinator) return answer_as_other_coordinator(id, state);
   deliver(scene_.coordinator->process, [this, id, state] {
     const Link& link = scene_.network.link(id);
-    if (!link.coordinator_open) return;
     const Process& process = scene_.process(link.process);
+    if (!link.coordinator_open) {
+      return note("coordinator",
+                  [&] { return "(a report of " + process.config.host + " on a closed link is dropped)"; });
+    }
     note_failures(process, state);
     invariants_.on_heard(process, id, state);
     handle(AgentReported{link.agent_id, state, link.local ? "" : "10.0.0." + std::to_string(link.machine)});

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs seeds through the simulator.
 //
-//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is
-//   broken,
+//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is broken,
 //                         or if something that must be reached never was (5000 seeds or more)
 //   sim --seeds A:B       these
 //   sim --seed N          this one; with --trace all that happens
 //   sim --digest          one number for all that happens in the seeds, to compare two versions of the cores
+//   sim --transcripts F   runs the scripted scenarios (scenarios.cpp) and writes what happens in each into folder F
+//   sim --compare F       compares it with what is there
 //   sim --crowd           4,000 agents form a round: how many messages, and how much longer than 1,000 take
 //
 // A seed that breaks a promise is made smaller, and printed with what happened in it.
@@ -18,6 +19,7 @@
 #include <ctime>
 #include <string>
 
+#include "tests/sim/scenarios.hpp"
 #include "tests/sim/shrink.hpp"
 #include "tests/sim/world.hpp"
 
@@ -185,6 +187,7 @@ struct Options {
   std::uint64_t first = 1, last = 10000;
   std::optional<std::uint64_t> one;
   bool with_trace = false, crowd = false, brief = false, digest = false;
+  std::string write_to, compare_with;  // folders of transcripts
 };
 
 std::uint64_t to_number(const char* text) { return std::strtoull(text, nullptr, 10); }
@@ -199,6 +202,8 @@ Options parse(int argc, char** argv) {
     if (option == "--crowd") options.crowd = true;
     if (option == "--brief") options.brief = true;  // does not explain: for scripts/stress/mutants
     if (option == "--digest") options.digest = true;
+    if (option == "--transcripts") options.write_to = value;
+    if (option == "--compare") options.compare_with = value;
     if (option == "--seed") options.one = to_number(value);
     if (option == "--seeds") {
       options.first = to_number(value);
@@ -220,6 +225,8 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   if (options.crowd) return run_crowds();
   if (options.one) return run_one(*options.one, options.with_trace);
+  if (!options.write_to.empty()) return write_transcripts(options.write_to) ? 0 : 1;
+  if (!options.compare_with.empty()) return compare_transcripts(options.compare_with) ? 0 : 1;
   if (options.digest) return run_digest(options.first, options.last);
   return run_many(options.first, options.last, !options.brief);
 }

@@ -12,12 +12,12 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",   "worker crashes",    "worker hangs", "worker stuck in the kernel",
-    "leftover stuck", "spawn fails",       "store fails",  "store is late",
-    "agent killed",   "guardian killed",   "power loss",   "agent stopped",
-    "host frozen",    "link cut",          "links die",    "link flaps",
-    "link half-open", "partition",         "user stops",   "user stops twice",
-    "agent starts",   "agent replaced",    "rank taken",   "shape differs",
+    "worker exits",   "worker crashes",    "worker hangs",    "worker stuck in the kernel",
+    "leftover stuck", "spawn fails",       "store fails",     "store is late",
+    "agent killed",   "guardian killed",   "power loss",      "agent stopped",
+    "host frozen",    "link cut",          "links die",       "link flaps",
+    "link half-open", "partition",         "user stops",      "user stops twice",
+    "agent starts",   "agent replaced",    "node rank taken", "shape differs",
     "secret differs", "other coordinator",
 };
 
@@ -214,37 +214,43 @@ milliseconds time_to_end(const Plan& plan) {
 
 // "worker exits on h1, worker 0, with code 7"
 std::string describe(const Fault& fault) {
-  std::string text = kNames[static_cast<std::size_t>(fault.kind)] + (" on h" + std::to_string(fault.machine));
+  const std::string name = kNames[static_cast<std::size_t>(fault.kind)];
+  const std::string where = name + " on h" + std::to_string(fault.machine);
+  const std::string lasting = ", for " + rendezvous::to_string(fault.lasting);
+  const std::string worker = ", worker " + std::to_string(fault.worker);
   switch (fault.kind) {
     case FaultKind::WorkerExits:
-      text += ", worker " + std::to_string(fault.worker) + ", with code " + std::to_string(fault.number);
-      break;
+      return where + worker + ", with code " + std::to_string(fault.number);
     case FaultKind::WorkerCrashes:
-      text += ", worker " + std::to_string(fault.worker) + ", by " + rendezvous::signal_name(fault.number);
-      break;
+      return where + worker + ", by " + rendezvous::signal_name(fault.number);
     case FaultKind::WorkerHangs:
+      return where + worker;
     case FaultKind::WorkerStuck:
-      text += ", worker " + std::to_string(fault.worker);
-      break;
+      return where + worker + lasting;
     case FaultKind::UserStops:
+      return where + ", with " + rendezvous::signal_name(fault.number);
     case FaultKind::UserStopsTwice:
-      text += ", with " + rendezvous::signal_name(fault.number);
-      break;
+      return where + ", with " + rendezvous::signal_name(fault.number) + ", again after " +
+             rendezvous::to_string(fault.lasting);
     case FaultKind::LinkFlaps:
-      text += ", " + std::to_string(fault.number) + " times";
-      break;
+      return where + ", " + std::to_string(fault.number) + " times, every " + rendezvous::to_string(fault.lasting);
     case FaultKind::HalfOpen:
-    case FaultKind::Partition:
-      text += fault.number == ToCoordinator ? ", to the coordinator" : fault.number == ToAgent ? ", to the agent" : "";
-      break;
-    case FaultKind::ShapeDiffers:
+    case FaultKind::Partition: {
+      static constexpr std::array<const char*, 3> kLost = {"", ", on the way to the coordinator only",
+                                                           ", on the way to the agent only"};
+      return where + kLost[static_cast<std::size_t>(fault.number)] +
+             (fault.kind == FaultKind::Partition ? lasting : "");
+    }
+    case FaultKind::AgentStarts:
+    case FaultKind::SecretDiffers:
+      return name;
     case FaultKind::RankTaken:
-      text += ", number " + std::to_string(fault.kind == FaultKind::RankTaken ? fault.worker : fault.number);
-      break;
+      return name + ", of machine " + std::to_string(fault.worker);
+    case FaultKind::ShapeDiffers:
+      return name + ", variant " + std::to_string(fault.number);
     default:
-      break;
+      return where + (fault.lasting.count() == 0 ? "" : lasting);
   }
-  return text + (fault.lasting.count() == 0 ? "" : ", " + rendezvous::to_string(fault.lasting));
 }
 
 std::string describe(const Plan& plan) {

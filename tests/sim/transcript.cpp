@@ -20,11 +20,20 @@ std::string after_colon(const std::string& text) { return text.empty() ? "" : ":
 
 // ---- Messages ----
 
-std::string describe(const AgentState& state) {
+// What an agent says in short, where it sends it: the coordinator's line, where it arrives, has the whole.
+std::string describe_briefly(const AgentState& state) {
   static constexpr std::array<const char*, 3> kPhases = {"idle", "running", "stopping"};
   std::string text = kPhases[static_cast<std::size_t>(state.phase)];
   text += state.round == 0 ? ", no round yet" : ", round " + std::to_string(state.round);
   if (state.succeeded) text += ", succeeded";
+  const std::size_t failures = state.failures.size();
+  if (failures > 0) text += ", " + std::to_string(failures) + (failures == 1 ? " failure" : " failures");
+  return text + (state.left ? "; leaves" : "");
+}
+
+std::string describe(const AgentState& state) {
+  std::string text = describe_briefly(state);
+  if (state.left) return text;
   for (const WorkerFailure& failure : state.failures) {
     text += "; " + rendezvous::describe(failure);
     if (failure.stopped_by_ddprun) text += " (stopped by ddprun)";
@@ -33,7 +42,6 @@ std::string describe(const AgentState& state) {
   if (!state.stopped_because.empty()) text += "; stopped its workers: " + state.stopped_because;
   if (state.stop_signal != 0) text += "; its user sent " + signal_name(state.stop_signal);
   if (!state.unkillable.empty()) text += "; has processes that cannot be killed";
-  if (state.left) text += "; leaves";
   return text;
 }
 
@@ -52,18 +60,19 @@ std::string describe(const Directive& directive) {
   const std::string round = "round " + std::to_string(directive.round);
   switch (directive.kind) {
     case Directive::Kind::Wait:
-      return "wait" + after_colon(directive.reason);
+      return "wait" + in_parentheses(directive.reason);
     case Directive::Kind::Run:
-      return "run " + round + ", " + describe(directive.assignment) + after_colon(directive.reason);
+      return "run " + round + ", " + describe(directive.assignment) + in_parentheses(directive.reason);
     case Directive::Kind::Stop:
       return "stop " + round + " with " + signal_name(directive.stop_signal) + after_colon(directive.reason);
     case Directive::Kind::Exit:
       break;
   }
   std::string text = "exit with code " + std::to_string(directive.exit_code) + after_colon(directive.reason);
-  for (const WorkerFailure& failure : directive.failures) text += "; " + rendezvous::describe(failure);
-  if (directive.cause) text += "; the cause is rank " + std::to_string(directive.cause->rank);
-  return text;
+  if (directive.cause) text += "; cause: rank " + std::to_string(directive.cause->rank);
+  std::vector<std::string> failures;
+  for (const WorkerFailure& failure : directive.failures) failures.push_back(rendezvous::describe(failure));
+  return text + (failures.empty() ? "" : "; all failures: " + list_of(failures, 16));
 }
 
 // ---- Agents ----
@@ -111,7 +120,7 @@ struct DescribeAgentAction {
   std::string operator()(const ResumeWorkers&) const { return "resumes its workers"; }
   std::string operator()(const KillDescendants&) const { return "kills all processes below it"; }
   std::string operator()(const ClearDescendants&) const { return "kills and reaps what its workers left"; }
-  std::string operator()(const Report& action) const { return "reports: " + describe(action.state); }
+  std::string operator()(const Report& action) const { return "reports: " + describe_briefly(action.state); }
   std::string operator()(const launcher::SendBeat&) const { return ""; }
   std::string operator()(const Reconnect& action) const { return "drops its link" + in_parentheses(action.why); }
   std::string operator()(const LogLine& action) const { return "logs: " + action.text; }
@@ -162,7 +171,7 @@ struct DescribeCoordinatorAction {
   std::string operator()(const PublishFailure& action) const {
     std::vector<std::string> ranks;
     for (const int rank : action.ranks) ranks.push_back(std::to_string(rank));
-    return "publishes dead ranks in the store: " + list_of(ranks, 16) + after_colon(action.text);
+    return "publishes in the store: dead ranks: " + list_of(ranks, 16) + in_parentheses(action.text);
   }
   std::string operator()(const CoordinatorLogLine& action) const { return "logs: " + action.text; }
 };
@@ -200,7 +209,7 @@ void Transcript::add_step(Time now, const std::string& who, const std::string& e
   for (const std::string& action : actions) {
     if (!action.empty()) told.push_back(std::string(kWidthOfTime + kWidthOfWho + 6, ' ') + action);
   }
-  if (is_routine && told.empty()) return;
+  if ((is_routine && told.empty()) || now < kStart + from_) return;
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now - kStart).count();
   std::string fraction = std::to_string(us % 1000000 + 1000000).substr(1);
   if (resolution_ == Resolution::Milliseconds) fraction.resize(3);

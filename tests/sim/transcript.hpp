@@ -22,7 +22,8 @@ class Transcript {
   // Returns the host at the other end of a link of the coordinator's.
   using HostOf = std::function<std::string(rendezvous::AgentId)>;
 
-  explicit Transcript(Resolution resolution) : resolution_(resolution) {}
+  // Leaves out what happens before `from`, counted from the beginning of the world.
+  explicit Transcript(Resolution resolution, milliseconds from = {}) : resolution_(resolution), from_(from) {}
 
   // Adds what the world did, or what happened to a process without its core.
   void note(Time now, const std::string& who, const std::string& what);
@@ -39,6 +40,7 @@ class Transcript {
                 bool is_routine);
 
   Resolution resolution_;
+  milliseconds from_;
   std::vector<std::string> lines_;
 };
 

@@ -103,10 +103,10 @@ void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
   worker.root = root;
   mark(5, worker.id, status.shell_code());
   note(scene_.process(worker.process).config.host, [&] {
-    static constexpr std::array<const char*, 4> kWhy = {"by itself", "because of a peer", "as ddprun told it to",
+    static constexpr std::array<const char*, 4> kWhy = {"by itself", "because of a peer", "ended by ddprun",
                                                         "with its agent"};
     return "worker " + std::to_string(worker.local) + " (rank " + std::to_string(worker.rank) + " of round " +
-           std::to_string(worker.round) + ") " + rendezvous::describe(status) + " " +
+           std::to_string(worker.round) + ") " + rendezvous::describe(status) + ", " +
            kWhy[static_cast<std::size_t>(why)];
   });
   queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
