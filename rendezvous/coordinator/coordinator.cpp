@@ -75,7 +75,7 @@ void Coordinator::carry_out(const SendDirective& action) {
   if (link != links_.end()) link->second->send(action.directive);
 }
 
-void Coordinator::carry_out(const SendBeat& action) {
+void Coordinator::carry_out(const AnswerBeat& action) {
   const auto link = links_.find(action.agent);
   if (link != links_.end()) link->second->send(Heartbeat{});
 }

@@ -55,7 +55,7 @@ class Coordinator {
   void link(LinkSocket socket, const std::string& address, const std::string& first_bytes);
 
   void carry_out(const SendDirective& action);
-  void carry_out(const SendBeat& action);
+  void carry_out(const AnswerBeat& action);
   void carry_out(const CloseLink& action);
   void carry_out(const OpenStore& action);
   void carry_out(const PublishFailure& action);

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBetweenLooks{500};               // at who has fallen silent
+constexpr milliseconds kBetweenSilenceChecks{500};       // at who has fallen silent
 constexpr milliseconds kOverslept{2000};                 // between two steps: this process was stopped, not the others
 constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete before
 constexpr int kMaxSlots = 65536;
@@ -67,15 +67,15 @@ void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::ve
 
 std::optional<TimePoint> CoordinatorCore::wake_at() const {
   std::optional<TimePoint> soonest;
-  for (const auto& time : {gather_wake_, next_look_, next_waiting_message_, shutdown_until_}) {
+  for (const auto& time : {gather_wake_, next_silence_check_, next_waiting_message_, shutdown_until_}) {
     if (time && (!soonest || *time < *soonest)) soonest = time;
   }
   return soonest;
 }
 
 void CoordinatorCore::on(const CoordinatorTick&) {
-  if (next_look_ && now_ >= *next_look_) {
-    next_look_ = now_ + kBetweenLooks;
+  if (next_silence_check_ && now_ >= *next_silence_check_) {
+    next_silence_check_ = now_ + kBetweenSilenceChecks;
     expire_silent_nodes();
   }
   if (next_waiting_message_ && now_ >= *next_waiting_message_) send_waiting_message();
@@ -106,7 +106,7 @@ void CoordinatorCore::on(const AgentReported& event) {
 
 void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
-  if (const std::string reason = why_not(state); !reason.empty()) return refuse(event.agent, reason);
+  if (const std::string reason = why_refused(state); !reason.empty()) return refuse(event.agent, reason);
   if (over() && state.incarnation != config_.own_incarnation) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
@@ -117,7 +117,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     if (!roster_.contains(state.incarnation)) return;
   }
   if (over()) return finish_shutdown();  // the last to come, and still the last to go
-  if (!roster_.is_own(node) && !next_look_) next_look_ = now_ + kBetweenLooks;
+  if (!roster_.is_own(node) && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
   if (state.phase == WorkersPhase::Idle) {
     std::string why;
     if (!node.holder.empty()) {
@@ -135,7 +135,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
   on_report(event.state.incarnation);
 }
 
-std::string CoordinatorCore::why_not(const AgentState& state) const {
+std::string CoordinatorCore::why_refused(const AgentState& state) const {
   const JobShape& theirs = state.job;
   const JobShape& ours = config_.job;
   const auto differ = [](const std::string& what, const std::string& there, const std::string& here) {
@@ -190,7 +190,7 @@ void CoordinatorCore::on(const AgentBeat& event) {
   const Node* const node = roster_.on_link(event.agent);
   if (!node) return;  // refused, lost, or on its way out
   mark_heard(*node);
-  actions_->push_back(SendBeat{event.agent});
+  actions_->push_back(AnswerBeat{event.agent});
 }
 
 void CoordinatorCore::on(const AgentGone& event) {
@@ -246,7 +246,7 @@ void CoordinatorCore::release(const Node& node) {
 
 // While this process was stopped (a debugger, a suspended machine), what the nodes said lay unread.
 void CoordinatorCore::forgive_own_sleep() {
-  if (!last_step_ || !next_look_ || now_ - *last_step_ < kOverslept) return;
+  if (!last_step_ || !next_silence_check_ || now_ - *last_step_ < kOverslept) return;
   const auto slept = now_ - *last_step_;
   roster_.forgive_sleep(slept);
   // What was seen before stays as far from all that.
@@ -623,7 +623,7 @@ void CoordinatorCore::finish_shutdown() {
   if (own_was_told_ || !own || (!alone && now_ < *shutdown_until_)) return;  // mutant: shutdown
   own_was_told_ = true;
   shutdown_until_.reset();
-  next_look_.reset();
+  next_silence_check_.reset();
   send(*own, *exit_);
 }
 

@@ -81,7 +81,7 @@ struct SendDirective {
   AgentId agent;
   Directive directive;
 };
-struct SendBeat {
+struct AnswerBeat {
   AgentId agent;
 };
 struct CloseLink {  // silently: the node has a newer one, or is lost
@@ -99,7 +99,7 @@ struct CoordinatorLogLine {  // to the user, on the coordinator's node
   std::string text;
 };
 using CoordinatorAction =
-    std::variant<SendDirective, SendBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
+    std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
 
 class CoordinatorCore {
  public:
@@ -153,7 +153,7 @@ class CoordinatorCore {
   void on(const CoordinatorTick& event);
 
   // Nodes come and go.
-  std::string why_not(const AgentState& state) const;
+  std::string why_refused(const AgentState& state) const;
   void refuse(AgentId agent, const std::string& reason);
   void welcome(const AgentReported& event);
   void mark_heard(const Node& node);
@@ -204,7 +204,7 @@ class CoordinatorCore {
   std::vector<Loss> losses_;                                       // of this round's members
   Stop stop_;
   std::optional<Directive> exit_;  // once over
-  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_look_, next_waiting_message_;
+  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_;
   bool own_was_told_ = false;  // to leave, last of all

@@ -159,7 +159,7 @@ void World::carry_out(const SendDirective& action) {
   queue_.at(*time, [this, id, directive = action.directive] { directive_arrives(id, directive); });
 }
 
-void World::carry_out(const SendBeat& action) {
+void World::carry_out(const AnswerBeat& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
   if (link == scene_.coordinator->links.end()) return;
   const LinkId id = link->second;

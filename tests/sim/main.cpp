@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs seeds through the simulator.
 //
-//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is broken,
+//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is
+//   broken,
 //                         or if something that must be reached never was (5000 seeds or more)
 //   sim --seeds A:B       these
 //   sim --seed N          this one; with --trace all that happens
@@ -28,9 +29,9 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::uint64_t kEnoughToReachAll = 5000;
-constexpr std::uint64_t kRepeatEach = 100;  // how often a seed is run twice, to see that it repeats itself
-constexpr int kTellBroken = 5;              // then it stops
-constexpr std::size_t kLinesTold = 120;
+constexpr std::uint64_t kRepeatEvery = 100;  // how often a seed is run twice, to see that it repeats itself
+constexpr int kMostBroken = 5;               // then it stops
+constexpr std::size_t kLinesShown = 120;
 
 volatile std::uint64_t running_seed = 0;
 
@@ -57,7 +58,7 @@ void print_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::printf("%s\n", line.c_str());
 }
 
-void tell(std::uint64_t seed, const Violation& violation) {
+void print_violation(std::uint64_t seed, const Violation& violation) {
   std::printf("seed %llu breaks a promise: %s\n  %s\n", number(seed),
               kSentences[static_cast<std::size_t>(violation.promise)], violation.what.c_str());
 }
@@ -70,8 +71,8 @@ void explain(const Plan& plan, const Violation& violation) {
   world.run();
   std::printf("the least of it that still does: %s", describe(small).c_str());
   std::vector<std::string> lines = transcript.lines();
-  const std::size_t told = std::min(lines.size(), kLinesTold);
-  lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(told));
+  const std::size_t shown = std::min(lines.size(), kLinesShown);
+  lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(shown));
   print_lines(lines);
   std::printf("rerun: sim --seed %llu --trace\n", number(plan.seed));
 }
@@ -87,7 +88,7 @@ int run_one(std::uint64_t seed, bool with_trace) {
   print_lines(transcript.lines());
   std::printf("hash %016llx\n", number(world.hash()));
   if (!violation) return 0;
-  tell(seed, *violation);
+  print_violation(seed, *violation);
   if (!with_trace) explain(plan, *violation);
   return 1;
 }
@@ -121,14 +122,14 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   Coverage coverage;
   const double start = cpu_seconds();
   int broken = 0;
-  for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kTellBroken : 1); ++seed) {
+  for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kMostBroken : 1); ++seed) {
     running_seed = seed;
     const Plan plan = make_plan(seed);
     World world(plan, coverage);
     if (const auto violation = world.run()) {
-      tell(seed, *violation);
+      print_violation(seed, *violation);
       if (++broken == 1 && can_explain) explain(plan, *violation);
-    } else if (seed % kRepeatEach == 0 && !repeats_itself(plan, world.hash())) {
+    } else if (seed % kRepeatEvery == 0 && !repeats_itself(plan, world.hash())) {
       std::printf("seed %llu does not repeat itself\n", number(seed));
       ++broken;
     }
@@ -148,7 +149,7 @@ std::optional<double> run_crowd(int agents, bool fails) {
   const double start = cpu_seconds();
   World world(make_crowd(agents, fails), coverage);
   if (const auto violation = world.run()) {
-    tell(0, *violation);
+    print_violation(0, *violation);
     return std::nullopt;
   }
   const double seconds = cpu_seconds() - start;
@@ -160,7 +161,8 @@ std::optional<double> run_crowd(int agents, bool fails) {
   }
   std::printf("%d agents%s: %d messages but heartbeats, at most %d for one; %.2f s\n", agents,
               fails ? ", and all workers fail" : "", messages, most, seconds);
-  // It comes, is told to wait, to run, it runs, is done, is told to leave, has left; and that each of 8 workers failed.
+  // It comes, is shown to wait, to run, it runs, is done, is shown to leave, has left; and that each of 8 workers
+  // failed.
   return most <= (fails ? 17 : 8) ? std::optional(seconds) : std::nullopt;
 }
 

@@ -121,7 +121,7 @@ struct DescribeAgentAction {
   std::string operator()(const KillDescendants&) const { return "kills all processes below it"; }
   std::string operator()(const ClearDescendants&) const { return "kills and reaps what its workers left"; }
   std::string operator()(const Report& action) const { return "reports: " + describe_briefly(action.state); }
-  std::string operator()(const launcher::SendBeat&) const { return ""; }
+  std::string operator()(const SendBeat&) const { return ""; }
   std::string operator()(const Reconnect& action) const { return "drops its link" + in_parentheses(action.why); }
   std::string operator()(const LogLine& action) const { return "logs: " + action.text; }
   std::string operator()(const Leave& action) const {
@@ -161,7 +161,7 @@ struct DescribeCoordinatorAction {
   std::string operator()(const SendDirective& action) const {
     return "tells " + host_of(action.agent) + ": " + describe(action.directive);
   }
-  std::string operator()(const rendezvous::SendBeat&) const { return ""; }
+  std::string operator()(const AnswerBeat&) const { return ""; }
   std::string operator()(const CloseLink& action) const {
     return "closes link " + std::to_string(action.agent) + " to " + host_of(action.agent);
   }

@@ -88,7 +88,7 @@ class World {
   std::string host_of(rendezvous::AgentId agent) const;
   void set_coordinators_timer();
   void carry_out(const rendezvous::SendDirective& action);
-  void carry_out(const rendezvous::SendBeat& action);
+  void carry_out(const rendezvous::AnswerBeat& action);
   void carry_out(const rendezvous::CloseLink& action);
   void carry_out(const rendezvous::OpenStore& action);
   void carry_out(const rendezvous::PublishFailure& action);

@@ -280,7 +280,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (cause.pid == 0) return;  // it could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
   promise(Promise::CauseIsFirst, named_one.why == Why::Own || named_one.why == Why::Peer,
-          named(named_one) + " was ended by ddprun");
+          describe(named_one) + " was ended by ddprun");
   if (named_one.why == Why::Own) return;
   coverage_.reached(Branch::PeerReportedFirst);
   const Worker* first = &named_one;
@@ -291,7 +291,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (named_one.root < 0) {
     const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
     return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
-                   named(named_one) + " failed of a loss, or of a peer that ddprun ended");
+                   describe(named_one) + " failed of a loss, or of a peer that ddprun ended");
   }
   const Worker& root = scene_.worker(named_one.root);
   const bool hung = root.why != Why::Own || root.culprit;  // its peers' watchdogs spoke first
@@ -302,7 +302,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
-          named(named_one) + " failed of " + named(root));
+          describe(named_one) + " failed of " + describe(root));
 }
 
 void Invariants::on_said(const std::string& text) {
@@ -333,7 +333,8 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker), named(worker));
+    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker),
+            describe(worker));
   }
   if (newest_act(process) == Time() || !process.alive) return;
   auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;

@@ -18,17 +18,18 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
   for (const rendezvous::WorkerFailure& failure : state.failures) {
     if (failure.pid == 0) continue;
     const Worker& worker = scene_.worker(failure.pid - 1000);
-    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, named(worker));
-    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, named(worker));
+    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, describe(worker));
+    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, describe(worker));
   }
   const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
   if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
   for (const int id : process.workers) {
-    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
+    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(),
+            describe(scene_.worker(id)));
   }
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
-    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));
+    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, describe(scene_.worker(id)));
   }
 }
 
@@ -53,7 +54,7 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
           who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
+    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + describe(worker));
   }
   promise(Promise::GuardedOnly, !process.guardian_gone, who);
   promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
@@ -99,9 +100,9 @@ void Invariants::check_quiet() const {
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     if (!acts_against_orders(worker)) continue;
-    promise(Promise::QuietBeforeNext, worker.round == newest->round, named(worker) + " beside " + named(*newest));
+    promise(Promise::QuietBeforeNext, worker.round == newest->round, describe(worker) + " beside " + describe(*newest));
     const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
-    promise(Promise::OneIncarnation, is_first, named(worker) + " beside " + named(*other->second));
+    promise(Promise::OneIncarnation, is_first, describe(worker) + " beside " + describe(*other->second));
   }
 }
 
@@ -109,7 +110,7 @@ void Invariants::on_stepped(const Process& process) {
   if (must_stop_.count(process.index) != 0) {
     for (const int id : process.workers) {
       const Worker& worker = scene_.worker(id);
-      promise(Promise::StopIsObeyed, !worker.acts || worker.told, named(worker));
+      promise(Promise::StopIsObeyed, !worker.acts || worker.told, describe(worker));
     }
   }
   if (process.stop_told && process.alive) {
@@ -129,7 +130,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   promise(Promise::ReasonsAreGiven, !leave.directive.reason.empty(), who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + named(worker));
+    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + describe(worker));
   }
   if (leave.exit_code == 0) check_success(who);
   promise(Promise::SuccessIsClean, leave.exit_code != 0 || process.core.state().unkillable.empty(), who);
@@ -187,7 +188,7 @@ void Invariants::at_end() {
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     const bool is_going = !worker.acts && worker.told;
-    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, named(worker));
+    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, describe(worker));
   }
 }
 
@@ -197,7 +198,7 @@ void Invariants::check_success(const std::string& who) {
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
     if (worker.round != round) continue;
-    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + named(worker));
+    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + describe(worker));
     ran.insert(worker.process);
   }
   const auto members = rounds_.find(round);
@@ -229,7 +230,7 @@ const Process* Invariants::process_on(const std::string& host) const {
   return nullptr;
 }
 
-std::string Invariants::named(const Worker& worker) const {
+std::string Invariants::describe(const Worker& worker) const {
   return "rank " + std::to_string(worker.rank) + " of round " + std::to_string(worker.round) + " on " +
          scene_.process(worker.process).config.host + " (pid " + std::to_string(worker.pid()) + ")";
 }

@@ -142,7 +142,7 @@ class Invariants {
   bool was_in_trouble(const Process& process) const;
   Time newest_act(const Process& process) const;
   const Process* process_on(const std::string& host) const;
-  std::string named(const Worker& worker) const;
+  std::string describe(const Worker& worker) const;
 
   const Scene& scene_;
   Coverage& coverage_;
