@@ -27,7 +27,7 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
     front.on_agent_link = [this](int fd, std::string first_bytes) { acceptor_->accept(fd, std::move(first_bytes)); };
   }
   front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
-  if (config_.job.max_nodes > 1) front_->admit_only({});  // there are no workers yet
+  if (config_.job.max_nodes > 1) front_->admit_only({});  // no worker runs yet
   thread_ = start_thread("coordinator", [this] { io_.run(); });
 }
 
@@ -36,7 +36,7 @@ Coordinator::~Coordinator() {
     for (auto& [id, link] : links_) link->stop();
     io_.stop();
   });
-  thread_.join();  // then the stores, then what they call
+  thread_.join();  // the stores end after it, then what they call
 }
 
 int Coordinator::connect_agent() {
@@ -88,7 +88,7 @@ void Coordinator::carry_out(const CloseLink& action) {
 }
 
 void Coordinator::carry_out(const OpenStore& action) {
-  // Posted, since it is answered with an event, and this is the middle of one.
+  // Posted, since the answer is an event, and the core is in the middle of one.
   asio::post(io_, [this, action] {
     try {
       open_store(action);
@@ -99,7 +99,7 @@ void Coordinator::carry_out(const OpenStore& action) {
   });
 }
 
-// The first round finds the store as it was made; later ones get an empty one.
+// The first round uses the store as it was made; each later round gets an empty one.
 void Coordinator::open_store(const OpenStore& action) {
   std::vector<std::string> members = action.addresses;
   members.insert(members.end(), {"127.0.0.1", "::1"});

@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBetweenSilenceChecks{500};       // at who has fallen silent
-constexpr milliseconds kOverslept{2000};                 // between two steps: this process was stopped, not the others
-constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete before
+constexpr milliseconds kBetweenSilenceChecks{500};  // interval between searches for silent nodes
+constexpr milliseconds kOverslept{2000};  // a longer time between two steps means that this process was stopped
+constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete by then
 constexpr int kMaxSlots = 65536;
 constexpr std::size_t kNamesShown = 8;
 constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
@@ -38,7 +38,8 @@ std::string nnodes(const JobShape& job) {
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   if (failures.empty()) return nullptr;
   const WorkerFailure& first = failures.front();
-  // A crash makes its peers exit, or abort as PyTorch's workers do; so an abort counts only on the first one's node.
+  // A crash makes its peers exit, or abort as PyTorch's workers do. So an abort counts as a crash only on the node of
+  // the first failure.
   const auto likelihood = [&](const WorkerFailure& f) {
     if (!f.already_exiting || f.status.signal == 0) return 0;
     if (f.status.signal != SIGABRT) return 2;  // mutant: crash
@@ -91,11 +92,11 @@ void CoordinatorCore::on(const AgentReported& event) {
     if (!event.state.left) welcome(event);
     return;
   }
-  if (event.agent < known->link) return;  // on a link that has been replaced
+  if (event.agent < known->link) return;  // it came on a link that has been replaced
   const bool is_new_link = event.agent > known->link;
   if (is_new_link && !known->cut) actions_->push_back(CloseLink{known->link});
   const Node& node = roster_.update(now_, event.agent, event.state, event.address);
-  if (node.state.left) {  // a last word holds no node rank
+  if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
     return lose(node, now_, "node " + describe(node) + " left the job" + why);
   }
@@ -116,7 +117,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
   }
-  if (over()) return finish_shutdown();  // the last to come, and still the last to go
+  if (over()) return finish_shutdown();  // the own agent came last and is still the last to leave
   if (!roster_.is_own(node) && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
   if (state.phase == WorkersPhase::Idle) {
     std::string why;
@@ -127,7 +128,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
       why = kSpare;
     }
     send(node, make(Directive::Kind::Wait, why));
-  } else {  // was lost, and comes back with the workers of a round that is over
+  } else {  // it was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
     stop.stop_signal = SIGKILL;  // the others may be running already; mutant: lost_stop
     send(node, stop);
@@ -157,7 +158,7 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
     return "--node-rank " + std::to_string(state.node_rank) + " with --nnodes " + nnodes(ours) + ": give 0 to " +
            std::to_string(ours.max_nodes - 1);
   }
-  const bool own_is_there = roster_.has_own();  // else it is about to come, with node rank 0
+  const bool own_is_there = roster_.has_own();  // if not, it is about to come, with node rank 0
   if (ours.node_ranks_given && state.node_rank == 0 && !own_is_there && state.incarnation != config_.own_incarnation) {
     return "--node-rank 0 is the coordinator's node: give each host a --node-rank of its own";
   }
@@ -174,8 +175,8 @@ void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
   actions_->push_back(SendDirective{agent, std::move(exit)});
 }
 
-// A rank that is held may be claimed by a mistake, or by the replacement of a node whose death has not been noticed
-// yet: the claim is refused as soon as the holder says a word.
+// Notes that a node was heard, and refuses the nodes that claim its node rank. Such a claim may be a mistake, or come from
+// the replacement of a node whose death was not noticed yet, so it had to wait until the holder was heard.
 void CoordinatorCore::mark_heard(const Node& node) {
   roster_.mark_heard(node.state.incarnation, now_);
   for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {
@@ -188,14 +189,14 @@ void CoordinatorCore::mark_heard(const Node& node) {
 
 void CoordinatorCore::on(const AgentBeat& event) {
   const Node* const node = roster_.on_link(event.agent);
-  if (!node) return;  // refused, lost, or on its way out
+  if (!node) return;  // the node was refused, is lost, or was released
   mark_heard(*node);
   actions_->push_back(AnswerBeat{event.agent});
 }
 
 void CoordinatorCore::on(const AgentGone& event) {
   const Node* const node = roster_.on_link(event.agent);
-  if (!node) return;  // it never said who it was, or has a newer link
+  if (!node) return;  // it never reported, or the node has a newer link
   roster_.mark_cut(node->state.incarnation, now_, event.why);
   if (roster_.is_own(*node)) return lose(*node, now_, "the agent on node " + describe(*node) + " is gone");
   if (!over()) {
@@ -206,7 +207,7 @@ void CoordinatorCore::on(const AgentGone& event) {
 
 void CoordinatorCore::expire_silent_nodes() {
   for (const Roster::Expired& expired : roster_.expired(now_)) {
-    // What one loss brings about may let others go.
+    // A loss may release other nodes, so each is looked up when its turn comes.
     if (const Node* const node = roster_.find(expired.node)) lose(*node, expired.silent_since, why_lost(expired));
   }
 }
@@ -220,7 +221,7 @@ std::string CoordinatorCore::why_lost(const Roster::Expired& expired) const {
 
 void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::string& text) {
   if (!lost.cut) actions_->push_back(CloseLink{lost.link});
-  // Whose workers have all succeeded is not needed any more, unless the round has to be repeated.
+  // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
@@ -235,7 +236,7 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   advance();
 }
 
-// A node that was told to stop while the others go on.
+// Lets a node leave that its user has stopped, while the others go on.
 void CoordinatorCore::release(const Node& node) {
   const int signal = node.state.stop_signal;
   Directive exit = make(Directive::Kind::Exit, signal_name(signal) + " received: this node leaves the job");
@@ -244,12 +245,13 @@ void CoordinatorCore::release(const Node& node) {
   roster_.remove(node.state.incarnation);
 }
 
-// While this process was stopped (a debugger, a suspended machine), what the nodes said lay unread.
+// While this process was stopped (by a debugger, or with its machine), what the nodes sent lay unread: that time does
+// not count as their silence.
 void CoordinatorCore::forgive_own_sleep() {
   if (!last_step_ || !next_silence_check_ || now_ - *last_step_ < kOverslept) return;
   const auto slept = now_ - *last_step_;
   roster_.forgive_sleep(slept);
-  // What was seen before stays as far from all that.
+  // What was noticed before the sleep keeps its distance from what is noticed after it.
   for (KnownFailure& known : failures_) known.seen += slept;
   for (Loss& loss : losses_) loss.noticed += slept;
 }
@@ -281,8 +283,8 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
   } else if (has_workers) {
     roster_.mark_leaving(node.state.incarnation);
     const std::string reason = "node " + describe(node) + " leaves (" + signal_name(signal) + " received)";
-    losses_.push_back({now_, reason});          // its workers may be killed before the others are told to stop
-    if (job_.phase == Phase::Stopping) return;  // it may go once that is done
+    losses_.push_back({now_, reason});          // its workers may die before the others are told to stop
+    if (job_.phase == Phase::Stopping) return;  // it is released once the round is stopped
     stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {
     release(node);
@@ -306,7 +308,8 @@ void CoordinatorCore::on_round_report(const Node& node) {
   }
 }
 
-// Reports repeat what is known, and know more each time: the last words of a worker come after its death.
+// Adds the failures of a report. Reports repeat failures that are known, with more about them each time: what a worker
+// printed last is reported after its death.
 void CoordinatorCore::note_failures(const Node& node) {
   for (const WorkerFailure& failure : node.state.failures) {
     const auto [known, is_new] =
@@ -319,7 +322,7 @@ void CoordinatorCore::note_failures(const Node& node) {
   }
 }
 
-// A node that killed its workers explains what its peers report, and theirs may come first.
+// A node that killed its workers explains the failures that its peers report, even if their reports come first.
 void CoordinatorCore::note_own_stop(const Node& node) {
   if (node.state.stopped_because.empty()) return;
   const std::string text = "node " + describe(node) + " stopped its workers: " + node.state.stopped_because;
@@ -333,7 +336,7 @@ std::vector<int> CoordinatorCore::ranks_of(const Node& node) const {
   return ranks;
 }
 
-// Those that ddprun stopped were not dead before it did.
+// Returns the ranks that failed by themselves: those that ddprun stopped were alive until then.
 std::vector<int> CoordinatorCore::failed_ranks() const {
   std::vector<int> ranks;
   for (const KnownFailure& known : failures_) {
@@ -343,7 +346,7 @@ std::vector<int> CoordinatorCore::failed_ranks() const {
   return ranks;
 }
 
-// Looks at where everybody is and takes the next step, if there is one.
+// Takes the next step of the job, if the state of the nodes allows one.
 void CoordinatorCore::advance() {
   switch (job_.phase) {
     case Phase::Gathering:
@@ -364,8 +367,8 @@ void CoordinatorCore::advance() {
   }
 }
 
-// A node that came late is taken in at once, unless the job is about to end: workers that have succeeded would have to
-// run again.
+// Whether a node that came late takes a free seat now. Not if the job is about to end: workers that have succeeded
+// would have to run again.
 bool CoordinatorCore::has_newcomer() const {
   const bool has_free_seat = roster_.members() < config_.job.max_nodes;
   return elastic() && has_free_seat && roster_.spares() > 0 && roster_.succeeded() == 0;  // mutant: take_in
@@ -382,12 +385,12 @@ void CoordinatorCore::gather() {
   }
   if (!next_waiting_message_ && job.max_nodes > 1) next_waiting_message_ = now_ + kFirstWaitingMessage;
   gather_wake_.reset();
-  // Members of the last round whose link is broken are back in a moment, or lost.
+  // A member of the last round whose link is broken will be back in a moment, or lost.
   if (roster_.has_broken_link() && job_.round > 0) return;
   const bool own_is_there = roster_.has_own();  // it may be the last to come
   if (own_is_there && roster_.ready() >= job.max_nodes) return open_round();
   const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;
-  if (enough && job_.round > 0) return open_round();  // who comes later starts another round
+  if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round
   if (!enough) {
     last_call_until_.reset();
     if (now_ >= *gather_until_) return give_up_gathering();
@@ -414,8 +417,9 @@ void CoordinatorCore::give_up_gathering() {
   finish(exit);
 }
 
-// Members keep their node rank. Newcomers take those that have become free, then new ones; what is still free then is
-// closed up. The coordinator's own node has 0.
+// Returns the members of the next round by node rank. Members of the last round keep their rank. Newcomers take the
+// ranks that have become free, then new ones; ranks that are still free then are closed up. The coordinator's own node
+// has 0.
 std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   std::vector<const Node*> chosen;
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -441,7 +445,7 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
       newcomers.push_back(node->state.incarnation);
     }
   }
-  // A survivor that is not chosen is lost to this round: its seat was left empty above.
+  // Newcomers take the seats that were left empty above: those of lost nodes and of members that are not ready.
   auto newcomer = newcomers.begin();
   for (Incarnation& seat : seats) {
     if (seat.empty() && newcomer != newcomers.end()) seat = *newcomer++;  // mutant: free_seat
@@ -543,7 +547,8 @@ void CoordinatorCore::send_stop(int signal) {
   }
 }
 
-// Every process of the round is reaped, and all is known: error files and last words have been read.
+// Decides how the job goes on when every process of the round is reaped, and all is known: error files and last lines
+// have been read.
 void CoordinatorCore::after_stop() {
   Directive exit = make(Directive::Kind::Exit, stop_.reason);
   exit.exit_code = stop_.exit_code;
@@ -567,7 +572,7 @@ void CoordinatorCore::after_stop() {
     if (loss == losses_.end()) {
       cause = *cause_of(failures);
       exit.reason = describe(*cause);
-    } else {  // its peers could only fail
+    } else {  // a lost node explains the failures of its peers
       stop_.trigger = Trigger::Loss;
       exit.reason = loss->text;
     }
@@ -583,7 +588,7 @@ void CoordinatorCore::after_stop() {
   if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart
-    // No report is printed of this one: what it said last has to do.
+    // A restart prints no failure report, so the line has the worker's last message.
     exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
                   ": " + (cause ? in_one_line(*cause) : exit.reason);
   }
@@ -616,7 +621,8 @@ void CoordinatorCore::finish(Directive exit) {
   finish_shutdown();
 }
 
-// The coordinator's own agent leaves last: with it goes the store, and whoever has not heard of the end.
+// Tells the coordinator's own agent to leave, once it is the last one or has waited long enough. With it goes the
+// store; a node that has not heard of the end by then never will.
 void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(config_.own_incarnation);
   const bool alone = roster_.nodes().size() == (own ? 1U : 0U);
@@ -627,7 +633,7 @@ void CoordinatorCore::finish_shutdown() {
   send(*own, *exit_);
 }
 
-// ---- Words ----
+// ---- Messages ----
 
 void CoordinatorCore::send_waiting_message() {
   next_waiting_message_ = now_ + kBetweenWaitingMessages;
@@ -639,12 +645,13 @@ void CoordinatorCore::send_waiting_message() {
           : std::to_string(waited.count()) + " s of " + to_string(limit);
   const Directive wait = make(Directive::Kind::Wait, "waiting for nodes: " + describe_missing() + "; " + how_long);
   for (const auto& [incarnation, node] : roster_.nodes()) {
-    const bool was_told_to_stop = node.state.phase != WorkersPhase::Idle;  // has to hear that again, if its link breaks
+    const bool was_told_to_stop =
+        node.state.phase != WorkersPhase::Idle;  // if its link breaks, it needs that directive again
     if (!node.cut && !was_told_to_stop) send(node, wait);
   }
 }
 
-// "1 of 3 there (a); missing are node ranks 1, 2"
+// Returns "1 of 3 there (a); missing: node rank 1, 2".
 std::string CoordinatorCore::describe_missing() const {
   std::vector<std::string> there, missing;
   for (const auto& [incarnation, node] : roster_.nodes()) {
