@@ -53,11 +53,11 @@ void World::run_until_all_ended() {
     if (queue_.next() > faults_end_ && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
-    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "there is no end to what happens");
+    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "events never end");
     if (now() > faults_end_ + time_to_end(plan))
-      invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
+      invariants_.broken(Promise::EveryRunEnds, "agents still run long after the last fault");
   }
-  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
+  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "no event is left, and agents still run");
 }
 
 void World::deliver(int index, Task task) {

@@ -74,7 +74,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   told_[to.index] = directive;
   const std::size_t nodes = scene_.processes.size();
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
-          "told of too many failures");
+          "a directive has too many failures");
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
@@ -291,7 +291,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (named_one.root < 0) {
     const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
     return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
-                   describe(named_one) + " failed of a loss, or of a peer that ddprun ended");
+                   describe(named_one) + " failed because of a loss, or of a peer that ddprun ended");
   }
   const Worker& root = scene_.worker(named_one.root);
   const bool hung = root.why != Why::Own || root.culprit;  // its peers' watchdogs spoke first
@@ -302,7 +302,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
-          describe(named_one) + " failed of " + describe(root));
+          describe(named_one) + " failed because of " + describe(root));
 }
 
 void Invariants::on_said(const std::string& text) {

@@ -40,7 +40,7 @@ enum class Branch {
   NoReplacement,
   LastCall,
   AllSucceeded,
-  FarewellDeadline,
+  ShutdownDeadline,
   NodeLeaves,
   UserStopsJob,
   SecondSignal,

@@ -48,7 +48,7 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
   const std::string who = process.config.host + ", round " + std::to_string(round);
   must_stop_.erase(process.index);
   promise(Promise::NewestRoundOnly, round == process.newest_round_told,
-          who + ", told of round " + std::to_string(process.newest_round_told));
+          who + ", it knows round " + std::to_string(process.newest_round_told));
   const auto members = rounds_.find(round);
   promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
           who);
@@ -100,9 +100,10 @@ void Invariants::check_quiet() const {
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     if (!acts_against_orders(worker)) continue;
-    promise(Promise::QuietBeforeNext, worker.round == newest->round, describe(worker) + " beside " + describe(*newest));
+    promise(Promise::QuietBeforeNext, worker.round == newest->round,
+            describe(worker) + " runs beside " + describe(*newest));
     const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
-    promise(Promise::OneIncarnation, is_first, describe(worker) + " beside " + describe(*other->second));
+    promise(Promise::OneIncarnation, is_first, describe(worker) + " runs beside " + describe(*other->second));
   }
 }
 
@@ -150,7 +151,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   }
   if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
-    return coverage_.reached(Branch::FarewellDeadline);
+    return coverage_.reached(Branch::ShutdownDeadline);
   }
   if (heard_the_end_.count(process.index) == 0) return;  // left for reasons of its own
   for (const int index : known_) {
@@ -202,10 +203,10 @@ void Invariants::check_success(const std::string& who) {
     ran.insert(worker.process);
   }
   const auto members = rounds_.find(round);
-  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
+  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; no worker ran");
   for (const auto& [process, run] : members->second) {
     promise(Promise::SuccessIsTrue, ran.count(process) != 0,
-            who + "; nobody ran on " + scene_.process(process).config.host);
+            who + "; no worker ran on " + scene_.process(process).config.host);
   }
   succeeded_ = round;
 }
