@@ -62,14 +62,14 @@ class Roster {
   bool contains(const Incarnation& incarnation) const { return nodes_.contains(incarnation); }
   const Node& at(const Incarnation& incarnation) const { return nodes_.at(incarnation); }
   const Node* find(const Incarnation& incarnation) const;
-  // Returns the node whose newest link this is; null: a link of nobody, or an older one.
+  // Returns the node whose newest link this is; null: the link is unknown, or older.
   const Node* on_link(AgentId link) const;
   bool has_own() const { return contains(options_.own); }
   bool is_own(const Node& node) const { return node.state.incarnation == options_.own; }
 
   // Members of the newest round, by node rank; empty: that node is no longer there.
   const std::vector<Incarnation>& seats() const { return seats_; }
-  // Whether a node claims this node rank and nobody did so before it.
+  // Whether this node rank has a holder.
   bool is_held(int node_rank) const { return holders_.contains(node_rank); }
   // Returns the nodes that claim the node rank of `holder`.
   std::vector<Incarnation> challengers_of(const Incarnation& holder) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of an agent: what launcher/agent/agent.cpp and rendezvous/link/client.hpp do.
+// Drives an agent: does what launcher/agent/agent.cpp and rendezvous/link/client.hpp do.
 #include <algorithm>
 #include <csignal>
 
@@ -45,7 +45,7 @@ void World::set_timer(Process& process) {
   const Time rings = *wake_at <= now() ? now() : *wake_at + lateness(tick_random_);
   deliver_at(rings, process.index, [this, index = process.index, wake_at] {
     Process& late = scene_.process(index);
-    if (late.timer != wake_at) return;  // set anew meanwhile
+    if (late.timer != wake_at) return;  // it was set to another time meanwhile
     late.timer.reset();
     late.ticks_at_once = late.last_tick == now() ? late.ticks_at_once + 1 : 0;
     late.last_tick = now();
@@ -58,7 +58,7 @@ void World::set_timer(Process& process) {
 
 void World::carry_out(Process& process, const StartWorkers& action) {
   invariants_.on_start(process, action.assignment);
-  process.importing = spawn_random_.percent(3);  // --preload: until then a stop ends the start
+  process.importing = spawn_random_.percent(3);  // as with --preload: a stop before the workers exist cancels the start
   const Duration takes = process.importing           ? spawn_random_.between(Duration(0), seconds(10))
                          : spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
                                                      : spawn_random_.between(Duration(0), milliseconds(1500));
@@ -74,7 +74,7 @@ void World::carry_out(Process& process, const StartWorkers& action) {
 }
 
 void World::stop_the_start(Process& process) {
-  if (!std::exchange(process.importing, false)) return;  // they come in a moment, and are told then
+  if (!std::exchange(process.importing, false)) return;  // the workers exist in a moment, and are signalled then
   process.spawning = false;
   process.cleared = true;
   handle(process, NeverStarted{});
@@ -174,7 +174,7 @@ void World::connect(Process& process) {
   queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
     try_link(scene_.process(index), number, now() + kTryLimit);
   });
-  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // until a word is heard
+  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // it is short again once the coordinator answers
 }
 
 void World::try_link(Process& process, int number, Time give_up) {
@@ -209,7 +209,7 @@ void World::try_failed(Process& process, const std::string& why) {
   handle(process, LinkFailed{why});
 }
 
-// The coordinator's end of a handshake.
+// Does the coordinator's part of a handshake.
 void World::accept(Process& process, int number) {
   if (!process.alive || process.tries != number) return;
   const Time answered = now() + scene_.network.delay();
@@ -222,7 +222,7 @@ void World::accept(Process& process, int number) {
     });
   }
   const bool listens = scene_.coordinator && scene_.coordinator->alive;
-  if (!listens && !other_coordinator_) return;  // the try's limit ends it
+  if (!listens && !other_coordinator_) return;  // the attempt ends at its time limit
   const LinkId id = scene_.network.open(now(), process.index, process.machine, false);
   Link& link = scene_.network.link(id);
   link.to_other_coordinator = other_coordinator_;
@@ -290,7 +290,7 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
   });
 }
 
-// The link is level-triggered, so this does no harm.
+// Delivers an older directive once more: the link is level-triggered, so this does no harm.
 void World::repeat_an_old_one(Process& process, const rendezvous::Directive& directive) {
   if (scene_.plan.repeat_percent == 0 || directive.kind == rendezvous::Directive::Kind::Exit) return;
   if (!process.told.empty() && tick_random_.percent(scene_.plan.repeat_percent)) {
@@ -300,7 +300,7 @@ void World::repeat_an_old_one(Process& process, const rendezvous::Directive& dir
   process.told.push_back(directive);
 }
 
-// ---- Words and the end ----
+// ---- Log lines and the end ----
 
 void World::carry_out(Process& process, const LogLine& action) {
   const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of the coordinator: what rendezvous/coordinator/coordinator.cpp does.
+// Drives the coordinator: does what rendezvous/coordinator/coordinator.cpp does.
 #include <algorithm>
 
 #include "tests/sim/world.hpp"
@@ -68,7 +68,7 @@ void World::set_coordinators_timer() {
   });
 }
 
-// ---- What comes ----
+// ---- Events ----
 
 void World::report_arrives(LinkId id, const AgentState& state) {
   if (scene_.network.link(id).to_other_coordinator) return answer_as_other_coordinator(id, state);
@@ -132,7 +132,7 @@ void World::answer_as_other_coordinator(LinkId link, const AgentState& state) {
   if (time && !state.epoch.empty()) queue_.at(*time, [this, link, exit] { directive_arrives(link, exit); });
 }
 
-// ---- What it does ----
+// ---- Actions ----
 
 void World::close_coordinators_end(LinkId id) {
   Link& link = scene_.network.link(id);

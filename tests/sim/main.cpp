@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs seeds through the simulator.
 //
-//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is
-//   broken,
-//                         or if something that must be reached never was (5000 seeds or more)
-//   sim --seeds A:B       these
-//   sim --seed N          this one; with --trace all that happens
-//   sim --digest          one number for all that happens in the seeds, to compare two versions of the cores
+//   sim                   runs DDPRUN_SIM_SEEDS seeds (10000), from 1, and prints what they reached. Fails if a promise
+//                         is broken, or if 5000 seeds or more leave out something that must be reached
+//   sim --seeds A:B       runs these seeds
+//   sim --seed N          runs one seed; with --trace it prints what happens
+//   sim --digest          prints one number for all that happens in the seeds, to compare two versions of the cores
 //   sim --transcripts F   runs the scripted scenarios (scenarios.cpp) and writes what happens in each into folder F
-//   sim --compare F       compares it with what is there
-//   sim --crowd           4,000 agents form a round: how many messages, and how much longer than 1,000 take
+//   sim --compare F       compares what happens in them with the files in F
+//   sim --crowd           4,000 agents form a round: prints how many messages it takes, and how much longer than with
+//                         1,000
 //
-// A seed that breaks a promise is made smaller, and printed with what happened in it.
+// A seed that breaks a promise is made smaller and printed with what happened in it.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -29,8 +29,8 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::uint64_t kEnoughToReachAll = 5000;
-constexpr std::uint64_t kRepeatEvery = 100;  // how often a seed is run twice, to see that it repeats itself
-constexpr int kMostBroken = 5;               // then it stops
+constexpr std::uint64_t kRepeatEvery = 100;  // every hundredth seed is run twice, to see that it repeats itself
+constexpr int kMostBroken = 5;               // broken seeds after which it stops
 constexpr std::size_t kLinesShown = 120;
 
 volatile std::uint64_t running_seed = 0;
@@ -100,8 +100,8 @@ bool repeats_itself(const Plan& plan, std::uint64_t hash) {
   return again.hash() == hash;
 }
 
-// Prints one number for all that happens in these seeds, to the last word: the same before and after a change that
-// changes nothing.
+// Prints one number for everything that happens in these seeds, to the last word. A change of the code that changes no
+// decision leaves the number as it is.
 int run_digest(std::uint64_t first, std::uint64_t last) {
   Fnv1a digest;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
@@ -143,7 +143,7 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   return missing.empty() ? 0 : 1;
 }
 
-// Seconds; nothing: a promise was broken.
+// Returns how many seconds it took; nothing: a promise was broken, or there were too many messages.
 std::optional<double> run_crowd(int agents, bool fails) {
   Coverage coverage;
   const double start = cpu_seconds();
@@ -161,21 +161,22 @@ std::optional<double> run_crowd(int agents, bool fails) {
   }
   std::printf("%d agents%s: %d messages but heartbeats, at most %d for one; %.2f s\n", agents,
               fails ? ", and all workers fail" : "", messages, most, seconds);
-  // It comes, is shown to wait, to run, it runs, is done, is shown to leave, has left; and that each of 8 workers
-  // failed.
+  // An agent reports that it is there, runs, is idle and leaves, and receives Wait, Run and Exit. If all fail, it
+  // reports the failure of each of its 8 workers as well, and receives Stop.
   return most <= (fails ? 17 : 8) ? std::optional(seconds) : std::nullopt;
 }
 
 bool is_linear(bool fails) {
   double least[2] = {0, 0};
-  for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest: other programs run as well
+  for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest counts: other programs run as well
     for (const int size : {0, 1}) {
       const auto seconds = run_crowd(size == 0 ? 1000 : 4000, fails);
       if (!seconds) return false;
       least[size] = repeat == 0 ? *seconds : std::min(least[size], *seconds);
     }
   }
-  // Four times as many, and caches that are too small; squares would be sixteen.
+  // Four times as many agents take a little more than four times as long, since caches are too small. An algorithm with
+  // squares would take sixteen times as long.
   std::printf("%.1f times as long\n", least[1] / least[0]);
   return least[1] < 10 * least[0];
 }
@@ -189,7 +190,7 @@ struct Options {
   std::uint64_t first = 1, last = 10000;
   std::optional<std::uint64_t> one;
   bool with_trace = false, crowd = false, brief = false, digest = false;
-  std::string write_to, compare_with;  // folders of transcripts
+  std::string write_to, compare_with;  // folders with transcripts
 };
 
 std::uint64_t to_number(const char* text) { return std::strtoull(text, nullptr, 10); }
@@ -202,7 +203,7 @@ Options parse(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--trace") options.with_trace = true;
     if (option == "--crowd") options.crowd = true;
-    if (option == "--brief") options.brief = true;  // does not explain: for scripts/stress/mutants
+    if (option == "--brief") options.brief = true;  // without an explanation, for scripts/stress/mutants
     if (option == "--digest") options.digest = true;
     if (option == "--transcripts") options.write_to = value;
     if (option == "--compare") options.compare_with = value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random numbers that are the same everywhere and for ever, unlike the distributions of <random>. One stream for each
-// thing that is random: so a fault that is left out of a plan does not change what happens to the others.
+// Random numbers that are the same on every platform and in every version, unlike the distributions of <random>. Each
+// thing that is random has a stream of its own, so leaving a fault out of a plan does not change the other faults.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@ namespace ddp::sim {
 using Time = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::nanoseconds;
 
-// The seed of a world without chance: what is likely happens, and a duration is the middle of its range. There a change
-// of the protocol changes only what it touches.
+// Seed of a world without chance: what is likely happens, and each duration is the middle of its range. So a change of
+// the protocol shows only in what it affects, not in other numbers.
 inline constexpr std::uint64_t kSteady = ~std::uint64_t{0};
 
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed), is_steady_(seed == kSteady) {}
-  // The stream of one thing, by any numbers that name it.
+  // Makes the stream of one thing, which the numbers name.
   Random(std::uint64_t seed, std::initializer_list<int> name) : Random(seed) {
     for (const int part : name) state_ = next() ^ static_cast<std::uint64_t>(part);
   }

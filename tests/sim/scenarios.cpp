@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kWidth = 100;
 
-// A job in a world in which nothing goes wrong: two workers on each node, whose work takes ten seconds.
+// Returns a job in which nothing goes wrong. Each node has two workers, whose work takes ten seconds.
 Plan job_of(int min_nodes, int max_nodes, int starting) {
   Plan plan;
   plan.seed = kSteady;
@@ -69,7 +69,7 @@ Plan last_call() {
   return plan;
 }
 
-// Lines of at most kWidth columns that begin with "# ".
+// Returns the text as lines of at most kWidth columns that begin with "# ".
 std::string comment(const std::string& text) {
   std::string lines, line = "#";
   std::istringstream words(text);
@@ -94,7 +94,7 @@ std::string describe_job(const Plan& plan) {
          "; h0 has the coordinator. The first column is seconds.";
 }
 
-// Returns what the file of a scenario has in it; nothing if a promise is broken, which it prints.
+// Returns the contents of a scenario's file; nothing if a promise is broken, which it prints.
 std::optional<std::string> transcript_of(const Scenario& scenario) {
   Coverage coverage;
   const milliseconds from = scenario.from_the_start ? milliseconds(0) : scenario.plan.faults.front().at;

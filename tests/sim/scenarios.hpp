@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Situations that a reader of the protocol should know, one transcript each, checked in under transcripts/: a change of
-// the protocol shows there as a readable difference. Nothing in them is random (kSteady), so a change shows only where
-// it matters.
+// Situations that a reader of the protocol should know. Each has a transcript in transcripts/, which is checked in, so
+// that a change of the protocol is a readable difference there. Nothing in them is random (kSteady).
 #pragma once
 
 #include <string>

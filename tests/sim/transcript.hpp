@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes down what happens in a world, for people: each event with its time and whom it met, and below it what that one
-// decided to do. Heartbeats, and timers after which nothing is done, are left out.
+// Writes down what happens in a world, for people: each event with its time and the host or coordinator that it meets,
+// and below it the actions that answer it. Heartbeats, and timers after which nothing is done, are left out.
 //
 //      5.412  coordinator  link 2 to h1 breaks (Connection reset by peer)
 //                            logs: the link to node h1 (10.0.0.1) broke (Connection reset by peer); waiting 3 s ...
@@ -19,7 +19,7 @@ namespace ddp::sim {
 class Transcript {
  public:
   enum class Resolution { Milliseconds, Microseconds };
-  // Returns the host at the other end of a link of the coordinator's.
+  // Returns the host at the agent's end of a link.
   using HostOf = std::function<std::string(rendezvous::AgentId)>;
 
   // Leaves out what happens before `from`, counted from the beginning of the world.

@@ -8,7 +8,7 @@ namespace ddp::sim {
 
 namespace {
 
-constexpr int kMostEvents = 5000000;  // the longest runs take a tenth
+constexpr int kMostEvents = 5000000;  // the longest run has a tenth of this
 
 }  // namespace
 
@@ -91,7 +91,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   launcher::AgentConfig config;
   config.job = plan.job;
   config.host = "h" + std::to_string(machine) + (same_host > 0 ? "-" + std::to_string(same_host + 1) : "");
-  // Random as in life, so in no order of arrival.
+  // Random as in a real job, so that its order is not the order of arrival.
   config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).below(100000)) + "." + config.host;
   config.addresses = {"10.1.0." + std::to_string(machine)};
   config.node_rank = machine;
@@ -133,7 +133,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   return process;
 }
 
-// Its descriptors are closed, whatever ended it.
+// Ends a process: whatever ended it, its descriptors are closed.
 void World::end_process(Process& process) {
   if (process.alive) --alive_;
   process.alive = false;
@@ -185,11 +185,11 @@ void World::sleep(Process& process, Time until) {
   queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
 }
 
-// What came meanwhile is handled now: the timer before what was received, or after it.
+// Resumes a process. It handles what came meanwhile: the timer either before the messages or after them.
 void World::wake(Process& process) {
   scene_.now = now();
   if (!process.alive || !process.asleep) return;
-  if (process.wakes_at > now()) {  // stopped again meanwhile
+  if (process.wakes_at > now()) {  // it was stopped again meanwhile
     queue_.at(process.wakes_at, [this, index = process.index] { wake(scene_.process(index)); });
     return;
   }

@@ -152,7 +152,7 @@ TEST_CASE("roster: a node rank belongs to the first that claims it, then to the 
   CHECK_FALSE(nodes.roster.is_held(1));
 }
 
-TEST_CASE("roster: node ranks that are not given are held by nobody", "[rendezvous][unit]") {
+TEST_CASE("roster: node ranks that are not given have no holder", "[rendezvous][unit]") {
   Nodes nodes;
   nodes.roster.add(kNow, 1, idle("a", 0, 1), "");
   nodes.roster.add(kNow, 2, idle("b", 0, 1), "");

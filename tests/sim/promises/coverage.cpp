@@ -64,7 +64,7 @@ constexpr std::array<const char*, 17> kAgentNames = {
 constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
                                                      "Killing", "Clearing", "Left"};
 
-// What has to be reached in ten thousand seeds, by event and phase: +. The others are rare, or cannot be.
+// What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 6> kCoordinatorMust = {"+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
 constexpr std::array<const char*, 17> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ", "++++++ ",
                                                     " + +   ", " +     ", "   ++  ", "  +++  ", "  +++  ", "+    + ",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What must hold of agents and workers, and of all of it. The coordinator's: coordinator_invariants.cpp.
+// Checks agents, workers, and the job as a whole. coordinator_invariants.cpp checks the coordinator.
 #include "tests/sim/promises/invariants.hpp"
 
 #include <algorithm>
@@ -73,12 +73,13 @@ void Invariants::on_started(const Process& process) {
   }
 }
 
-// An agent that was stopped has to find out first that its link is broken, and does so within the reconnect window.
+// Whether an agent was suspended until a moment ago: it has a reconnect window to find out that its link is broken.
 bool Invariants::has_just_woken(const Process& process) const {
   return process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now;
 }
 
-// A worker that goes on although its node's lease is over, and its agent could kill it.
+// Whether a worker acts although its agent could have killed it: neither the agent is suspended, nor its machine, nor
+// is the worker stuck in the kernel.
 bool Invariants::acts_against_orders(const Worker& worker) const {
   const Process& process = scene_.process(worker.process);
   const bool could_not = process.asleep || has_just_woken(process);
@@ -90,7 +91,7 @@ void Invariants::check_quiet() const {
   const bool is_crowd = scene_.alive.size() > 300;
   if (scene_.alive.empty()) return;
   if (is_crowd && scene_.worker(*scene_.alive.begin()).round == scene_.coordinator->core.round())
-    return;  // of one round
+    return;  // all workers are of one round
   const Worker* newest = nullptr;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
@@ -153,17 +154,17 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
     return coverage_.reached(Branch::ShutdownDeadline);
   }
-  if (heard_the_end_.count(process.index) == 0) return;  // left for reasons of its own
+  if (heard_the_end_.count(process.index) == 0) return;  // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
-    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // lost, or let go
+    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
     promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
   }
 }
 
-// ---- All of it ----
+// ---- The job as a whole ----
 
 void Invariants::on_tick(int ticks_at_once) {
   promise(Promise::NoBusyLoop, ticks_at_once < 3, std::to_string(ticks_at_once + 1) + " at one instant");
@@ -195,7 +196,7 @@ void Invariants::at_end() {
 
 void Invariants::check_success(const std::string& who) {
   const int round = scene_.coordinator->core.round();
-  if (succeeded_ == round) return;  // has been looked at
+  if (succeeded_ == round) return;  // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
     if (worker.round != round) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What must always hold, each as a sentence, and checked when something happens that could break it.
+// Lists what must always hold, each promise as a sentence, and checks it when something happens that could break it.
 #pragma once
 
 #include <array>
@@ -92,16 +92,16 @@ class Invariants {
  public:
   Invariants(const Scene& scene, Coverage& coverage) : scene_(scene), coverage_(coverage) {}
 
-  // The coordinator, and what its driver saw and did.
+  // Take in what the coordinator did, and what its driver received and sent.
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
   void on_sent(const Process& to, const rendezvous::Directive& directive);
-  void on_not_sent(int agent, const rendezvous::Directive& directive);  // its link is gone
+  void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
   void on_said(const std::string& text);
   void on_stepped();
 
-  // An agent.
+  // Take in what an agent did.
   void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
@@ -148,23 +148,23 @@ class Invariants {
   Coverage& coverage_;
   std::map<int, Members> rounds_;
   std::set<int> known_;                           // processes that the coordinator counts as nodes
-  std::map<int, Time> heard_;                     // by process: its newest word that the coordinator handled
-  std::optional<Time> first_heard_;               // any agent
-  std::map<int, rendezvous::AgentState> states_;  // by process: what it reported
+  std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
+  std::optional<Time> first_heard_;               // when the first message of any agent was handled
+  std::map<int, rendezvous::AgentState> states_;  // by process: its newest report
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
-  std::map<int, Time> broke_;                     // by process: since when that is broken for the coordinator
-  std::map<int, Time> lost_noticed_, lost_at_;    // by process, of those lost in the newest round
+  std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
+  std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
   std::set<int> challengers_;                     // processes that came while their node rank was held
-  std::string stop_reason_;                       // of the newest round that was stopped
+  std::string stop_reason_;                       // why the newest round that was stopped was
   Time stopped_at_;
-  std::map<int, rendezvous::Directive> told_;     // by process: the newest
-  std::set<int> must_stop_;                       // processes that were told so
-  std::set<int> perhaps_lost_;                    // processes, since the job is over
-  std::set<int> heard_the_end_;                   // processes
-  bool own_was_told_ = false;                     // of the end
+  std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
+  std::set<int> must_stop_;                       // processes that know that they have to
+  std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
+  std::set<int> heard_the_end_;                   // processes that know how the job ended
+  bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told
-  int succeeded_ = 0;                             // the round of which it is known
-  bool failed_by_itself_ = false;                 // a start of workers, since the newest round was told
+  int succeeded_ = 0;                             // the newest round whose success was checked
+  bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };
 
 }  // namespace ddp::sim
