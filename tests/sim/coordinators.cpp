@@ -46,7 +46,7 @@ std::string World::host_of(AgentId agent) const {
     const Link& link = scene_.network.link(id);
     if (link.agent_id == agent && !link.to_other_coordinator) return scene_.process(link.process).config.host;
   }
-  return "nobody";
+  return "no known host";
 }
 
 void World::set_coordinators_timer() {

@@ -9,7 +9,7 @@ namespace ddp::sim {
 void World::cut(LinkId id) {
   Random random(scene_.plan.seed, {7, id});
   scene_.network.link(id).cut = true;
-  queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
+  queue_.at(now() + random.between(Duration(0), kBreakSeenWithin),
             [this, id] { break_agents_end(id, "Connection reset by peer"); });
   queue_.at(now() + random.between(Duration(0), seconds(1)),
             [this, id] { break_coordinators_end(id, "Connection reset by peer"); });

@@ -4,7 +4,7 @@
 //
 // The deadlines of the two cores rest on these assumptions, which this network keeps:
 //   * A link is a TCP connection: messages arrive in order, none of them twice. Two links have no order between them.
-//   * A link that breaks for the coordinator breaks for its agent at most kNewsOfBreak later. (A firewall that
+//   * A link that breaks for the coordinator breaks for its agent at most kBreakSeenWithin later. (A firewall that
 //   sends
 //     a reset to the coordinator's side only would violate this: the node's lease then runs for 2/3 of lost_after,
 //     while the coordinator waits only for kReconnectWindow.) In the other direction there is no such limit.
@@ -25,7 +25,7 @@
 
 namespace ddp::sim {
 
-inline constexpr milliseconds kNewsOfBreak{500};
+inline constexpr milliseconds kBreakSeenWithin{500};
 
 enum class Way { Up, Down };  // to the coordinator, to the agent
 

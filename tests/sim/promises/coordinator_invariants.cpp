@@ -353,7 +353,7 @@ void Invariants::on_stepped() {
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
-  if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
+  if (!coordinator.core.over() && !is_crowd) check_silent_are_lost();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
   for (const int process : known_) {
@@ -410,7 +410,7 @@ void Invariants::check_free_seats() const {
   }
 }
 
-void Invariants::check_nobody_forgotten() const {
+void Invariants::check_silent_are_lost() const {
   const Process& own = scene_.process(scene_.coordinator->process);
   if (own.asleep) return;
   for (const int index : known_) {

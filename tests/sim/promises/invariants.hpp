@@ -130,7 +130,7 @@ class Invariants {
   void check_cause(const rendezvous::WorkerFailure& cause) const;
   void check_lost(const Process& process, bool by_cut);
   void check_quiet() const;
-  void check_nobody_forgotten() const;
+  void check_silent_are_lost() const;
   void check_free_seats() const;
   void check_second_signal() const;
   bool has_succeeded(int process) const;
