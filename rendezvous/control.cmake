@@ -2,6 +2,7 @@
 add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/roster.cpp
   link/acceptor.cpp
   link/client.cpp
   link/codec.cpp

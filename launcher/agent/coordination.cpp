@@ -61,7 +61,7 @@ void Coordination::try_to_coordinate() {
   options.addresses = config_.store_addresses;
   options.port = config_.master_port;
   options.secret = secret_;
-  options.say = log_;
+  options.log = log_;
   const bool is_given = config_.job.node_ranks_given || config_.job.max_nodes == 1;
   options.master_addr = is_given ? config_.master_addr : config_.local_addr;
   try {

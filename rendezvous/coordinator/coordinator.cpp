@@ -3,34 +3,34 @@
 
 #include <sys/socket.h>
 
-#include <csignal>
 #include <cstring>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::rendezvous {
 
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
-    : config_(std::move(config)), options_(std::move(options)), core_(config_) {
+    : config_(std::move(config)),
+      options_(std::move(options)),
+      core_(config_),
+      driver_(io_, core_, [this](const CoordinatorAction& action) {
+        std::visit([this](const auto& a) { carry_out(a); }, action);
+      }) {
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
-        io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.say},
+        io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.log},
         [this](AcceptedLink accepted) { link(std::move(accepted.socket), accepted.address, accepted.first_bytes); });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
     };
   }
   front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
-  if (config_.job.max_nodes > 1) front_->admit_only({});  // there are no workers yet
-  thread_ = std::thread([this] {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // the process's signals belong to its main thread
-    io_.run();
-  });
+  if (config_.job.max_nodes > 1) front_->admit_only({});  // no worker runs yet
+  thread_ = start_thread("coordinator", [this] { io_.run(); });
 }
 
 Coordinator::~Coordinator() {
@@ -38,7 +38,7 @@ Coordinator::~Coordinator() {
     for (auto& [id, link] : links_) link->stop();
     io_.stop();
   });
-  thread_.join();  // then the stores, then what they call
+  thread_.join();  // the stores end after it, then what they call
 }
 
 int Coordinator::connect_agent() {
@@ -52,7 +52,7 @@ int Coordinator::connect_agent() {
 
 StoreServer::Options Coordinator::store_options() {
   StoreServer::Options options;
-  options.log = options_.say;
+  options.log = options_.log;
   return options;
 }
 
@@ -60,39 +60,16 @@ void Coordinator::link(LinkSocket socket, const std::string& address, const std:
   const AgentId id = next_agent_++;
   AgentLink::Callbacks callbacks;
   callbacks.on_message = [this, id, address](AgentState state) {
-    handle(AgentReported{id, std::move(state), address});
+    driver_.handle(AgentReported{id, std::move(state), address});
   };
-  callbacks.on_heartbeat = [this, id] { handle(AgentBeat{id}); };
+  callbacks.on_heartbeat = [this, id] { driver_.handle(AgentBeat{id}); };
   callbacks.on_closed = [this, id](const std::string& why) {
     links_.erase(id);
-    handle(AgentGone{id, why});
+    driver_.handle(AgentGone{id, why});
   };
   const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks));
   links_[id] = link;
   link->start(first_bytes);
-}
-
-void Coordinator::handle(const CoordinatorEvent& event) {
-  std::vector<CoordinatorAction> actions;
-  core_.step(std::chrono::steady_clock::now(), event, actions);
-  for (const CoordinatorAction& action : actions) {
-    std::visit([this](const auto& a) { carry_out(a); }, action);
-  }
-  set_timer();
-}
-
-void Coordinator::set_timer() {
-  const auto wake_at = core_.wake_at();
-  if (wake_at == timer_set_to_) return;
-  timer_set_to_ = wake_at;
-  timer_.cancel();
-  if (!wake_at) return;
-  timer_.expires_at(*wake_at);
-  timer_.async_wait([this](const auto& error) {
-    if (error) return;
-    timer_set_to_.reset();
-    handle(CoordinatorTick{});
-  });
 }
 
 void Coordinator::carry_out(const SendDirective& action) {
@@ -100,7 +77,7 @@ void Coordinator::carry_out(const SendDirective& action) {
   if (link != links_.end()) link->second->send(action.directive);
 }
 
-void Coordinator::carry_out(const SendBeat& action) {
+void Coordinator::carry_out(const AnswerBeat& action) {
   const auto link = links_.find(action.agent);
   if (link != links_.end()) link->second->send(Heartbeat{});
 }
@@ -113,18 +90,18 @@ void Coordinator::carry_out(const CloseLink& action) {
 }
 
 void Coordinator::carry_out(const OpenStore& action) {
-  // Posted, since it is answered with an event, and this is the middle of one.
+  // Posted, since the answer is an event, and the core is in the middle of one.
   asio::post(io_, [this, action] {
     try {
       open_store(action);
-      handle(StoreOpened{action.round, options_.master_addr, store().port()});
+      driver_.handle(StoreOpened{action.round, options_.master_addr, store().port()});
     } catch (const Error& error) {
-      handle(StoreFailed{action.round, error.what()});
+      driver_.handle(StoreFailed{action.round, error.what()});
     }
   });
 }
 
-// The first round finds the store as it was made; later ones get an empty one.
+// The first round uses the store as it was made; each later round gets an empty one.
 void Coordinator::open_store(const OpenStore& action) {
   std::vector<std::string> members = action.addresses;
   members.insert(members.end(), {"127.0.0.1", "::1"});
@@ -148,7 +125,7 @@ void Coordinator::carry_out(const PublishFailure& action) {
 }
 
 void Coordinator::carry_out(const CoordinatorLogLine& action) {
-  if (options_.say) options_.say(action.text);
+  if (options_.log) options_.log(action.text);
 }
 
 }  // namespace ddp::rendezvous

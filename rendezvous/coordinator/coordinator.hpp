@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Drives CoordinatorCore: one thread with one loop, the links to the agents, and the c10d stores (which have threads of
-// their own). Lives in the endpoint's ddprun; that node's own agent is linked like any other, over a socketpair.
+// Drives CoordinatorCore: it has one thread with one loop, the links to the agents, and the c10d stores (which have
+// threads of their own). It lives in the endpoint's ddprun; the agent of that node is linked like any other, over a
+// socketpair.
 //
-// One port, told apart by first bytes: agents of other nodes, and the workers of the first round, find the front door.
-// In an elastic job each later round has a store of its own on a port of its own, so that a worker which outlived its
-// round never lands in the next; a job of a fixed number of nodes keeps its port, for its rounds never overlap.
+// One port, the front door, serves the agents of other nodes and the workers of the first round, told apart by the
+// first bytes they send. In an elastic job each later round has a store and a port of its own, so that a worker that
+// outlived its round never gets into the next one. A job of a fixed number of nodes keeps its port, since its rounds
+// never overlap.
 #pragma once
 
 #include <functional>
@@ -20,6 +22,7 @@
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/core_driver.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace ddp::rendezvous {
@@ -29,21 +32,22 @@ class Coordinator {
   struct Options {
     std::vector<std::string> addresses = {"127.0.0.1", "::1"};  // numeric, to listen on
     std::uint16_t port = 0;                                     // 0: any free one
-    std::string master_addr;  // what workers are told; empty: each the address by which its agent reached this node
+    std::string master_addr;  // MASTER_ADDR; empty: on each node the address by which its agent reached this one
     std::optional<Secret> secret = {};
-    std::function<void(const std::string& line)> say = {};  // on threads of its own; must not block
+    std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block
   };
 
-  // Throws Error if it cannot listen: AddressInUse if somebody else does.
+  // Throws Error if it cannot listen: AddressInUse if another process listens there.
   Coordinator(CoordinatorConfig config, Options options);
-  // Ends the threads; links are cut, the store is closed.
+  // Ends the threads; cuts the links and closes the store.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
   std::uint16_t port() const { return front_->port(); }
 
-  // A new link within this process; the returned descriptor (close-on-exec) is the agent's end. From any thread.
+  // Makes a link within this process and returns the agent's end of it, a descriptor with close-on-exec. Any thread may
+  // call it.
   int connect_agent();
 
  private:
@@ -52,11 +56,9 @@ class Coordinator {
   StoreServer::Options store_options();
   StoreServer& store() { return later_ ? *later_ : *front_; }
   void link(LinkSocket socket, const std::string& address, const std::string& first_bytes);
-  void handle(const CoordinatorEvent& event);
-  void set_timer();
 
   void carry_out(const SendDirective& action);
-  void carry_out(const SendBeat& action);
+  void carry_out(const AnswerBeat& action);
   void carry_out(const CloseLink& action);
   void carry_out(const OpenStore& action);
   void carry_out(const PublishFailure& action);
@@ -68,13 +70,12 @@ class Coordinator {
   CoordinatorCore core_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
-  asio::steady_timer timer_{io_};
-  std::optional<TimePoint> timer_set_to_;
+  CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
   AgentId next_agent_ = 1;
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
-  std::unique_ptr<StoreServer> front_;      // of the first round, and the agents' way in
-  std::unique_ptr<StoreServer> later_;      // elastic: of the newest round after the first
+  std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in
+  std::unique_ptr<StoreServer> later_;      // elastic: the store of the newest round after the first
   std::thread thread_;
 };
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decides for the whole job: who is in a round and with which ranks, restart or give up, how the job ends.
-// One per job. A value: (now, event) in, actions out; no socket, thread, clock or log inside. Driver: coordinator.hpp.
+// Decides for the whole job: which nodes are in a round and with which ranks, whether to restart or give up, how the
+// job ends. One per job. A value: (now, event) in, actions out; no socket, thread, clock or log inside. Its driver is
+// coordinator.hpp; its roster (roster.hpp) knows which nodes there are.
 //
 //     Gathering ──enough nodes──▶ Opening ──StoreOpened──▶ Running ──all succeeded──▶ Over
 //         ▲                          └──────────┬─────────────┘
 //         │                                     │ a failure, a lost or a new node, a stop signal
 //         └───another round, all idle─────── Stopping ──no other round, all idle──▶ Over
 //
-// Invariants: ranks of a round are exactly 0..world_size-1; a round is opened only when every node of the one before is
-// idle (all of its processes reaped) or lost; at most max_restarts restarts; once Over, always Over.
+// Invariants: the ranks of a round are exactly 0..world_size-1; a round is opened only when every node of the one
+// before is idle (all of its processes are reaped) or lost; there are at most max_restarts restarts; once Over, always
+// Over.
 //
-// A node is one agent process (incarnation). It outlives its link: a link that breaks has reconnect_window to come
-// back, one that falls silent has lost_after; then the node is lost. What follows from what:
+// A node is one agent process (an incarnation). It outlives its link: a link that breaks has kReconnectWindow to come
+// back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
 //
 //   event                                 fixed number of nodes               elastic (min < max)
 //   a worker fails                        restart while max_restarts lasts    the same
@@ -32,6 +34,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/coordinator/roster.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::rendezvous {
@@ -39,42 +42,41 @@ namespace ddp::rendezvous {
 struct CoordinatorConfig {
   JobShape job;
   std::string epoch;            // names this life of the coordinator
-  std::string own_incarnation;  // of the agent in this process: node rank 0, never lost
-  std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // of the first nodes, and of a replacement
-  std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: for more nodes than min
-  std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // without a word
+  std::string own_incarnation;  // the agent in this process: it has node rank 0 and is never lost
+  std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // for the first nodes, and for a replacement
+  std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
+  std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
 };
 
-// Who waits is told for whom this often.
-inline constexpr std::chrono::seconds kBetweenNews{5};
-// A node that died brings down workers of others, and their reports may come before its link is seen to break.
+// Interval between "waiting for nodes" messages.
+inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
+// A loss explains the round's failures if it is noticed no later than this after the first of them: a node that dies
+// brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
 
-using AgentId = int;  // one per link, given by the driver; a newer link has a higher one
-
 // ---- events ----
-struct AgentReported {  // the first one of a link says who it is
+struct AgentReported {  // the first report on a link says which agent it is
   AgentId agent;
   AgentState state;
   std::string address = {};  // numeric, where the link comes from; empty: from this process
 };
-struct AgentBeat {
+struct AgentBeat {  // a heartbeat
   AgentId agent;
 };
-struct AgentGone {  // its link broke
+struct AgentGone {  // the link broke
   AgentId agent;
   std::string why;
 };
 struct StoreOpened {  // the answer to OpenStore
   int round;
-  std::string address;  // what workers are told; empty: each the address by which its agent reached this node
+  std::string address;  // MASTER_ADDR; empty: on each node the address by which its agent reached this one
   std::uint16_t port;
 };
-struct StoreFailed {  // likewise
+struct StoreFailed {  // the other answer to OpenStore
   int round;
   std::string why;
 };
-struct CoordinatorTick {};
+struct CoordinatorTick {};  // the time has come that wake_at() named
 using CoordinatorEvent = std::variant<AgentReported, AgentBeat, AgentGone, StoreOpened, StoreFailed, CoordinatorTick>;
 
 // ---- actions ----
@@ -82,34 +84,35 @@ struct SendDirective {
   AgentId agent;
   Directive directive;
 };
-struct SendBeat {
+struct AnswerBeat {  // answer a heartbeat with one
   AgentId agent;
 };
-struct CloseLink {  // silently: the node has a newer one, or is lost
+struct CloseLink {  // without a message: the node has a newer link, or is lost
   AgentId agent;
 };
-struct OpenStore {  // a fresh, empty store for this round; whatever held on to the old one is cut off
+struct OpenStore {  // open an empty store for this round; connections to the one before are closed
   int round;
-  std::vector<std::string> addresses;  // numeric, of the members: nobody else is let in
+  std::vector<std::string> addresses;  // numeric, the members'; connections from elsewhere are refused
 };
-struct PublishFailure {  // tell the workers that are still running who died
+struct PublishFailure {  // write into the store, for the workers that are still running, which ranks died
   std::string text;
-  std::vector<int> ranks;  // in order; of a lost node: all of its
+  std::vector<int> ranks;  // in order; of a lost node all of its ranks
 };
-struct CoordinatorLogLine {  // to the user, on the coordinator's node
+struct CoordinatorLogLine {  // for the user, on the coordinator's node
   std::string text;
 };
 using CoordinatorAction =
-    std::variant<SendDirective, SendBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
+    std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
 
 class CoordinatorCore {
  public:
   enum class Phase { Gathering, Opening, Running, Stopping, Over };
 
-  explicit CoordinatorCore(CoordinatorConfig config) : config_(std::move(config)) {}
+  explicit CoordinatorCore(CoordinatorConfig config);
 
+  // Takes in one event and appends what is to be done about it.
   void step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions);
-  // When to send a CoordinatorTick; early and extra ones are harmless.
+  // Returns when to send a CoordinatorTick; early and extra ones are harmless.
   std::optional<TimePoint> wake_at() const;
 
   Phase phase() const { return job_.phase; }
@@ -118,34 +121,14 @@ class CoordinatorCore {
   bool over() const { return job_.phase == Phase::Over; }
 
  private:
-  using Incarnation = std::string;
-
-  struct Node {
-    AgentState state;
-    std::string address;
-    AgentId link = 0;              // the newest
-    std::optional<TimePoint> cut;  // since when it is broken
-    std::string why_cut;
-    TimePoint heard;          // any word
-    TimePoint unheard_since;  // when its newest report came
-    int arrival = 0;          // 1 for the first to come
-    Directive directive;      // the current one; sent again when a link comes back
-    int seat = -1;            // node rank in the newest round; -1: not in it
-    int base_rank = 0;        // of its workers there
-    bool leaving = false;     // on a signal; the others go on
-    Incarnation holder;       // of its --node-rank, if that is not free yet
-    // Counted in ready_, spares_, idle_ and succeeded_; see count().
-    bool ready = false, spare = false, idle = false, done = false;
-  };
-
-  // What ended the round that is being stopped.
+  // Why the round is being stopped.
   enum class Trigger { Failure, Loss, Membership, Final };
   struct Stop {
     Trigger trigger = Trigger::Final;
     std::string reason;
-    int exit_code = 1;           // Final
-    bool at_once = false;        // no grace
-    std::vector<int> dead = {};  // Failure, Loss: ranks
+    int exit_code = 1;           // if Final
+    bool at_once = false;        // with SIGKILL
+    std::vector<int> dead = {};  // if Failure or Loss: the ranks that died
   };
   struct KnownFailure {
     Incarnation node;
@@ -156,15 +139,15 @@ class CoordinatorCore {
     TimePoint noticed;
     std::string text;
   };
-  // Small and plain: what another life of this coordinator would have to know.
+  // Holds what another life of this coordinator would have to know.
   struct Job {
     Phase phase = Phase::Gathering;
     int round = 0;
     int restarts = 0;
-    std::vector<Incarnation> seats;      // of the newest round, by node rank; empty: its node is lost
-    std::optional<WorkerFailure> cause;  // of the newest restart
-    bool is_restart = false;             // the newest round, or the one that is to be opened
-    std::string why_round;               // the newest round was, or is to be, opened
+    std::optional<WorkerFailure> cause;  // what the newest restart is due to
+    // About the newest round, or about the next one while it is prepared:
+    bool is_restart = false;
+    std::string why_round;  // why it is opened
   };
 
   void on(const AgentReported& event);
@@ -174,23 +157,20 @@ class CoordinatorCore {
   void on(const StoreFailed& event);
   void on(const CoordinatorTick& event);
 
-  // Nodes come and go.
-  std::string why_not(const AgentState& state) const;
+  // Nodes come and go. Why a node is refused; empty: it is not.
+  std::string why_refused(const AgentState& state) const;
   void refuse(AgentId agent, const std::string& reason);
   void welcome(const AgentReported& event);
-  void claim_rank(Node& node);
-  void word_from(Node& node);
-  void count(Node& node);
-  void lose(const Incarnation& incarnation, TimePoint noticed, const std::string& text);
-  void forget(const Incarnation& incarnation);
-  void let_go(Node& node);
-  void look_for_lost();
-  TimePoint silent_since(const Node& node) const;
+  void mark_heard(const Node& node);
+  void lose(const Node& node, TimePoint noticed, const std::string& text);
+  void release(const Node& node);
+  void expire_silent_nodes();
+  std::string why_lost(const Roster::Expired& expired) const;
   void forgive_own_sleep();
 
   // What the newest report of a node means for the job.
-  void look_at(const Incarnation& incarnation);
-  void on_stop_signal(Node& node);
+  void on_report(const Incarnation& incarnation);
+  void on_stop_signal(const Node& node);
   void on_round_report(const Node& node);
   void note_failures(const Node& node);
   void note_own_stop(const Node& node);
@@ -210,48 +190,38 @@ class CoordinatorCore {
   void after_stop();
   void next_round(const std::string& why);
   void finish(Directive exit);
-  void farewell();
+  void finish_shutdown();
 
   // Words.
-  void tell_news();
-  std::string who_is_missing() const;
-  std::string newcomers_in_words() const;
-  std::string named(const Node& node) const;
+  void send_waiting_message();
+  std::string describe_missing() const;
+  std::string describe_newcomers() const;
 
   bool elastic() const { return config_.job.min_nodes < config_.job.max_nodes; }
-  bool is_own(const Node& node) const { return node.state.incarnation == config_.own_incarnation; }
   Directive make(Directive::Kind kind, std::string reason) const;
-  void send(Node& node, Directive directive);
+  void send(const Node& node, Directive directive);
 
   CoordinatorConfig config_;
   Job job_;
-  std::map<Incarnation, Node> nodes_;
-  std::map<AgentId, Incarnation> links_;
-  std::map<int, Incarnation> holders_;                             // of node ranks, if those are given
-  int challengers_ = 0;                                            // nodes that claim a rank that is held
-  std::vector<KnownFailure> failures_;                             // of this round's workers, in order of arrival
-  std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // by node and local rank: where it is in failures_
-  std::vector<Loss> losses_;                                       // of this round's members
+  Roster roster_;
+  std::vector<KnownFailure> failures_;                             // this round's, in order of arrival
+  std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // index in failures_ by node and local rank
+  std::vector<Loss> losses_;                                       // members that this round has lost
   Stop stop_;
-  std::optional<Directive> exit_;  // once over
-  int arrivals_ = 0;
-  int ready_ = 0;      // nodes that could take a seat in the next round,
-  int spares_ = 0;     // and of them, those that have none in this one
-  int cut_ = 0;        // nodes whose link is broken
-  int present_ = 0;    // members that are not lost,
-  int idle_ = 0;       // of them, those with no process left,
-  int succeeded_ = 0;  // and those whose workers all exited with 0
-  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_look_, next_news_, farewell_until_;
+  std::optional<Directive> exit_;  // how the job ended, once it is over
+  std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
+  std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_;
-  bool own_was_told_ = false;  // to leave, last of all
+  bool own_was_told_ = false;  // the own agent was told to leave, last of all
   std::optional<TimePoint> last_step_;
   TimePoint now_;
   std::vector<CoordinatorAction>* actions_ = nullptr;
 };
 
-// The failure that explains the others, of those in order of arrival: one that came by itself before one that ddprun
-// caused; among those that were dead or dying when the first was noticed, a signal before an exit code (a crash makes
-// its peers exit, not the other way round); then the first. Null: there is none.
+// Returns the failure that explains the others; null: there is none. They are given in order of arrival. A failure that
+// came by itself goes before one that ddprun caused; among workers that were dead or dying when the first failure was
+// noticed, a signal goes before an exit code (a crash makes its peers exit, not the other way round); then the first
+// one.
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures);
 
 }  // namespace ddp::rendezvous

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of an agent: what launcher/agent/agent.cpp and rendezvous/link/client.hpp do.
+// Drives an agent: does what launcher/agent/agent.cpp and rendezvous/link/client.hpp do.
 #include <algorithm>
 #include <csignal>
 
@@ -24,6 +24,7 @@ void World::handle(Process& process, const AgentEvent& event) {
   coverage_.event(event, process.core.phase());
   std::vector<AgentAction> actions = std::exchange(agent_actions_, {});
   process.core.step(now(), event, actions);
+  if (transcript_) transcript_->step(now(), process.config.host, event, actions);
   for (const AgentAction& action : actions) {
     mark(30 + static_cast<int>(action.index()), process.index);
     std::visit([&](const auto& a) { carry_out(process, a); }, action);
@@ -44,7 +45,7 @@ void World::set_timer(Process& process) {
   const Time rings = *wake_at <= now() ? now() : *wake_at + lateness(tick_random_);
   deliver_at(rings, process.index, [this, index = process.index, wake_at] {
     Process& late = scene_.process(index);
-    if (late.timer != wake_at) return;  // set anew meanwhile
+    if (late.timer != wake_at) return;  // it was set to another time meanwhile
     late.timer.reset();
     late.ticks_at_once = late.last_tick == now() ? late.ticks_at_once + 1 : 0;
     late.last_tick = now();
@@ -57,7 +58,7 @@ void World::set_timer(Process& process) {
 
 void World::carry_out(Process& process, const StartWorkers& action) {
   invariants_.on_start(process, action.assignment);
-  process.importing = spawn_random_.percent(3);  // --preload: until then a stop ends the start
+  process.importing = spawn_random_.percent(3);  // as with --preload: a stop before the workers exist cancels the start
   const Duration takes = process.importing           ? spawn_random_.between(Duration(0), seconds(10))
                          : spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
                                                      : spawn_random_.between(Duration(0), milliseconds(1500));
@@ -73,10 +74,9 @@ void World::carry_out(Process& process, const StartWorkers& action) {
 }
 
 void World::stop_the_start(Process& process) {
-  if (!std::exchange(process.importing, false)) return;  // they come in a moment, and are told then
+  if (!std::exchange(process.importing, false)) return;  // the workers exist in a moment, and are signalled then
   process.spawning = false;
   process.cleared = true;
-  trace([&] { return process.config.host + ": told to stop before its workers were started"; });
   handle(process, NeverStarted{});
 }
 
@@ -85,11 +85,9 @@ void World::spawned(Process& process, int round, const Assignment& assignment) {
   if (std::exchange(process.spawn_fails, false)) {
     coverage_.reached(Branch::SpawnFailed);
     process.cleared = true;
-    trace([&] { return process.config.host + ": its workers could not be started"; });
     invariants_.on_spawn_failed();
     return handle(process, SpawnFailed{"no more processes"});
   }
-  trace([&] { return process.config.host + ": workers run, from rank " + std::to_string(assignment.base_rank); });
   if (process.core.phase() != AgentCore::Phase::Starting) coverage_.reached(Branch::StopMetTheStart);
   WorkersStarted event;
   for (int local = 0; local < process.config.workers; ++local) {
@@ -142,7 +140,8 @@ void World::carry_out(Process& process, const SendReport& action) {
   if (!process.up) return;
   const LinkId link = process.link;
   const auto time = scene_.network.arrival(now(), link, Way::Up);
-  if (time) queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
+  if (!time) return note(process.config.host, [] { return "(its report is lost in the network)"; });
+  queue_.at(*time, [this, link, state = action.state] { report_arrives(link, state); });
 }
 
 void World::carry_out(Process& process, const SendHeartbeat&) {
@@ -156,7 +155,6 @@ void World::carry_out(Process& process, const SendHeartbeat&) {
 void World::carry_out(Process& process, const Reconnect& action) {
   coverage_.reached(Branch::LinkGivenUp);
   if (!process.up) return;
-  trace([&] { return process.config.host + ": gives up its link: " + action.why; });
   close_agents_end(process.link);
   deliver_at(now(), process.index, [this, index = process.index, why = action.why] {
     handle(scene_.process(index), LinkDown{why});
@@ -180,7 +178,7 @@ void World::connect(Process& process) {
   queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
     try_link(scene_.process(index), number, now() + kTryLimit);
   });
-  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // until a word is heard
+  process.wait = std::min<Duration>(2 * process.wait, kLongestWait);  // it is short again once the coordinator answers
 }
 
 void World::try_link(Process& process, int number, Time give_up) {
@@ -215,7 +213,7 @@ void World::try_failed(Process& process, const std::string& why) {
   handle(process, LinkFailed{why});
 }
 
-// The coordinator's end of a handshake.
+// Does the coordinator's part of a handshake.
 void World::accept(Process& process, int number) {
   if (!process.alive || process.tries != number) return;
   const Time answered = now() + scene_.network.delay();
@@ -228,7 +226,7 @@ void World::accept(Process& process, int number) {
     });
   }
   const bool listens = scene_.coordinator && scene_.coordinator->alive;
-  if (!listens && !other_coordinator_) return;  // the try's limit ends it
+  if (!listens && !other_coordinator_) return;  // the attempt ends at its time limit
   const LinkId id = scene_.network.open(now(), process.index, process.machine, false);
   Link& link = scene_.network.link(id);
   link.to_other_coordinator = other_coordinator_;
@@ -249,7 +247,6 @@ void World::link_up(Process& process, LinkId link) {
   process.up = true;
   ++process.tries;
   ++process.links_made;
-  trace([&] { return process.config.host + ": link " + std::to_string(link) + " is up"; });
   if (scene_.machine(process.machine).links_die_until > now()) cut(link);
   handle(process, LinkUp{});
 }
@@ -273,7 +270,6 @@ void World::break_agents_end(LinkId id, const std::string& why) {
     link.agent_open = false;
     if (process.link != id) return;
     process.up = false;
-    trace([&] { return process.config.host + ": link " + std::to_string(id) + " broke: " + why; });
     handle(process, LinkDown{why});
     if (process.alive) connect(process);
   });
@@ -284,11 +280,6 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     Process& process = scene_.process(scene_.network.link(id).process);
     if (!scene_.network.link(id).agent_open) return;
     process.wait = kShortestWait;
-    trace([&] {
-      static constexpr std::array<const char*, 4> kinds = {"Wait", "Run", "Stop", "Exit"};
-      return process.config.host + " is told: " + kinds[static_cast<std::size_t>(directive.kind)] + " round " +
-             std::to_string(directive.round) + ": " + directive.reason;
-    });
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
@@ -303,7 +294,7 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
   });
 }
 
-// The link is level-triggered, so this does no harm.
+// Delivers an older directive once more: the link is level-triggered, so this does no harm.
 void World::repeat_an_old_one(Process& process, const rendezvous::Directive& directive) {
   if (scene_.plan.repeat_percent == 0 || directive.kind == rendezvous::Directive::Kind::Exit) return;
   if (!process.told.empty() && tick_random_.percent(scene_.plan.repeat_percent)) {
@@ -313,10 +304,9 @@ void World::repeat_an_old_one(Process& process, const rendezvous::Directive& dir
   process.told.push_back(directive);
 }
 
-// ---- Words and the end ----
+// ---- Log lines and the end ----
 
 void World::carry_out(Process& process, const LogLine& action) {
-  trace([&] { return process.config.host + " says: " + action.text; });
   const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };
   if (says("killing the workers of this node: it had lost")) {
     coverage_.reached(Branch::LeaseKill);
@@ -328,9 +318,6 @@ void World::carry_out(Process& process, const LogLine& action) {
 }
 
 void World::carry_out(Process& process, const Leave& action) {
-  trace([&] {
-    return process.config.host + " leaves with " + std::to_string(action.exit_code) + ": " + action.directive.reason;
-  });
   process.left = action;
   invariants_.on_leave(process, action);
   end_process(process);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of the coordinator: what rendezvous/coordinator/coordinator.cpp does.
+// Drives the coordinator: does what rendezvous/coordinator/coordinator.cpp does.
 #include <algorithm>
 
 #include "tests/sim/world.hpp"
@@ -28,6 +28,9 @@ void World::handle(const CoordinatorEvent& event) {
   std::vector<CoordinatorAction> actions = std::exchange(coordinator_actions_, {});
   coordinator.core.step(now(), event, actions);
   if (coordinator.core.over() && !coordinator.over_since) coordinator.over_since = now();
+  if (transcript_) {
+    transcript_->step(now(), event, actions, [this](AgentId agent) { return host_of(agent); });
+  }
   for (const CoordinatorAction& action : actions) {
     mark(60 + static_cast<int>(action.index()), 0);
     std::visit([&](const auto& a) { carry_out(a); }, action);
@@ -36,6 +39,14 @@ void World::handle(const CoordinatorEvent& event) {
   coordinator_actions_ = std::move(actions);
   invariants_.on_stepped();
   set_coordinators_timer();
+}
+
+std::string World::host_of(AgentId agent) const {
+  for (LinkId id = 0; id < scene_.network.links(); ++id) {
+    const Link& link = scene_.network.link(id);
+    if (link.agent_id == agent && !link.to_other_coordinator) return scene_.process(link.process).config.host;
+  }
+  return "no known host";
 }
 
 void World::set_coordinators_timer() {
@@ -57,14 +68,17 @@ void World::set_coordinators_timer() {
   });
 }
 
-// ---- What comes ----
+// ---- Events ----
 
 void World::report_arrives(LinkId id, const AgentState& state) {
   if (scene_.network.link(id).to_other_coordinator) return answer_as_other_coordinator(id, state);
   deliver(scene_.coordinator->process, [this, id, state] {
     const Link& link = scene_.network.link(id);
-    if (!link.coordinator_open) return;
     const Process& process = scene_.process(link.process);
+    if (!link.coordinator_open) {
+      return note("coordinator",
+                  [&] { return "(a report of " + process.config.host + " on a closed link is dropped)"; });
+    }
     note_failures(process, state);
     invariants_.on_heard(process, id, state);
     handle(AgentReported{link.agent_id, state, link.local ? "" : "10.0.0." + std::to_string(link.machine)});
@@ -101,7 +115,6 @@ void World::break_coordinators_end(LinkId id, const std::string& why) {
     broken.coordinator_open = false;
     scene_.coordinator->links.erase(broken.agent_id);
     invariants_.on_link_broke(scene_.process(broken.process), id);
-    trace([&] { return "coordinator: link " + std::to_string(id) + " broke: " + why; });
     handle(AgentGone{broken.agent_id, why});
   });
 }
@@ -119,7 +132,7 @@ void World::answer_as_other_coordinator(LinkId link, const AgentState& state) {
   if (time && !state.epoch.empty()) queue_.at(*time, [this, link, exit] { directive_arrives(link, exit); });
 }
 
-// ---- What it does ----
+// ---- Actions ----
 
 void World::close_coordinators_end(LinkId id) {
   Link& link = scene_.network.link(id);
@@ -141,10 +154,12 @@ void World::carry_out(const SendDirective& action) {
   ++(is_news ? to.news_got : to.directives_got);
   invariants_.on_sent(to, action.directive);
   const auto time = scene_.network.arrival(now(), id, Way::Down);
-  if (time) queue_.at(*time, [this, id, directive = action.directive] { directive_arrives(id, directive); });
+  if (!time)
+    return note("coordinator", [&] { return "(what it tells " + to.config.host + " is lost in the network)"; });
+  queue_.at(*time, [this, id, directive = action.directive] { directive_arrives(id, directive); });
 }
 
-void World::carry_out(const SendBeat& action) {
+void World::carry_out(const AnswerBeat& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
   if (link == scene_.coordinator->links.end()) return;
   const LinkId id = link->second;
@@ -170,21 +185,14 @@ void World::carry_out(const OpenStore& action) {
   const bool fails = std::exchange(coordinator.store_fails, false);
   const Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 500 : 5)) +
                          std::exchange(coordinator.store_late, Duration(0));
-  trace([&] { return "coordinator: opens the store of round " + std::to_string(action.round); });
   deliver_at(now() + takes, coordinator.process, [this, round = action.round, fails] {
     if (fails) return handle(StoreFailed{round, "no port is free"});
     handle(StoreOpened{round, "", static_cast<std::uint16_t>(20000 + round)});
   });
 }
 
-void World::carry_out(const PublishFailure& action) {
-  trace([&] { return "coordinator publishes: " + action.text; });
-  invariants_.on_said(action.text);
-}
+void World::carry_out(const PublishFailure& action) { invariants_.on_said(action.text); }
 
-void World::carry_out(const CoordinatorLogLine& action) {
-  trace([&] { return "coordinator says: " + action.text; });
-  invariants_.on_said(action.text);
-}
+void World::carry_out(const CoordinatorLogLine& action) { invariants_.on_said(action.text); }
 
 }  // namespace ddp::sim

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one clock of a simulated world, and what is to happen: in order of time, then of being asked for.
+// Holds the clock of a simulated world and its future events, in order of time; those of one time in the order in which
+// they were added.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 
 namespace ddp::sim {
 
+inline constexpr Time kStart{std::chrono::seconds(1000)};
+
 class EventQueue {
  public:
   using Task = std::function<void()>;
@@ -20,7 +23,7 @@ class EventQueue {
   bool empty() const { return heap_.empty(); }
   Time next() const { return heap_.front().time; }
 
-  // In the past: now.
+  // Adds a task for this time; a time in the past means now.
   void at(Time time, Task task) {
     std::size_t slot = tasks_.size();
     if (free_.empty()) {
@@ -54,7 +57,7 @@ class EventQueue {
     return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
   }
 
-  Time now_ = Time(std::chrono::seconds(1000));
+  Time now_ = kStart;
   std::uint64_t sequence_ = 0;
   std::vector<Entry> heap_;
   std::vector<Task> tasks_;

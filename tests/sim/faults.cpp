@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a plan's faults do to a world.
+// Carries out a plan's faults in a world.
 #include <algorithm>
 
 #include "tests/sim/world.hpp"
@@ -9,13 +9,14 @@ namespace ddp::sim {
 void World::cut(LinkId id) {
   Random random(scene_.plan.seed, {7, id});
   scene_.network.link(id).cut = true;
-  queue_.at(now() + random.between(Duration(0), kNewsOfBreak),
+  queue_.at(now() + random.between(Duration(0), kBreakSeenWithin),
             [this, id] { break_agents_end(id, "Connection reset by peer"); });
   queue_.at(now() + random.between(Duration(0), seconds(1)),
             [this, id] { break_coordinators_end(id, "Connection reset by peer"); });
 }
 
-// What follows from it may go on for a while: silence is noticed late.
+// Notes that a machine is in trouble. What follows may go on for a while after the fault, since silence is noticed
+// late.
 void World::disturb(int machine, Duration lasting) {
   if (machine >= static_cast<int>(scene_.machines.size())) return;
   Time& calm = scene_.machine(machine).calm_from;
@@ -25,10 +26,7 @@ void World::disturb(int machine, Duration lasting) {
 void World::happen(const Fault& fault) {
   scene_.now = now();
   mark(4, static_cast<int>(fault.kind), fault.machine);
-  trace([&] {
-    return "FAULT " + name_of(fault.kind) + " on machine " + std::to_string(fault.machine) + ", " +
-           std::to_string(fault.lasting.count()) + " ms, " + std::to_string(fault.number);
-  });
+  note("fault", [&] { return describe(fault); });
   Process* const agent = agent_on(fault.machine);
   Worker* const worker = worker_on(fault.machine, fault.worker);
   const int next_machine = static_cast<int>(std::max(scene_.machines.size(), scene_.plan.machines.size()));
@@ -114,7 +112,7 @@ void World::happen(const Fault& fault) {
         auto& vanishes = scene_.network.link(half).vanishes;
         if (fault.number != ToAgent) vanishes[0] = true;
         if (fault.number != ToCoordinator) vanishes[1] = true;
-        // The agent goes on sending, and may be told by a firewall.
+        // The agent goes on sending; a firewall may tell it that the connection is gone.
         Random random(scene_.plan.seed, {8, half});
         if (random.percent(40)) {
           queue_.at(now() + random.between(milliseconds(100), seconds(20)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the invariants look for, and how.
+// Small look-ups that the invariants share.
 #pragma once
 
 #include <optional>

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs seeds through the simulator.
 //
-//   sim                   DDPRUN_SIM_SEEDS seeds (10000), from 1; prints what was reached. Fails if a promise is
-//   broken,
-//                         or if something that must be reached never was (5000 seeds or more)
-//   sim --seeds A:B       these
-//   sim --seed N          this one; with --trace all that happens
-//   sim --crowd           4,000 agents form a round: how many messages, and how much longer than 1,000 take
+//   sim                   runs DDPRUN_SIM_SEEDS seeds (10000), from 1, and prints what they reached. Fails if a promise
+//                         is broken, or if 5000 seeds or more leave out something that must be reached
+//   sim --seeds A:B       runs these seeds
+//   sim --seed N          runs one seed; with --trace it prints what happens
+//   sim --digest          prints one number for all that happens in the seeds, to compare two versions of the cores
+//   sim --transcripts F   runs the scripted scenarios (scenarios.cpp) and writes what happens in each into folder F
+//   sim --compare F       compares what happens in them with the files in F
+//   sim --crowd           4,000 agents form a round: prints how many messages it takes, and how much longer than with
+//                         1,000
 //
-// A seed that breaks a promise is made smaller, and printed with what happened in it.
+// A seed that breaks a promise is made smaller and printed with what happened in it.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +20,7 @@
 #include <ctime>
 #include <string>
 
+#include "tests/sim/scenarios.hpp"
 #include "tests/sim/shrink.hpp"
 #include "tests/sim/world.hpp"
 
@@ -25,11 +29,20 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::uint64_t kEnoughToReachAll = 5000;
-constexpr std::uint64_t kRepeatEach = 100;  // how often a seed is run twice, to see that it repeats itself
-constexpr int kTellBroken = 5;              // then it stops
-constexpr std::size_t kLinesTold = 120;
+constexpr std::uint64_t kRepeatEvery = 100;  // every hundredth seed is run twice, to see that it repeats itself
+constexpr int kMostBroken = 5;               // broken seeds after which it stops
+constexpr std::size_t kLinesShown = 120;
 
 volatile std::uint64_t running_seed = 0;
+
+struct Fnv1a {
+  std::uint64_t value = 14695981039346656037U;
+
+  void add(std::uint64_t part) { value = (value ^ part) * 1099511628211U; }
+  void add(const std::string& text) {
+    for (const char letter : text) add(static_cast<unsigned char>(letter));
+  }
+};
 
 unsigned long long number(std::uint64_t value) { return value; }
 
@@ -45,7 +58,7 @@ void print_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::printf("%s\n", line.c_str());
 }
 
-void tell(std::uint64_t seed, const Violation& violation) {
+void print_violation(std::uint64_t seed, const Violation& violation) {
   std::printf("seed %llu breaks a promise: %s\n  %s\n", number(seed),
               kSentences[static_cast<std::size_t>(violation.promise)], violation.what.c_str());
 }
@@ -53,12 +66,13 @@ void tell(std::uint64_t seed, const Violation& violation) {
 void explain(const Plan& plan, const Violation& violation) {
   const Plan small = shrink(plan, violation.promise);
   Coverage coverage;
-  std::vector<std::string> lines;
-  World world(small, coverage, &lines);
+  Transcript transcript(Transcript::Resolution::Microseconds);
+  World world(small, coverage, &transcript);
   world.run();
   std::printf("the least of it that still does: %s", describe(small).c_str());
-  const std::size_t told = std::min(lines.size(), kLinesTold);
-  lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(told));
+  std::vector<std::string> lines = transcript.lines();
+  const std::size_t shown = std::min(lines.size(), kLinesShown);
+  lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(shown));
   print_lines(lines);
   std::printf("rerun: sim --seed %llu --trace\n", number(plan.seed));
 }
@@ -66,15 +80,15 @@ void explain(const Plan& plan, const Violation& violation) {
 int run_one(std::uint64_t seed, bool with_trace) {
   running_seed = seed;
   Coverage coverage;
-  std::vector<std::string> lines;
+  Transcript transcript(Transcript::Resolution::Microseconds);
   const Plan plan = make_plan(seed);
-  World world(plan, coverage, with_trace ? &lines : nullptr);
+  World world(plan, coverage, with_trace ? &transcript : nullptr);
   const auto violation = world.run();
   if (with_trace) std::printf("%s", describe(plan).c_str());
-  print_lines(lines);
+  print_lines(transcript.lines());
   std::printf("hash %016llx\n", number(world.hash()));
   if (!violation) return 0;
-  tell(seed, *violation);
+  print_violation(seed, *violation);
   if (!with_trace) explain(plan, *violation);
   return 1;
 }
@@ -86,19 +100,36 @@ bool repeats_itself(const Plan& plan, std::uint64_t hash) {
   return again.hash() == hash;
 }
 
+// Prints one number for everything that happens in these seeds, to the last word. A change of the code that changes no
+// decision leaves the number as it is.
+int run_digest(std::uint64_t first, std::uint64_t last) {
+  Fnv1a digest;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    running_seed = seed;
+    Coverage coverage;
+    Transcript transcript(Transcript::Resolution::Microseconds);
+    World world(make_plan(seed), coverage, &transcript);
+    world.run();
+    digest.add(world.hash());
+    for (const std::string& line : transcript.lines()) digest.add(line);
+  }
+  std::printf("seeds %llu to %llu: digest %016llx\n", number(first), number(last), number(digest.value));
+  return 0;
+}
+
 int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   const std::uint64_t count = last - first + 1;
   Coverage coverage;
   const double start = cpu_seconds();
   int broken = 0;
-  for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kTellBroken : 1); ++seed) {
+  for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kMostBroken : 1); ++seed) {
     running_seed = seed;
     const Plan plan = make_plan(seed);
     World world(plan, coverage);
     if (const auto violation = world.run()) {
-      tell(seed, *violation);
+      print_violation(seed, *violation);
       if (++broken == 1 && can_explain) explain(plan, *violation);
-    } else if (seed % kRepeatEach == 0 && !repeats_itself(plan, world.hash())) {
+    } else if (seed % kRepeatEvery == 0 && !repeats_itself(plan, world.hash())) {
       std::printf("seed %llu does not repeat itself\n", number(seed));
       ++broken;
     }
@@ -112,13 +143,13 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   return missing.empty() ? 0 : 1;
 }
 
-// Seconds; nothing: a promise was broken.
+// Returns how many seconds it took; nothing: a promise was broken, or there were too many messages.
 std::optional<double> run_crowd(int agents, bool fails) {
   Coverage coverage;
   const double start = cpu_seconds();
   World world(make_crowd(agents, fails), coverage);
   if (const auto violation = world.run()) {
-    tell(0, *violation);
+    print_violation(0, *violation);
     return std::nullopt;
   }
   const double seconds = cpu_seconds() - start;
@@ -130,20 +161,22 @@ std::optional<double> run_crowd(int agents, bool fails) {
   }
   std::printf("%d agents%s: %d messages but heartbeats, at most %d for one; %.2f s\n", agents,
               fails ? ", and all workers fail" : "", messages, most, seconds);
-  // It comes, is told to wait, to run, it runs, is done, is told to leave, has left; and that each of 8 workers failed.
+  // An agent reports that it is there, runs, is idle and leaves, and receives Wait, Run and Exit. If all fail, it
+  // reports the failure of each of its 8 workers as well, and receives Stop.
   return most <= (fails ? 17 : 8) ? std::optional(seconds) : std::nullopt;
 }
 
 bool is_linear(bool fails) {
   double least[2] = {0, 0};
-  for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest: other programs run as well
+  for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest counts: other programs run as well
     for (const int size : {0, 1}) {
       const auto seconds = run_crowd(size == 0 ? 1000 : 4000, fails);
       if (!seconds) return false;
       least[size] = repeat == 0 ? *seconds : std::min(least[size], *seconds);
     }
   }
-  // Four times as many, and caches that are too small; squares would be sixteen.
+  // Four times as many agents take a little more than four times as long, since caches are too small. An algorithm with
+  // squares would take sixteen times as long.
   std::printf("%.1f times as long\n", least[1] / least[0]);
   return least[1] < 10 * least[0];
 }
@@ -156,7 +189,8 @@ int run_crowds() {
 struct Options {
   std::uint64_t first = 1, last = 10000;
   std::optional<std::uint64_t> one;
-  bool with_trace = false, crowd = false, brief = false;
+  bool with_trace = false, crowd = false, brief = false, digest = false;
+  std::string write_to, compare_with;  // folders with transcripts
 };
 
 std::uint64_t to_number(const char* text) { return std::strtoull(text, nullptr, 10); }
@@ -169,7 +203,10 @@ Options parse(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--trace") options.with_trace = true;
     if (option == "--crowd") options.crowd = true;
-    if (option == "--brief") options.brief = true;  // does not explain: for scripts/stress/mutants
+    if (option == "--brief") options.brief = true;  // without an explanation, for scripts/stress/mutants
+    if (option == "--digest") options.digest = true;
+    if (option == "--transcripts") options.write_to = value;
+    if (option == "--compare") options.compare_with = value;
     if (option == "--seed") options.one = to_number(value);
     if (option == "--seeds") {
       options.first = to_number(value);
@@ -191,5 +228,8 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   if (options.crowd) return run_crowds();
   if (options.one) return run_one(*options.one, options.with_trace);
+  if (!options.write_to.empty()) return write_transcripts(options.write_to) ? 0 : 1;
+  if (!options.compare_with.empty()) return compare_transcripts(options.compare_with) ? 0 : 1;
+  if (options.digest) return run_digest(options.first, options.last);
   return run_many(options.first, options.last, !options.brief);
 }

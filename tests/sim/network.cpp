@@ -32,7 +32,7 @@ std::optional<Time> Network::arrival(Time now, LinkId id, Way way) {
   Time time =
       now + (link.local ? random_.between(std::chrono::microseconds(10), std::chrono::microseconds(200)) : delay());
   if (const Time until = blocked_until(link.machine, way); !link.local && until > now) {
-    time = until + random_.between(Duration(0), milliseconds(800));  // TCP sends it again
+    time = until + random_.between(Duration(0), milliseconds(800));  // TCP retransmits it
   }
   time = std::max(time, link.newest[index(way)] + Duration(1));
   link.newest[index(way)] = time;

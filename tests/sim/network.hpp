@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When a message arrives, if it does. Knows links and ways, not what is sent: the world schedules and delivers.
+// Says when a message arrives, if it does. It knows links and directions, not messages: the world schedules and
+// delivers those.
 //
-// What the deadlines of the two cores rest on, and this network keeps to:
-//   * A link is a TCP connection: in order, nothing twice. Two links are in no order to each other.
-//   * A link that breaks for the coordinator breaks for its agent at most kNewsOfBreak later. (A reset from a firewall
-//     in between, told to the coordinator's side only, would break this: the node's lease then runs to 2/3 lost_after,
-//     the coordinator's patience for kReconnectWindow.) The other way round anything goes.
-//   * All clocks run at the same rate. A process that is not stopped handles a timer within 100 ms. One that was
-//     stopped may have been given up: for a reconnect window its workers may run beside those that took their place.
-//   * What SIGKILL has reached executes nothing more, however long it takes to be reaped; unless the kernel holds it.
+// The deadlines of the two cores rest on these assumptions, which this network keeps:
+//   * A link is a TCP connection: messages arrive in order, none of them twice. Two links have no order between them.
+//   * A link that breaks for the coordinator breaks for its agent at most kBreakSeenWithin later. (A firewall that
+//   sends
+//     a reset to the coordinator's side only would violate this: the node's lease then runs for 2/3 of lost_after,
+//     while the coordinator waits only for kReconnectWindow.) In the other direction there is no such limit.
+//   * All clocks run at the same rate. A process that is not stopped handles a timer within 100 ms. A node whose
+//   process
+//     was stopped may count as lost: for a reconnect window its workers may run beside those that took their place.
+//   * A process that received SIGKILL executes nothing more, however long it takes to be reaped, unless the kernel
+//   holds
+//     it.
 #pragma once
 
 #include <array>
@@ -20,18 +25,18 @@
 
 namespace ddp::sim {
 
-inline constexpr milliseconds kNewsOfBreak{500};
+inline constexpr milliseconds kBreakSeenWithin{500};
 
 enum class Way { Up, Down };  // to the coordinator, to the agent
 
 using LinkId = int;
 
 struct Link {
-  int process = 0;  // the agent's
+  int process = 0;  // the agent's process
   int machine = 0;
   bool local = false;  // within the coordinator's process
   bool to_other_coordinator = false;
-  int agent_id = 0;  // as the coordinator calls it
+  int agent_id = 0;  // the number that the coordinator knows it by
   bool agent_open = true, coordinator_open = true;
   bool cut = false;
   std::array<bool, 2> vanishes = {false, false};  // by Way
@@ -47,12 +52,13 @@ class Network {
   const Link& link(LinkId id) const { return links_[static_cast<std::size_t>(id)]; }
   int links() const { return static_cast<int>(links_.size()); }
 
-  // When what is sent now arrives; nothing: never.
+  // Returns when a message sent now arrives; nothing: never.
   std::optional<Time> arrival(Time now, LinkId link, Way way);
   Duration delay();
-  // A machine cannot be reached, or cannot reach the coordinator, until then. Machine 0: nobody can reach it.
+  // Lets messages between a machine and the coordinator arrive only after `until`, in the direction that `lost` names
+  // or in both. Machine 0 is the coordinator's: it is cut off from all others.
   void block(int machine, Lost lost, Time until);
-  // Since when a connection can be made.
+  // Returns the time from which on a connection can be made.
   Time open_since(int machine) const;
 
  private:

@@ -5,17 +5,19 @@
 #include <array>
 #include <csignal>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::sim {
 
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",   "worker crashes",    "worker hangs", "worker stuck in the kernel",
-    "leftover stuck", "spawn fails",       "store fails",  "store is late",
-    "agent killed",   "guardian killed",   "power loss",   "agent stopped",
-    "host frozen",    "link cut",          "links die",    "link flaps",
-    "link half-open", "partition",         "user stops",   "user stops twice",
-    "agent starts",   "agent replaced",    "rank taken",   "shape differs",
+    "worker exits",   "worker crashes",    "worker hangs",    "worker stuck in the kernel",
+    "leftover stuck", "spawn fails",       "store fails",     "store is late",
+    "agent killed",   "guardian killed",   "power loss",      "agent stopped",
+    "host frozen",    "link cut",          "links die",       "link flaps",
+    "link half-open", "partition",         "user stops",      "user stops twice",
+    "agent starts",   "agent replaced",    "node rank taken", "shape differs",
     "secret differs", "other coordinator",
 };
 
@@ -53,7 +55,7 @@ void choose_world(Random& random, Plan& plan) {
   plan.shutdown_timeout = random.pick<seconds>({seconds(2), seconds(5), seconds(30)});
   plan.delay = random.pick<milliseconds>({milliseconds(1), milliseconds(20), milliseconds(200)});
   plan.slow_percent = random.pick({0, 0, 2});
-  if (plan.lost_after < seconds(15)) plan.slow_percent = 0;  // an answer would take longer than silence is borne
+  if (plan.lost_after < seconds(15)) plan.slow_percent = 0;  // an answer could take longer than lost_after allows
   plan.late = random.pick<milliseconds>({milliseconds(0), milliseconds(2), milliseconds(100)});
   plan.extra_ticks = random.pick({0, 0, 20});
   plan.repeat_percent = random.pick({0, 0, 20});
@@ -126,7 +128,8 @@ Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
   return fault;
 }
 
-// Most jobs would end at once if the coordinator's node were hit as often as any other.
+// Whether a fault ends the whole job. Such faults are made rarer: most jobs would end at once if the coordinator's node
+// were hit as often as the others.
 bool ends_the_job(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::AgentKilled:
@@ -144,7 +147,7 @@ bool ends_the_job(const Fault& fault) {
 }
 
 void choose_faults(Random& random, Plan& plan) {
-  std::vector<FaultKind> kinds;  // swarm testing: a few kinds, often, rather than all of them at once
+  std::vector<FaultKind> kinds;  // swarm testing: a few kinds often, rather than all kinds at once
   const int share = random.pick({10, 25, 50});
   for (int kind = 0; kind < kFaultKinds; ++kind) {
     if (random.percent(share)) kinds.push_back(static_cast<FaultKind>(kind));
@@ -152,14 +155,14 @@ void choose_faults(Random& random, Plan& plan) {
   if (kinds.empty()) return;
   const int count = random.pick({1, 2, 3, 5, 8, 12});
   const milliseconds horizon = random.pick<milliseconds>({seconds(5), seconds(20), seconds(60)});
-  milliseconds begin = plan.last_call;  // most of them while there are workers
+  milliseconds begin = plan.last_call;  // most faults come while workers run
   for (const Machine& machine : plan.machines) begin = std::max(begin, machine.starts_at);
   milliseconds last(0);
   for (int i = 0; i < count; ++i) {
     Fault fault =
         choose_fault(random, plan, kinds[static_cast<std::size_t>(random.below(static_cast<int>(kinds.size())))]);
     if (ends_the_job(fault) && random.percent(75)) continue;
-    // Races need faults close to one another.
+    // Races need faults that are close to one another.
     const bool soon = i > 0 && random.percent(40);
     const bool early = random.percent(25);
     fault.at = soon ? last + any(random, milliseconds(0),
@@ -202,15 +205,54 @@ Plan make_crowd(int agents, bool fails) {
 }
 
 milliseconds time_to_end(const Plan& plan) {
-  // A silent node is lost, the others are stopped (or cannot be), a replacement is waited for; the next round may be
-  // ended by the last watchdog, and so on for what is left of the budget.
+  // In each round a silent node is lost, the others are stopped (or cannot be), a replacement is awaited, and the last
+  // watchdog may end the workers. There is one such round for each restart, and a few more.
   const milliseconds stop = plan.lost_after + plan.shutdown_timeout + seconds(25);
   const milliseconds round = plan.join_timeout + plan.last_call + seconds(15) + plan.work_most + plan.watchdog + stop;
   const milliseconds longest_fault = seconds(60);
   return longest_fault + round * (plan.job.max_restarts + 3) + plan.lost_after * 2;
 }
 
-std::string name_of(FaultKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+// Returns "worker exits on h1, worker 0, with code 7".
+std::string describe(const Fault& fault) {
+  const std::string name = kNames[static_cast<std::size_t>(fault.kind)];
+  const std::string where = name + " on h" + std::to_string(fault.machine);
+  const std::string lasting = ", for " + rendezvous::to_string(fault.lasting);
+  const std::string worker = ", worker " + std::to_string(fault.worker);
+  switch (fault.kind) {
+    case FaultKind::WorkerExits:
+      return where + worker + ", with code " + std::to_string(fault.number);
+    case FaultKind::WorkerCrashes:
+      return where + worker + ", by " + rendezvous::signal_name(fault.number);
+    case FaultKind::WorkerHangs:
+      return where + worker;
+    case FaultKind::WorkerStuck:
+      return where + worker + lasting;
+    case FaultKind::UserStops:
+      return where + ", with " + rendezvous::signal_name(fault.number);
+    case FaultKind::UserStopsTwice:
+      return where + ", with " + rendezvous::signal_name(fault.number) + ", again after " +
+             rendezvous::to_string(fault.lasting);
+    case FaultKind::LinkFlaps:
+      return where + ", " + std::to_string(fault.number) + " times, every " + rendezvous::to_string(fault.lasting);
+    case FaultKind::HalfOpen:
+    case FaultKind::Partition: {
+      static constexpr std::array<const char*, 3> kLost = {"", ", on the way to the coordinator only",
+                                                           ", on the way to the agent only"};
+      return where + kLost[static_cast<std::size_t>(fault.number)] +
+             (fault.kind == FaultKind::Partition ? lasting : "");
+    }
+    case FaultKind::AgentStarts:
+    case FaultKind::SecretDiffers:
+      return name;
+    case FaultKind::RankTaken:
+      return name + ", of machine " + std::to_string(fault.worker);
+    case FaultKind::ShapeDiffers:
+      return name + ", variant " + std::to_string(fault.number);
+    default:
+      return where + (fault.lasting.count() == 0 ? "" : lasting);
+  }
+}
 
 std::string describe(const Plan& plan) {
   const auto ms = [](milliseconds time) { return std::to_string(time.count()) + " ms"; };
@@ -226,10 +268,7 @@ std::string describe(const Plan& plan) {
             ms(plan.machines[i].starts_at) + "\n";
   }
   for (std::size_t i = 0; i < plan.faults.size(); ++i) {
-    const Fault& fault = plan.faults[i];
-    text += "  fault " + std::to_string(i) + " at " + ms(fault.at) + ": " + name_of(fault.kind) + ", machine " +
-            std::to_string(fault.machine) + ", worker " + std::to_string(fault.worker) + ", lasting " +
-            ms(fault.lasting) + ", number " + std::to_string(fault.number) + "\n";
+    text += "  fault " + std::to_string(i) + " at " + ms(plan.faults[i].at) + ": " + describe(plan.faults[i]) + "\n";
   }
   return text;
 }

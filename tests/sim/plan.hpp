@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a seed means: the job, its machines, how the world behaves, and everything that goes wrong, decided beforehand.
-// A plan is a value: the shrinker leaves parts out and runs it again.
+// Plans are what seeds stand for: the job, its machines, how the world behaves, and everything that goes wrong, all
+// decided beforehand. A plan is a value: the shrinker leaves parts out and runs it again.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ using std::chrono::seconds;
 enum class FaultKind {
   WorkerExits,       // with code `number`
   WorkerCrashes,     // by signal `number`
-  WorkerHangs,       // it and its peers until their watchdogs end them
-  WorkerStuck,       // in the kernel for `lasting`: SIGKILL does nothing before
-  LeftoverStuck,     // what the next round's workers leave behind cannot be killed for `lasting`
-  SpawnFails,        // the next start of workers
-  StoreFails,        // the next store
-  StoreIsLate,       // by `lasting`
+  WorkerHangs,       // it and its peers hang until their watchdogs end them
+  WorkerStuck,       // in the kernel for `lasting`: until then SIGKILL has no effect
+  LeftoverStuck,     // processes that the next round's workers leave behind cannot be killed for `lasting`
+  SpawnFails,        // the next time that workers are started
+  StoreFails,        // the next one
+  StoreIsLate,       // the next one, by `lasting`
   AgentKilled,       // kill -9; the guardian kills the workers
-  GuardianKilled,    // kill -9
-  PowerLoss,         // nobody is told
+  GuardianKilled,    // with kill -9
+  PowerLoss,         // no connection is closed
   AgentStopped,      // SIGSTOP, SIGCONT after `lasting`; its workers go on
   HostFrozen,        // a suspended machine, for `lasting`
-  LinkCut,           // both ends learn of it
-  LinksDie,          // for `lasting`, new links break before a word has come over them
-  LinkFlaps,         // the same, `number` times, every `lasting`
+  LinkCut,           // both ends see it
+  LinksDie,          // for `lasting`, new links break before a message arrives
+  LinkFlaps,         // as LinkCut, `number` times, every `lasting`
   HalfOpen,          // what is sent on this link is lost; `number`: Lost
   Partition,         // this machine cannot be reached for `lasting`; `number`: Lost
-  UserStops,         // signal `number` to this agent
+  UserStops,         // with signal `number` to this agent
   UserStopsTwice,    // again after `lasting`
   AgentStarts,       // on a machine of its own, late or too many
   AgentReplaced,     // killed, and started again after `lasting`
@@ -45,19 +45,19 @@ enum class FaultKind {
 };
 inline constexpr int kFaultKinds = static_cast<int>(FaultKind::OtherCoordinator) + 1;
 
-// Which way a broken network loses what is sent.
+// The direction in which a broken network loses messages.
 enum Lost { Both, ToCoordinator, ToAgent };
 
 struct Fault {
   milliseconds at{0};
   FaultKind kind = FaultKind::WorkerExits;
   int machine = 0;
-  int worker = 0;  // local index; modulo the machine's slots
+  int worker = 0;  // local rank, modulo the machine's slots
   milliseconds lasting{0};
   int number = 0;
 };
 
-// A machine on which an agent is started by itself.
+// A machine on which an agent is started without a fault.
 struct Machine {
   milliseconds starts_at{0};
   int slots = 1;
@@ -71,27 +71,27 @@ struct Plan {
 
   milliseconds join_timeout{0}, last_call{0}, lost_after{0}, shutdown_timeout{0};
 
-  milliseconds delay{0};   // of a message, at most
-  int slow_percent = 0;    // of messages that take up to ten times as long
-  milliseconds late{0};    // a timer, at most
-  int extra_ticks = 0;     // percent of messages that come with a Tick
-  int repeat_percent = 0;  // of directives that come with an older one
+  milliseconds delay{0};   // what a message takes at most
+  int slow_percent = 0;    // of messages take up to ten times as long
+  milliseconds late{0};    // how late a timer is at most
+  int extra_ticks = 0;     // percent of messages are followed by an extra Tick
+  int repeat_percent = 0;  // of directives are followed by an older one
 
-  milliseconds work_least{0}, work_most{0};  // that a round takes
-  milliseconds watchdog{0};                  // of a worker whose peers are silent
+  milliseconds work_least{0}, work_most{0};  // work of a round
+  milliseconds watchdog{0};                  // ends a worker whose peers are silent for this long
   int deaf_percent = 0;                      // of workers ignore SIGTERM
   int big_percent = 0;                       // of workers take long to die
-  int unmoved_percent = 0;                   // of workers hang when a peer dies, rather than fail
+  int unmoved_percent = 0;                   // of workers hang when a peer dies, instead of failing
 };
 
 Plan make_plan(std::uint64_t seed);
-// n agents that come within a second. One worker fails, if that is wanted, and all others of it.
+// Returns a plan of n agents that come within a second. If `fails`, one worker fails, and all others because of it.
 Plan make_crowd(int agents, bool fails);
 
-// From the last fault on, a run takes no longer than this.
+// Returns how long a run may go on after the last fault.
 milliseconds time_to_end(const Plan& plan);
 
-std::string name_of(FaultKind kind);
+std::string describe(const Fault& fault);
 std::string describe(const Plan& plan);
 
 }  // namespace ddp::sim

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is there: processes, workers, the coordinator, as they truly are. The world moves them, the invariants look on.
+// Holds the processes, the workers and the coordinator as they really are. The world changes them; the invariants read
+// them.
 #pragma once
 
 #include <deque>
@@ -19,15 +20,15 @@ namespace ddp::sim {
 
 using Task = std::function<void()>;
 
-// Why a worker ended, in truth.
+// Why a worker really ended, whatever was reported.
 enum class Why {
-  Own,     // by itself, well or not
+  Own,     // by itself, with success or not
   Peer,    // because of another worker, `root`
-  Ddprun,  // told to, or killed
-  Fate,    // with its machine, or with its agent by the guardian
+  Ddprun,  // ddprun told it to end, or killed it
+  Fate,    // with its machine, or killed by the guardian of its agent
 };
 
-inline constexpr int kDdprun = -1, kLostNode = -2;  // as a root
+inline constexpr int kDdprun = -1, kLostNode = -2;  // values of Worker::root
 
 struct Worker {
   int id = 0;
@@ -37,21 +38,21 @@ struct Worker {
   int node_rank = 0;
   int rank = 0;
   int round = 0;
-  bool deaf = false;             // to SIGTERM
-  bool shows_its_death = false;  // before it is reaped, as libddp's do
+  bool deaf = false;             // ignores SIGTERM
+  bool shows_its_death = false;  // its agent sees it die before it is reaped, as with libddp
   Duration death_takes{};        // until it is reaped
   std::optional<Time> stuck_until;
 
-  bool acts = true;      // executes its program: not dying, not dead
-  bool hangs = false;    // executes, and will not end by itself
-  bool culprit = false;  // because of a fault of its own: its peers hang as well
-  bool told = false;     // to end
+  bool acts = true;      // executes its program: is neither dying nor dead
+  bool hangs = false;    // executes and will not end by itself
+  bool culprit = false;  // a fault of its own makes it hang, and its peers with it
+  bool told = false;     // it was told to end
   bool reaped = false;
   Time acted_until;
   Why why = Why::Own;
-  int root = 0;  // the worker whose failure began it, or one of the two above
+  int root = 0;  // the worker whose failure it is due to, or one of the two above
   rendezvous::ExitStatus status;
-  int reported = 0;  // the how-manieth failure that the coordinator heard of; 0: it did not
+  int reported = 0;  // position among the failures reported to the coordinator, from 1; 0: it was not
   Time reported_at;
 
   int pid() const { return id + 1000; }
@@ -60,7 +61,7 @@ struct Worker {
 // The folder of a worker's files. Nothing is written there; reports name the files in it.
 inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.pid()); }
 
-// An agent's process, and its driver's state. The first one has the coordinator in it.
+// An agent's process with the state of its driver. The first process has the coordinator in it.
 struct Process {
   enum class Role { Wanted, RankTaken, ShapeDiffers, SecretDiffers };
 
@@ -73,29 +74,29 @@ struct Process {
   launcher::AgentCore core;
   bool alive = true;
 
-  bool asleep = false;  // stopped: nothing is handled
+  bool asleep = false;  // suspended: it handles nothing
   Time asleep_since, wakes_at, awake_since;
   std::vector<Task> inbox;
 
-  LinkId link = -1;  // the newest that was up
+  LinkId link = -1;  // the newest one that was up
   bool up = false;
-  int tries = 0;  // of the connector; an older one is void
+  int tries = 0;  // attempts to connect; only the newest counts
   Duration wait = milliseconds(50);
 
   std::optional<Time> timer;
   int ticks_at_once = 0;
   Time last_tick;
 
-  std::vector<int> workers;  // of the newest round, by local rank
-  int starts = 0;            // of workers; an older one is void
+  std::vector<int> workers;  // the newest round's, by local rank
+  int starts = 0;            // of workers; only the newest counts
   bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;
-  std::vector<rendezvous::Directive> told;  // if they are repeated
+  std::vector<rendezvous::Directive> told;  // kept if old directives are repeated
 
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
-  std::optional<Time> stop_told;  // the coordinator's Stop arrived, and it is not idle yet
+  std::optional<Time> stop_told;  // when the coordinator's Stop arrived, while it is not idle
   std::optional<launcher::Leave> left;
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };
@@ -106,7 +107,7 @@ struct Coordinator {
   rendezvous::CoordinatorCore core;
   int process;
   bool alive = true;
-  std::map<int, LinkId> links;  // by AgentId; open ones
+  std::map<int, LinkId> links;  // open ones, by AgentId
   int next_agent = 1;
   std::optional<Time> timer;
   int ticks_at_once = 0;
@@ -120,7 +121,7 @@ struct MachineState {
   Time frozen_until;
   Time links_die_until;
   bool powered = true;
-  Time calm_from;  // the trouble that faults make here is over, and what follows from it
+  Time calm_from;  // faults on this machine, and what follows from them, are over
 };
 
 struct Scene {
@@ -131,7 +132,7 @@ struct Scene {
   std::optional<Coordinator> coordinator;
   std::deque<Worker> workers;
   std::set<int> alive;     // workers that are not reaped
-  Time network_calm_from;  // of the coordinator's machine
+  Time network_calm_from;  // network faults of the coordinator's machine are over
   Time now;
 
   Process& process(int index) { return processes[static_cast<std::size_t>(index)]; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Leaves out of a plan whatever it can while the same promise is still broken.
+// Returns a smaller plan that still breaks the same promise, for people to read.
 #pragma once
 
 #include "tests/sim/plan.hpp"

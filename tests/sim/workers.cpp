@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How workers live and die. A worker acts until it begins to die, on its own or by a signal; it is reaped later, when
-// its memory is freed: that may take long. Of some the agent hears before. Its peers notice when it is gone, and most
-// fail of it.
+// Runs and ends workers. A worker acts until it begins to die, by itself or by a signal. It is reaped later, when its
+// memory is freed, which may take long; some deaths the agent sees before that. Its peers notice when it is gone, and
+// most of them fail because of it.
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "tests/sim/world.hpp"
@@ -36,7 +37,7 @@ Worker& World::start_worker(Process& process, int local, int round, const rendez
   return scene_.workers.back();
 }
 
-// All workers of a round end their work at about the same time.
+// Plans the end of its work: all workers of a round end at about the same time.
 void World::plan_success(Worker& worker) {
   const Plan& plan = scene_.plan;
   Random round(plan.seed, {10, worker.round});
@@ -50,7 +51,7 @@ void World::plan_success(Worker& worker) {
   });
 }
 
-// Nothing happens to it while its machine is suspended, and nothing once it is dead.
+// Runs a task of a worker: after its machine is resumed if that is suspended, and not at all once the worker is reaped.
 void World::on_worker(int id, Task task) {
   scene_.now = now();
   const Worker& worker = scene_.worker(id);
@@ -89,7 +90,7 @@ void World::kill(Worker& worker, Why why) {
   if (!scene_.is_stuck(worker)) {
     return begin_to_die(worker, {.signal = SIGKILL}, why, why == Why::Ddprun ? kDdprun : kLostNode);
   }
-  // It ends when the kernel lets go of it.
+  // It ends when the kernel releases it.
   queue_.at(*worker.stuck_until,
             [this, id = worker.id, why] { on_worker(id, [this, id, why] { kill(scene_.worker(id), why); }); });
 }
@@ -98,16 +99,15 @@ void World::begin_to_die(Worker& worker, ExitStatus status, Why why, int root) {
   worker.acts = false;
   worker.acted_until = now();
   worker.status = status;
-  worker.why = root == worker.id ? Why::Own : why;  // who hung also has peers
+  worker.why = root == worker.id ? Why::Own : why;  // a worker that hung ends like its peers, and is its own cause
   worker.root = root;
   mark(5, worker.id, status.shell_code());
-  trace([&] {
-    return scene_.process(worker.process).config.host + ": rank " + std::to_string(worker.rank) + " of round " +
-           std::to_string(worker.round) + " (pid " + std::to_string(worker.pid()) + ") " +
-           rendezvous::describe(status) +
-           (why == Why::Own    ? " by itself"
-            : why == Why::Peer ? " because of a peer"
-                               : "");
+  note(scene_.process(worker.process).config.host, [&] {
+    static constexpr std::array<const char*, 4> kWhy = {"by itself", "because of a peer", "ended by ddprun",
+                                                        "with its agent"};
+    return "worker " + std::to_string(worker.local) + " (rank " + std::to_string(worker.rank) + " of round " +
+           std::to_string(worker.round) + ") " + rendezvous::describe(status) + ", " +
+           kWhy[static_cast<std::size_t>(why)];
   });
   queue_.at(now() + worker.death_takes, [this, id = worker.id] { on_worker(id, [this, id] { reap(id); }); });
   if (!worker.shows_its_death || status.success()) return;
@@ -120,7 +120,7 @@ void World::show_death(int id) {
   deliver(scene_.worker(id).process, [this, id] {
     const Worker& dying = scene_.worker(id);
     Process& process = scene_.process(dying.process);
-    if (dying.reaped || !is_newest(dying)) return;  // the driver looks before it tells
+    if (dying.reaped || !is_newest(dying)) return;  // the real driver checks this too
     WorkerDying event{.local_rank = dying.local, .status = dying.status, .exiting = exiting_workers(process)};
     handle(process, event);
   });
@@ -137,18 +137,18 @@ void World::reap(int id) {
   worker.reaped = true;
   scene_.alive.erase(id);
   mark(6, id);
-  const bool is_crowd = scene_.processes.size() > 200;  // there one is enough to tell them all
+  const bool is_crowd = scene_.processes.size() > 200;  // there it is enough that the first one tells its peers
   if (!worker.status.success() && (!is_crowd || worker.why == Why::Own)) tell_peers(worker);
   deliver(worker.process, [this, id] {
     const Worker& dead = scene_.worker(id);
     Process& process = scene_.process(dead.process);
-    if (!is_newest(dead)) return;  // one of a round that is past has no place any more
+    if (!is_newest(dead)) return;  // the agent has forgotten workers of older rounds
     WorkerExited event{.local_rank = dead.local, .status = dead.status, .exiting = exiting_workers(process)};
     handle(process, event);
   });
 }
 
-// Their connections to it are reset.
+// Lets its peers notice: their connections to it are reset.
 void World::tell_peers(const Worker& dead) {
   for (const int id : scene_.alive) {
     const Worker& peer = scene_.worker(id);
@@ -169,7 +169,7 @@ void World::tell_peers(const Worker& dead) {
   hang_until_watchdog(dead, dead.root);
 }
 
-// Whoever waits for the culprit waits until a watchdog ends it: torch's, NCCL's, Gloo's.
+// Lets the peers of a worker that does not answer hang until a watchdog (PyTorch's, NCCL's, Gloo's) ends them.
 void World::hang_until_watchdog(const Worker& culprit, int root) {
   Random random(scene_.plan.seed, {14, culprit.id});
   for (const int id : scene_.alive) {

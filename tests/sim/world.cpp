@@ -8,15 +8,15 @@ namespace ddp::sim {
 
 namespace {
 
-constexpr int kMostEvents = 5000000;  // the longest runs take a tenth
+constexpr int kMostEvents = 5000000;  // the longest run has a tenth of this
 
 }  // namespace
 
-World::World(Plan plan, Coverage& coverage, std::vector<std::string>* trace)
+World::World(Plan plan, Coverage& coverage, Transcript* transcript)
     : scene_{.plan = std::move(plan)},
       coverage_(coverage),
       invariants_(scene_, coverage),
-      trace_(trace),
+      transcript_(transcript),
       spawn_random_(scene_.plan.seed, {3}),
       worker_random_(scene_.plan.seed, {4}),
       tick_random_(scene_.plan.seed, {5}) {}
@@ -26,7 +26,7 @@ std::optional<Violation> World::run() {
     run_until_all_ended();
     invariants_.at_end();
   } catch (const Violation& violation) {
-    trace([&] { return "BROKEN: " + violation.what; });
+    note("broken", [&] { return kSentences[static_cast<std::size_t>(violation.promise)] + (" " + violation.what); });
     return violation;
   } catch (const std::exception& error) {
     return Violation{Promise::CoresThrowNothing, error.what()};
@@ -53,11 +53,11 @@ void World::run_until_all_ended() {
     if (queue_.next() > faults_end_ && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
-    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "there is no end to what happens");
+    if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "events never end");
     if (now() > faults_end_ + time_to_end(plan))
-      invariants_.broken(Promise::EveryRunEnds, "there are still agents, long after the last fault");
+      invariants_.broken(Promise::EveryRunEnds, "agents still run long after the last fault");
   }
-  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "nothing more will happen, and there are still agents");
+  if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "no event is left, and agents still run");
 }
 
 void World::deliver(int index, Task task) {
@@ -91,8 +91,8 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   launcher::AgentConfig config;
   config.job = plan.job;
   config.host = "h" + std::to_string(machine) + (same_host > 0 ? "-" + std::to_string(same_host + 1) : "");
-  // Random as in life, so in no order of arrival.
-  config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).next() % 100000) + "." + config.host;
+  // Random as in a real job, so that its order is not the order of arrival.
+  config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).below(100000)) + "." + config.host;
   config.addresses = {"10.1.0." + std::to_string(machine)};
   config.node_rank = machine;
   config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
@@ -120,7 +120,8 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   ++alive_;
   process.role = role;
   mark(1, index, machine);
-  trace([&] { return process.config.host + " starts, " + std::to_string(slots) + " workers"; });
+  note(process.config.host,
+       [&] { return "an agent starts, for " + std::to_string(slots) + (slots == 1 ? " worker" : " workers"); });
   if (has_coordinator) {
     start_coordinator(process);
     connect_within(process);
@@ -132,7 +133,7 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   return process;
 }
 
-// Its descriptors are closed, whatever ended it.
+// Ends a process: whatever ended it, its descriptors are closed.
 void World::end_process(Process& process) {
   if (process.alive) --alive_;
   process.alive = false;
@@ -148,7 +149,7 @@ void World::end_process(Process& process) {
 
 void World::kill_agent(Process& process) {
   mark(2, process.index);
-  trace([&] { return process.config.host + ": its agent is killed"; });
+  note(process.config.host, [] { return "its agent is killed"; });
   end_process(process);
   for (const int id : process.workers) kill(scene_.worker(id), Why::Fate);
 }
@@ -180,20 +181,20 @@ void World::sleep(Process& process, Time until) {
   process.asleep = true;
   process.asleep_since = now();
   coverage_.reached(Branch::ProcessSlept);
-  trace([&] { return process.config.host + ": its agent is stopped"; });
+  note(process.config.host, [] { return "its agent is suspended"; });
   queue_.at(until, [this, index = process.index] { wake(scene_.process(index)); });
 }
 
-// What came meanwhile is handled now: the timer before what was received, or after it.
+// Resumes a process. It handles what came meanwhile: the timer either before the messages or after them.
 void World::wake(Process& process) {
   scene_.now = now();
   if (!process.alive || !process.asleep) return;
-  if (process.wakes_at > now()) {  // stopped again meanwhile
+  if (process.wakes_at > now()) {  // it was stopped again meanwhile
     queue_.at(process.wakes_at, [this, index = process.index] { wake(scene_.process(index)); });
     return;
   }
   mark(3, process.index);
-  trace([&] { return process.config.host + ": its agent goes on"; });
+  note(process.config.host, [] { return "its agent goes on"; });
   process.asleep = false;
   const bool overslept = now() - process.asleep_since > seconds(2);
   if (overslept && scene_.coordinator && scene_.coordinator->process == process.index) {
@@ -228,12 +229,6 @@ void World::mark(int what, int who, int which) {
         static_cast<std::uint64_t>(who), static_cast<std::uint64_t>(which)}) {
     hash_ = (hash_ ^ part) * 1099511628211U;
   }
-}
-
-void World::add_line(const std::string& text) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now().time_since_epoch()).count() - 1000000000;
-  std::string time = std::to_string(us / 1000000) + "." + std::to_string(us % 1000000 + 1000000).substr(1);
-  trace_->push_back(std::string(time.size() < 11 ? 11 - time.size() : 0, ' ') + time + "  " + text);
 }
 
 }  // namespace ddp::sim

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A whole job in one thread: the two cores, drivers for them that do what agent.cpp and coordinator.cpp do, workers,
-// and a plan's faults. A run is a function of its plan: the same plan gives the same trace, bit for bit.
+// Runs a whole job in one thread: the two cores, drivers that do for them what agent.cpp and coordinator.cpp do,
+// workers, and a plan's faults. A run is a function of its plan: the same plan gives the same trace, bit for bit.
 //
 //     world.cpp         time, processes that start, sleep and end
-//     faults.cpp        what is done to them
+//     faults.cpp        faults
 //     agents.cpp        an agent's driver, its workers' starts and its link
 //     coordinators.cpp  the coordinator's driver
-//     workers.cpp       how workers live and die
+//     workers.cpp       workers and how they end
 #pragma once
 
 #include <string>
@@ -16,23 +16,24 @@
 #include "tests/sim/promises/coverage.hpp"
 #include "tests/sim/promises/invariants.hpp"
 #include "tests/sim/scene.hpp"
+#include "tests/sim/transcript.hpp"
 
 namespace ddp::sim {
 
 class World {
  public:
-  // trace: where readable lines go, if they are wanted.
-  World(Plan plan, Coverage& coverage, std::vector<std::string>* trace = nullptr);
+  // Writes what happens into the transcript, if there is one.
+  World(Plan plan, Coverage& coverage, Transcript* transcript = nullptr);
 
-  // Nothing: every promise was kept.
+  // Runs until all agents have ended. Returns the promise that was broken; nothing: all were kept.
   std::optional<Violation> run();
-  // Of everything that happened.
+  // Returns the hash of everything that happened.
   std::uint64_t hash() const { return hash_; }
   const Scene& scene() const { return scene_; }
 
  private:
   Time now() const { return queue_.now(); }
-  // A task of a process: waits while it is stopped, and is dropped when it has ended.
+  // Runs a task of a process; later if the process is suspended, never if it has ended.
   void deliver(int process, Task task);
   void deliver_at(Time time, int process, Task task);
   Duration lateness(Random& random) { return random.between(Duration(0), scene_.plan.late); }
@@ -59,7 +60,7 @@ class World {
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
-  // Nobody suspends a job here: its workers' clocks are their own, so all that the cores could do is not to notice.
+  // Suspending a job is not simulated: agents only pass it on to their workers, and the coordinator does not see it.
   void carry_out(Process&, const launcher::SuspendWorkers&) {}
   void carry_out(Process&, const launcher::ResumeWorkers&) {}
   void carry_out(Process& process, const launcher::KillDescendants& action);
@@ -84,9 +85,10 @@ class World {
   // coordinators.cpp
   void start_coordinator(Process& process);
   void handle(const rendezvous::CoordinatorEvent& event);
+  std::string host_of(rendezvous::AgentId agent) const;
   void set_coordinators_timer();
   void carry_out(const rendezvous::SendDirective& action);
-  void carry_out(const rendezvous::SendBeat& action);
+  void carry_out(const rendezvous::AnswerBeat& action);
   void carry_out(const rendezvous::CloseLink& action);
   void carry_out(const rendezvous::OpenStore& action);
   void carry_out(const rendezvous::PublishFailure& action);
@@ -114,24 +116,24 @@ class World {
   void hang_until_watchdog(const Worker& culprit, int root);
   Worker* worker_on(int machine, int local);
 
-  // What happened: always into the hash, as a line only if somebody reads it.
+  // Adds to the hash what happened.
   void mark(int what, int who, int which = 0);
+  // Adds it to the transcript, if there is one.
   template <typename Text>
-  void trace(Text text) {
-    if (trace_) add_line(text());
+  void note(const std::string& who, Text text) {
+    if (transcript_) transcript_->note(now(), who, text());
   }
-  void add_line(const std::string& text);
 
   Scene scene_;
   EventQueue queue_;
   Coverage& coverage_;
   Invariants invariants_;
-  std::vector<std::string>* trace_;
+  Transcript* transcript_;
   std::uint64_t hash_ = 14695981039346656037U;
   Time faults_end_;
   Random spawn_random_, worker_random_, tick_random_;
   bool other_coordinator_ = false;
-  int alive_ = 0;  // agents
+  int alive_ = 0;  // agents that run
   int events_ = 0;
   int failures_heard_ = 0;
   std::vector<launcher::AgentAction> agent_actions_;

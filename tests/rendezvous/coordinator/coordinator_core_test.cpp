@@ -48,7 +48,7 @@ struct Fixture {
     core.step(now, event, actions);
   }
   void report() { step(AgentReported{1, agent}); }
-  // The newest directive to an agent in the last step.
+  // Returns the newest directive to an agent in the last step; null: there was none.
   const Directive* sent(AgentId id = 1) const {
     const Directive* found = nullptr;
     for (const auto& action : actions) {
@@ -109,7 +109,8 @@ TEST_CASE("coordinator: success of all workers ends the job with 0", "[rendezvou
   CHECK(job.core.over());
 }
 
-TEST_CASE("coordinator: a failure stops everyone, and the cause's code ends the job", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a failure stops all workers, and the exit code of the cause ends the job",
+          "[rendezvous][unit]") {
   Fixture job;
   job.start();
   job.agent.failures = {failure_of(1, {.code = 7}, 5)};
@@ -125,7 +126,7 @@ TEST_CASE("coordinator: a failure stops everyone, and the cause's code ends the 
   CHECK(job.sent()->cause->rank == 1);
 }
 
-TEST_CASE("coordinator: the workers still running are told who died", "[rendezvous][unit]") {
+TEST_CASE("coordinator: the store says which rank died, for the workers still running", "[rendezvous][unit]") {
   Fixture job;
   job.start();
   job.agent.failures = {failure_of(1, {.signal = SIGKILL}, 5)};
@@ -135,7 +136,7 @@ TEST_CASE("coordinator: the workers still running are told who died", "[rendezvo
   CHECK(std::get<PublishFailure>(job.actions.at(0)).ranks == std::vector<int>{1});
 }
 
-TEST_CASE("coordinator: workers that died together are told together, in order", "[rendezvous][unit]") {
+TEST_CASE("coordinator: ranks that died together are published together, in order", "[rendezvous][unit]") {
   Fixture job;
   job.start();
   job.agent.failures = {failure_of(1, {.code = 1}, 5), failure_of(0, {.signal = SIGSEGV}, 6)};
@@ -146,7 +147,7 @@ TEST_CASE("coordinator: workers that died together are told together, in order",
   CHECK(std::get<PublishFailure>(job.actions.at(0)).ranks == std::vector<int>{0, 1});
 }
 
-TEST_CASE("coordinator: a restart waits for the old round to be gone, then counts for the whole job",
+TEST_CASE("coordinator: a restart waits until the old round is gone, and counts for the whole job",
           "[rendezvous][unit]") {
   Fixture job(1);
   job.start();
@@ -169,7 +170,7 @@ TEST_CASE("coordinator: a restart waits for the old round to be gone, then count
   CHECK(job.sent()->exit_code == 3);  // the budget is used up
 }
 
-TEST_CASE("coordinator: a stop signal ends the job with 128 + n and is no failure", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a stop signal ends the job with 128 + its number and is no failure", "[rendezvous][unit]") {
   Fixture job(3);
   job.start();
   job.agent.stop_signal = SIGINT;
@@ -184,7 +185,7 @@ TEST_CASE("coordinator: a stop signal ends the job with 128 + n and is no failur
   CHECK_FALSE(job.sent()->cause);
 }
 
-TEST_CASE("coordinator: a stop signal during a restart wins over it", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a stop signal during a restart ends the job instead", "[rendezvous][unit]") {
   Fixture job(3);
   job.start();
   job.agent.failures = {failure_of(0, {.code = 1}, 5)};
@@ -203,7 +204,7 @@ TEST_CASE("coordinator: a stop signal before the first round ends the job withou
   job.report();
   CHECK(job.sent()->kind == Directive::Kind::Stop);
   job.step(StoreOpened{1, "127.0.0.1", 1234});
-  CHECK(job.actions.empty());  // late: nothing starts
+  CHECK(job.actions.empty());  // too late: nothing starts
   job.agent.round = 1;
   job.idle();
   CHECK(job.sent()->kind == Directive::Kind::Exit);
@@ -221,7 +222,8 @@ TEST_CASE("coordinator: processes that cannot be killed forbid a restart", "[ren
   CHECK(job.sent()->exit_code == 1);
 }
 
-TEST_CASE("coordinator: the cause is who died first, a crash before the exits it provoked", "[rendezvous][unit]") {
+TEST_CASE("coordinator: the cause is the worker that died first, and a crash before the exits it provoked",
+          "[rendezvous][unit]") {
   const auto killed = failure_of(1, {.signal = SIGKILL}, 6);
   const auto exited = failure_of(0, {.code = 1}, 5);
   CHECK(cause_of({exited, killed})->rank == 1);  // both were dying when the first was noticed
@@ -231,8 +233,8 @@ TEST_CASE("coordinator: the cause is who died first, a crash before the exits it
   CHECK(cause_of({stopped, exited})->rank == 0);
   auto elsewhere = failure_of(3, {.signal = SIGABRT}, 50);
   elsewhere.host = "b";
-  CHECK(cause_of({exited, elsewhere})->rank == 0);  // so end workers that lose a peer
+  CHECK(cause_of({exited, elsewhere})->rank == 0);  // workers that lose a peer end like this
   elsewhere.status.signal = SIGKILL;
-  CHECK(cause_of({exited, elsewhere})->rank == 3);  // so they do not
+  CHECK(cause_of({exited, elsewhere})->rank == 3);  // they do not end like this
   CHECK(cause_of({}) == nullptr);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes that come, go, fall silent and return. Each case is a fault that the simulator (tests/sim) has found.
+// Nodes that come, go, fall silent and return. Each case is a bug that the simulator (tests/sim) has found.
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -10,12 +10,12 @@ using std::chrono::seconds;
 
 namespace {
 
-// An elastic job of one to three nodes; the coordinator is on a, whose link is 1.
+// An elastic job of one to three nodes; the coordinator is on node a, whose link is 1.
 struct Job {
   JobShape shape = {.id = "j", .min_nodes = 1, .max_nodes = 3, .max_restarts = 1};
   CoordinatorCore core{{.job = shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)}};
   std::vector<CoordinatorAction> actions;
-  std::vector<CoordinatorAction> last;  // of the newest step
+  std::vector<CoordinatorAction> last;  // the newest step's
   TimePoint now{};
 
   void step(const CoordinatorEvent& event) {
@@ -48,7 +48,7 @@ struct Job {
     }
     return newest;
   }
-  // Nodes a and b, which link is 2, run a round.
+  // Nodes a and b, whose link is 2, run a round.
   void start() {
     report(2, on("b"));
     report(1, on("a"));
@@ -76,7 +76,7 @@ TEST_CASE("coordinator: no round without its own agent, even if it is the last t
   CHECK(job.told(2).assignment.node_rank == 1);
 }
 
-TEST_CASE("coordinator: its own agent is the last to go, even if it is the last to come", "[rendezvous][unit]") {
+TEST_CASE("coordinator: its own agent is the last to leave, even if it is the last to come", "[rendezvous][unit]") {
   Job job;
   job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 2};
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
@@ -91,7 +91,7 @@ TEST_CASE("coordinator: its own agent is the last to go, even if it is the last 
   CHECK(job.told(1).kind == Directive::Kind::Exit);
 }
 
-TEST_CASE("coordinator: a node that killed its workers explains its peers' failures, whoever is heard of first",
+TEST_CASE("coordinator: a node that killed its workers explains its peers' failures, even those reported before",
           "[rendezvous][unit]") {
   Job job;
   job.start();
@@ -156,18 +156,18 @@ TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat
   CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
 }
 
-TEST_CASE("coordinator: its own sleep does not part a loss from what it explains", "[rendezvous][unit]") {
+TEST_CASE("coordinator: its own sleep does not separate a loss from the failures it explains", "[rendezvous][unit]") {
   Job job;
   job.start();
   job.step(AgentGone{2, "reset"});
   job.report(1, job.failed("a", WorkersPhase::Idle));
-  job.now += seconds(20);  // stopped
+  job.now += seconds(20);  // this process was stopped
   job.wait(seconds(4));
   CHECK(job.core.round() == 2);
   CHECK(job.core.restarts() == 0);
 }
 
-TEST_CASE("coordinator: news of missing nodes does not hide that a node has to stop", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a message about missing nodes does not replace the order to stop", "[rendezvous][unit]") {
   Job job;
   job.shape = {.id = "j", .min_nodes = 3, .max_nodes = 4};
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
@@ -179,8 +179,7 @@ TEST_CASE("coordinator: news of missing nodes does not hide that a node has to s
   CHECK(job.told(3).kind == Directive::Kind::Stop);
 }
 
-TEST_CASE("coordinator: of a crash and its peer's abort, heard of first, the crash is the cause",
-          "[rendezvous][unit]") {
+TEST_CASE("coordinator: a crash is the cause even if the abort of its peer is reported first", "[rendezvous][unit]") {
   const auto died = [](const std::string& host, int signal) {
     return WorkerFailure{.host = host, .status = {.signal = signal}, .already_exiting = true};
   };

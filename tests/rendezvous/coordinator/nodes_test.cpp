@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes that come, go and fall silent: the table at the head of coordinator_core.hpp, a row a test.
+// Nodes that come, go and fall silent: one test for each row of the table at the top of coordinator_core.hpp.
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -21,7 +21,7 @@ JobShape with_ranks(int nodes, int max_restarts = 0) {
   return job;
 }
 
-// A job whose coordinator is on node "a"; nodes are named by their hosts, and do at once what they are told.
+// A job whose coordinator is on node "a". Nodes are named after their hosts and carry out directives at once.
 struct Job {
   explicit Job(const JobShape& shape)
       : core({.job = shape,
@@ -68,7 +68,7 @@ struct Job {
     node.state.slots = slots;
     report(host);
   }
-  // The store opens, and everybody runs.
+  // The store opens, and all nodes run.
   void start() {
     step(StoreOpened{core.round(), "", 1000});
     for (auto& [host, node] : nodes) {
@@ -86,7 +86,7 @@ struct Job {
     nodes[host].state.succeeded = succeeded;
     report(host);
   }
-  // Who was told to stop has stopped.
+  // Each node that was told to stop has stopped.
   void stopped() {
     for (auto& [host, node] : nodes) {
       if (node.told.kind != Directive::Kind::Stop || node.state.phase == WorkersPhase::Idle) continue;
@@ -108,7 +108,7 @@ struct Job {
     nodes[host].state.failures = {failure};
     report(host);
   }
-  // Time passes; everyone but `silent` sends its heartbeats.
+  // Time passes; all nodes but `silent` send their heartbeats.
   void pass(milliseconds time, const std::string& silent = "") {
     const TimePoint until = now + time;
     while (now < until) {
@@ -140,7 +140,7 @@ struct Job {
   std::map<std::string, Node> nodes;
   AgentId links = 0;
   OpenStore opened{};
-  std::vector<int> dead;  // as the workers were told
+  std::vector<int> dead;  // the ranks published in the store
   std::string said;
 };
 
@@ -162,17 +162,17 @@ TEST_CASE("coordinator: an elastic job starts after the last call, a full one at
   full.join("b");
   full.join("a");
   full.start();
-  CHECK(full.runs("a", 0));  // the coordinator's, whoever came first
+  CHECK(full.runs("a", 0));  // the coordinator's node, whichever node came first
 }
 
-TEST_CASE("coordinator: only the addresses of a round's members are let in", "[rendezvous][unit]") {
+TEST_CASE("coordinator: the store accepts only the addresses of the round's members", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
   job.join("b");
   CHECK(job.opened.addresses == std::vector<std::string>{"10.0.0.a", "fd00::a", "10.0.0.b", "fd00::b"});
 }
 
-TEST_CASE("coordinator: workers of a role are ranked among themselves, in the order of nodes", "[rendezvous][unit]") {
+TEST_CASE("coordinator: workers of a role have ranks within it, in the order of nodes", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0, 2, "ps");
   job.join("c", 2, 4, "ps");
@@ -186,7 +186,7 @@ TEST_CASE("coordinator: workers of a role are ranked among themselves, in the or
   CHECK(job.told("b").assignment.role_world_size == 3);
 }
 
-TEST_CASE("coordinator: who waits is told every 5 s who is missing", "[rendezvous][unit]") {
+TEST_CASE("coordinator: nodes that wait learn every 5 s which nodes are missing", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0);
   CHECK(job.told("a").reason.empty());
@@ -206,7 +206,7 @@ TEST_CASE("coordinator: who waits is told every 5 s who is missing", "[rendezvou
         "missing: node rank 1");
 }
 
-TEST_CASE("coordinator: a node of another job is refused in words that quote both", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a node of another job is refused with a message that quotes both", "[rendezvous][unit]") {
   const auto refusal = [](auto change) {
     Job job(with_ranks(2, 1));
     job.join("a", 0);
@@ -227,8 +227,7 @@ TEST_CASE("coordinator: a node of another job is refused in words that quote bot
         "--rdzv-backend is c10d on this host and static at the coordinator: give all hosts the same");
 }
 
-TEST_CASE("coordinator: a claim to a held node rank is refused as soon as its holder says a word",
-          "[rendezvous][unit]") {
+TEST_CASE("coordinator: a claim to a held node rank is refused as soon as the holder is heard", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0);
   job.join("b", 1);
@@ -240,7 +239,7 @@ TEST_CASE("coordinator: a claim to a held node rank is refused as soon as its ho
         "node rank 1 is held by node b (10.0.0.b) and claimed by node c (10.0.0.c): give each host a --node-rank of "
         "its own");
   job.join("d", 0);
-  CHECK(job.leaves("d", 1));  // the coordinator's own is always there
+  CHECK(job.leaves("d", 1));  // the coordinator's own node is always there
   job.join("e", 2);
   CHECK(job.core.round() == 1);
 }
@@ -260,7 +259,7 @@ TEST_CASE("coordinator: a held node rank goes to its claimant when the holder is
   CHECK(job.told("a").assignment.restart_count == 1);
 }
 
-TEST_CASE("coordinator: a holder's last word gives its node rank to who claims it", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a node that leaves gives its node rank to the node that claims it", "[rendezvous][unit]") {
   Job job(with_ranks(2, 1));
   job.join("a", 0);
   job.join("b", 1);
@@ -274,7 +273,7 @@ TEST_CASE("coordinator: a holder's last word gives its node rank to who claims i
   CHECK(job.runs("c", 1));
 }
 
-TEST_CASE("coordinator: a link that comes back in time has lost nothing", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a link that comes back in time costs nothing", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
   job.join("b");
@@ -305,7 +304,7 @@ TEST_CASE("coordinator: an elastic job goes on without a lost node and spends no
   CHECK(job.told("c").assignment.world_size == 2);
 }
 
-TEST_CASE("coordinator: of a lost node all ranks are told to be dead", "[rendezvous][unit]") {
+TEST_CASE("coordinator: all ranks of a lost node are published as dead", "[rendezvous][unit]") {
   Job job(elastic(2, 3));
   job.join("a", 0, 3);
   job.join("b", 0, 2);
@@ -463,7 +462,7 @@ TEST_CASE("coordinator: a node that dies after its workers have succeeded is not
   CHECK(job.leaves("a", 0));
 }
 
-TEST_CASE("coordinator: its own agent is told of the end when the others have left", "[rendezvous][unit]") {
+TEST_CASE("coordinator: its own agent is told to leave when the others have left", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
   job.join("b");
@@ -495,7 +494,7 @@ TEST_CASE("coordinator: a node that was lost with its workers comes back as a ne
   CHECK(job.told("a").reason == "node b (10.0.0.b) joined");
 }
 
-TEST_CASE("coordinator: after its own process was stopped it gives the nodes their time again", "[rendezvous][unit]") {
+TEST_CASE("coordinator: after its own process was stopped, nodes have all of their time again", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
   job.join("b");
@@ -508,7 +507,7 @@ TEST_CASE("coordinator: after its own process was stopped it gives the nodes the
   CHECK(job.told("a").kind == Directive::Kind::Stop);
 }
 
-TEST_CASE("coordinator: the end of a job and a store that cannot be opened have their reason", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a job whose store cannot be opened ends and says why", "[rendezvous][unit]") {
   Job job(fixed(2));
   job.join("a");
   job.join("b");

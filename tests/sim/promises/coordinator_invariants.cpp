@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What must hold of the coordinator's decisions: rounds, ranks, the budget, causes, who is lost, the end.
+// Checks the coordinator's decisions: rounds, ranks, the budget, causes, lost nodes, the end.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -16,11 +16,11 @@ using rendezvous::kReconnectWindow;
 
 namespace {
 
-// Told to one agent only, not to all at the end.
+// Whether an Exit is for one agent only, which is refused or released, and not for all at the end.
 bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
 bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
 
-// Its --node-rank may be one that there is none of, and that counts only if node ranks are given.
+// Whether an agent has the shape of the job. A --node-rank that is too high counts only if node ranks are given.
 bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& job) {
   return config.job == job && (!job.node_ranks_given || config.node_rank < job.max_nodes);
 }
@@ -28,8 +28,8 @@ bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& j
 }  // namespace
 
 void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state) {
-  if (found(reported_, from.index).value_or(link) > link) return;  // it has a newer one
-  // When the job is over nothing is said about who is lost, and that is looked at twice a second.
+  if (found(reported_, from.index).value_or(link) > link) return;  // the process has a newer link
+  // When the job is over, the coordinator logs no lost nodes, and it looks for them only twice a second.
   const auto broke = found(broke_, from.index);
   const bool too_late = (broke && scene_.now >= *broke + kReconnectWindow) ||
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
@@ -74,7 +74,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   told_[to.index] = directive;
   const std::size_t nodes = scene_.processes.size();
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
-          "told of too many failures");
+          "a directive has too many failures");
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
   if (directive.kind == Directive::Kind::Exit) return check_exit(to, directive);
   known_.insert(to.index);
@@ -82,7 +82,8 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   if (directive.kind == Directive::Kind::Stop) {
     promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
     if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
-    const bool for_newcomer = has(directive.reason, " joined") && stopped_at_ == scene_.now;  // else said again
+    const bool for_newcomer =
+        has(directive.reason, " joined") && stopped_at_ == scene_.now;  // otherwise the Stop is repeated
     promise(Promise::SuccessIsKept, !for_newcomer || !has_succeeded(to.index), to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);
@@ -130,11 +131,12 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
 }
 
-// As far as they have been told: a member whose link is broken is told later.
+// Checks the ranks of the members that were told so far: a member whose link is broken is told later.
 void Invariants::check_ranks(const Members& members) const {
   const std::size_t size = members.size();
-  if (size > 200 && size < static_cast<std::size_t>(members.begin()->second.node_count)) return;  // a crowd: once
-  std::map<int, std::pair<int, int>> ranks;  // by node rank: first one, and the one after the last
+  if (size > 200 && size < static_cast<std::size_t>(members.begin()->second.node_count))
+    return;                                  // in a crowd only once, at the end
+  std::map<int, std::pair<int, int>> ranks;  // by node rank: its first rank, and the one after its last
   for (const auto& [process, run] : members) {
     const bool is_new =
         ranks.emplace(run.node_rank, std::pair(run.base_rank, run.base_rank + scene_.process(process).config.workers))
@@ -158,10 +160,10 @@ void Invariants::check_ranks(const Members& members) const {
   }
 }
 
-// Within each role, once all members have been told.
+// Checks the ranks within each role, once all members have been told.
 void Invariants::check_role_ranks(const Members& members) const {
   if (members.size() < static_cast<std::size_t>(members.begin()->second.node_count)) return;
-  std::map<int, int> by_node_rank;  // process
+  std::map<int, int> by_node_rank;  // processes
   for (const auto& [process, run] : members) by_node_rank[run.node_rank] = process;
   std::map<std::string, int> next;
   for (const auto& [node_rank, index] : by_node_rank) {
@@ -185,7 +187,7 @@ void Invariants::check_seats(const Members& before, const Members& now) const {
       if (run.node_rank < before.begin()->second.node_count) coverage_.reached(Branch::SpareTakesAPlace);
       continue;
     }
-    if (lost_at_.count(process) != 0) continue;  // came back as a new node
+    if (lost_at_.count(process) != 0) continue;  // it came back as a new node
     const std::string who = scene_.process(process).config.host + " had node rank " + std::to_string(old->node_rank) +
                             " and has " + std::to_string(run.node_rank);
     promise(Promise::RanksStay, none_closed ? run.node_rank == old->node_rank : run.node_rank <= old->node_rank, who);
@@ -230,7 +232,8 @@ void Invariants::check_budget(int round, const Directive& run) {
   lost_noticed_.clear();
 }
 
-// What its peers suffered was heard of more than the cause window before: it could not be told from a failure.
+// Whether each loss of a round was noticed only after the cause window, counted from the first failure that was
+// reported: then the coordinator cannot know that the loss explains the failure.
 bool Invariants::loss_was_late(int round) const {
   Time first = Time::max();
   for (const Worker& worker : scene_.workers) {
@@ -273,14 +276,15 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
-// What nobody can tell apart: of those that did not crash, or not first on their node, which was first, but by when
-// they are heard of; whether one that aborts beside the first did so by itself; what hung before it was ended; what is
-// known after the cause window.
+// The coordinator cannot know everything, so these are allowed. Among workers that did not crash, or not as the first
+// one on their node, only the order of the reports says which failed first. A worker that aborts on the node of the
+// first failure may have done so by itself. A worker that hung looks alive until it is ended. What is reported after
+// the cause window comes too late.
 void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
-  if (cause.pid == 0) return;  // it could not be started
+  if (cause.pid == 0) return;  // the worker could not be started
   const Worker& named_one = scene_.worker(cause.pid - 1000);
   promise(Promise::CauseIsFirst, named_one.why == Why::Own || named_one.why == Why::Peer,
-          named(named_one) + " was ended by ddprun");
+          describe(named_one) + " was ended by ddprun");
   if (named_one.why == Why::Own) return;
   coverage_.reached(Branch::PeerReportedFirst);
   const Worker* first = &named_one;
@@ -291,10 +295,10 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   if (named_one.root < 0) {
     const bool none_is_lost = named_one.root == kLostNode && lost_noticed_.empty();
     return promise(Promise::CauseIsFirst, none_is_lost || loss_was_late(named_one.round),
-                   named(named_one) + " failed of a loss, or of a peer that ddprun ended");
+                   describe(named_one) + " failed because of a loss, or of a peer that ddprun ended");
   }
   const Worker& root = scene_.worker(named_one.root);
-  const bool hung = root.why != Why::Own || root.culprit;  // its peers' watchdogs spoke first
+  const bool hung = root.why != Why::Own || root.culprit;  // the watchdogs of its peers came first
   if (root.reported == 0 || root.reported_at > window_ends || hung) return;
   const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
     return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
@@ -302,21 +306,21 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),
-          named(named_one) + " failed of " + named(root));
+          describe(named_one) + " failed because of " + describe(root));
 }
 
 void Invariants::on_said(const std::string& text) {
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
   const Process* process = process_on(text.substr(5, text.find(" (") - 5));
-  if (!process) return;  // the coordinator's own
+  if (!process) return;  // it is the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   lost_at_[process->index] = scene_.now;
   lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
 }
 
-// As the coordinator can know it.
+// Returns since when a process is silent, as far as the coordinator can know.
 Time Invariants::silent_since(int process) const {
   const Time heard = found(heard_, process).value_or(Time());
   const Time broke = found(broke_, process).value_or(heard);
@@ -333,7 +337,8 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker), named(worker));
+    promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker),
+            describe(worker));
   }
   if (newest_act(process) == Time() || !process.alive) return;
   auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;
@@ -348,7 +353,7 @@ void Invariants::on_stepped() {
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
-  if (!coordinator.core.over() && !is_crowd) check_nobody_forgotten();
+  if (!coordinator.core.over() && !is_crowd) check_silent_are_lost();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
   for (const int process : known_) {
@@ -362,7 +367,7 @@ void Invariants::on_stepped() {
   promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
 }
 
-// The one that ends the job: others may only leave it.
+// Checks the second signal of the user who ends the job; one on a node that only leaves does not count.
 void Invariants::check_second_signal() const {
   const bool is_second = std::any_of(known_.begin(), known_.end(), [&](int process) {
     const bool ends_job =
@@ -405,12 +410,12 @@ void Invariants::check_free_seats() const {
   }
 }
 
-void Invariants::check_nobody_forgotten() const {
+void Invariants::check_silent_are_lost() const {
   const Process& own = scene_.process(scene_.coordinator->process);
   if (own.asleep) return;
   for (const int index : known_) {
     const Process& process = scene_.process(index);
-    if (index == own.index || process.user_stopped) continue;  // who leaves is let go
+    if (index == own.index || process.user_stopped) continue;  // a node that leaves is released
     const auto heard = found(heard_, index);
     const auto broke = found(broke_, index);
     if (!heard) continue;

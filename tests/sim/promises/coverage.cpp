@@ -26,7 +26,7 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a link comes back in time",
     "a new link is up before the old one is seen to break",
     "a lost node comes back",
-    "an agent kills its workers for want of the coordinator",
+    "an agent kills its workers because it lost the coordinator",
     "an agent gives up a silent link",
     "the coordinator sleeps and goes on",
     "the budget is used up",
@@ -34,11 +34,11 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "nobody takes the place of a lost node",
     "a first round opens with fewer nodes than max",
     "all workers succeed",
-    "the own agent leaves at the farewell deadline",
+    "the coordinator's own agent leaves at its deadline",
     "a node leaves an elastic job",
     "a user's signal ends the job",
     "a second signal",
-    "all nodes are told to stop at once",
+    "all nodes are told to kill their workers",
     "an agent decides alone after a signal",
     "a process cannot be killed",
     "a process that cannot be killed ends the job",
@@ -48,9 +48,9 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a start of workers fails",
     "a stop meets workers that are just starting",
     "an agent never finds the coordinator",
-    "an agent leaves since the coordinator is gone",
+    "an agent leaves because the coordinator is gone",
     "a loss explains a failure",
-    "a peer's failure is heard of first",
+    "the failure of a peer is reported first",
     "a process is stopped and goes on",
 };
 
@@ -64,7 +64,7 @@ constexpr std::array<const char*, 17> kAgentNames = {
 constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
                                                      "Killing", "Clearing", "Left"};
 
-// What has to be reached in ten thousand seeds, by event and phase: +. The others are rare, or cannot be.
+// What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 6> kCoordinatorMust = {"+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
 constexpr std::array<const char*, 17> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ", "++++++ ",
                                                     " + +   ", " +     ", "   ++  ", "  +++  ", "  +++  ", "+    + ",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the seeds have reached: which event met which phase of a core, and the rare branches that must be reached
+// Counts what the seeds have reached: which event met which phase of a core, and the rare branches that must be reached
 // sometimes. A simulator that never gets there proves nothing.
 #pragma once
 
@@ -40,7 +40,7 @@ enum class Branch {
   NoReplacement,
   LastCall,
   AllSucceeded,
-  FarewellDeadline,
+  ShutdownDeadline,
   NodeLeaves,
   UserStopsJob,
   SecondSignal,
@@ -73,12 +73,13 @@ class Coverage {
 
   void add(const Coverage& other);
   void print() const;
-  // What was never reached and has to be, in words.
+  // Returns a sentence for each thing that has to be reached and never was.
   std::vector<std::string> missing() const;
 
-  // Over all seeds.
+  // Sums over all seeds.
   std::uint64_t events = 0, rounds = 0, workers = 0;
-  // From the last act of a lost node's workers to its being counted as lost; and to the next round's first start.
+  // Least times from the last act of a lost node's workers until the node counts as lost (because its link broke, or
+  // because it was silent), and until the first worker of the next round starts.
   std::chrono::milliseconds least_margin_cut{1 << 30}, least_margin_silence{1 << 30}, least_margin_round{1 << 30};
 
  private:

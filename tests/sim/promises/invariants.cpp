@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What must hold of agents and workers, and of all of it. The coordinator's: coordinator_invariants.cpp.
+// Checks agents, workers, and the job as a whole. coordinator_invariants.cpp checks the coordinator.
 #include "tests/sim/promises/invariants.hpp"
 
 #include <algorithm>
@@ -18,13 +18,14 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
   for (const rendezvous::WorkerFailure& failure : state.failures) {
     if (failure.pid == 0) continue;
     const Worker& worker = scene_.worker(failure.pid - 1000);
-    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, named(worker));
-    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, named(worker));
+    promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, describe(worker));
+    promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, describe(worker));
   }
   const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
   if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
   for (const int id : process.workers) {
-    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(), named(scene_.worker(id)));
+    promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(),
+            describe(scene_.worker(id)));
   }
   for (const rendezvous::WorkerFailure& failure : state.failures) {
     if (failure.pid == 0) continue;
@@ -35,7 +36,7 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
   }
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
-    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, named(scene_.worker(id)));
+    promise(Promise::IdleIsTrue, scene_.worker(id).reaped, describe(scene_.worker(id)));
   }
 }
 
@@ -54,13 +55,13 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
   const std::string who = process.config.host + ", round " + std::to_string(round);
   must_stop_.erase(process.index);
   promise(Promise::NewestRoundOnly, round == process.newest_round_told,
-          who + ", told of round " + std::to_string(process.newest_round_told));
+          who + ", it knows round " + std::to_string(process.newest_round_told));
   const auto members = rounds_.find(round);
   promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
           who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + named(worker));
+    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + describe(worker));
   }
   promise(Promise::GuardedOnly, !process.guardian_gone, who);
   promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
@@ -79,12 +80,13 @@ void Invariants::on_started(const Process& process) {
   }
 }
 
-// An agent that was stopped has to find out first that its link is broken, and does so within the reconnect window.
+// Whether an agent was suspended until a moment ago: it has a reconnect window to find out that its link is broken.
 bool Invariants::has_just_woken(const Process& process) const {
   return process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now;
 }
 
-// A worker that goes on although its node's lease is over, and its agent could kill it.
+// Whether a worker acts although its agent could have killed it: neither the agent is suspended, nor its machine, nor
+// is the worker stuck in the kernel.
 bool Invariants::acts_against_orders(const Worker& worker) const {
   const Process& process = scene_.process(worker.process);
   const bool could_not = process.asleep || has_just_woken(process);
@@ -96,7 +98,7 @@ void Invariants::check_quiet() const {
   const bool is_crowd = scene_.alive.size() > 300;
   if (scene_.alive.empty()) return;
   if (is_crowd && scene_.worker(*scene_.alive.begin()).round == scene_.coordinator->core.round())
-    return;  // of one round
+    return;  // all workers are of one round
   const Worker* newest = nullptr;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
@@ -106,9 +108,10 @@ void Invariants::check_quiet() const {
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     if (!acts_against_orders(worker)) continue;
-    promise(Promise::QuietBeforeNext, worker.round == newest->round, named(worker) + " beside " + named(*newest));
+    promise(Promise::QuietBeforeNext, worker.round == newest->round,
+            describe(worker) + " runs beside " + describe(*newest));
     const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
-    promise(Promise::OneIncarnation, is_first, named(worker) + " beside " + named(*other->second));
+    promise(Promise::OneIncarnation, is_first, describe(worker) + " runs beside " + describe(*other->second));
   }
 }
 
@@ -116,7 +119,7 @@ void Invariants::on_stepped(const Process& process) {
   if (must_stop_.count(process.index) != 0) {
     for (const int id : process.workers) {
       const Worker& worker = scene_.worker(id);
-      promise(Promise::StopIsObeyed, !worker.acts || worker.told, named(worker));
+      promise(Promise::StopIsObeyed, !worker.acts || worker.told, describe(worker));
     }
   }
   if (process.stop_told && process.alive) {
@@ -136,7 +139,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   promise(Promise::ReasonsAreGiven, !leave.directive.reason.empty(), who);
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + named(worker));
+    promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + describe(worker));
   }
   if (leave.exit_code == 0) check_success(who);
   promise(Promise::SuccessIsClean, leave.exit_code != 0 || process.core.state().unkillable.empty(), who);
@@ -156,19 +159,19 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   }
   if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
-    return coverage_.reached(Branch::FarewellDeadline);
+    return coverage_.reached(Branch::ShutdownDeadline);
   }
-  if (heard_the_end_.count(process.index) == 0) return;  // left for reasons of its own
+  if (heard_the_end_.count(process.index) == 0) return;  // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
-    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // lost, or let go
+    if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
     promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
   }
 }
 
-// ---- All of it ----
+// ---- The job as a whole ----
 
 void Invariants::on_tick(int ticks_at_once) {
   promise(Promise::NoBusyLoop, ticks_at_once < 3, std::to_string(ticks_at_once + 1) + " at one instant");
@@ -194,24 +197,24 @@ void Invariants::at_end() {
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     const bool is_going = !worker.acts && worker.told;
-    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, named(worker));
+    promise(Promise::NothingLeftRunning, worker.stuck_until.has_value() || is_going || !worker.acts, describe(worker));
   }
 }
 
 void Invariants::check_success(const std::string& who) {
   const int round = scene_.coordinator->core.round();
-  if (succeeded_ == round) return;  // has been looked at
+  if (succeeded_ == round) return;  // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
     if (worker.round != round) continue;
-    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + named(worker));
+    promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + describe(worker));
     ran.insert(worker.process);
   }
   const auto members = rounds_.find(round);
-  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; nobody ran");
+  promise(Promise::SuccessIsTrue, members != rounds_.end(), who + "; no worker ran");
   for (const auto& [process, run] : members->second) {
     promise(Promise::SuccessIsTrue, ran.count(process) != 0,
-            who + "; nobody ran on " + scene_.process(process).config.host);
+            who + "; no worker ran on " + scene_.process(process).config.host);
   }
   succeeded_ = round;
 }
@@ -236,7 +239,7 @@ const Process* Invariants::process_on(const std::string& host) const {
   return nullptr;
 }
 
-std::string Invariants::named(const Worker& worker) const {
+std::string Invariants::describe(const Worker& worker) const {
   return "rank " + std::to_string(worker.rank) + " of round " + std::to_string(worker.round) + " on " +
          scene_.process(worker.process).config.host + " (pid " + std::to_string(worker.pid()) + ")";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What must always hold, each as a sentence, and checked when something happens that could break it.
+// Lists what must always hold, each promise as a sentence, and checks it when something happens that could break it.
 #pragma once
 
 #include <array>
@@ -31,55 +31,56 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "The ranks of a round are exactly 0 to world size - 1.",
   "The ranks within a role are exactly 0 to the role's world size - 1, in order of node rank.",
   "All members of a round are told the same world size, node count, restart count and store.",
-  "The Run of a round, told again, says the same.",
+  "A Run that is sent again says the same as before.",
   "Node rank 0 is the coordinator's node.",
   "A node rank that the user gave is the one the node gets.",
-  "A node that stays keeps its node rank; seats that close up keep their order.",
+  "A node that stays keeps its node rank; where empty seats are closed up, nodes keep their order.",
   "A round has between min and max nodes.",
   "An agent of another job shape never gets a seat.",
   "A lost node that comes back with workers is told to kill them.",
   "When a user has signalled twice, all nodes are told to kill their workers.",
-  "A first round with fewer nodes than max opens after last call.",
-  "A job gives up waiting for its first nodes after join_timeout.",
-  "In an elastic job a node that waits gets a free seat at once, while no node has succeeded.",
+  "A first round with fewer nodes than max opens after the last call.",
+  "A job does not give up waiting for its first nodes before join_timeout.",
+  "In an elastic job a waiting node gets a free seat at once, unless a node has succeeded.",
   "A node that has succeeded does not run again because another one joins.",
-  "A worker is started only in the newest round that its agent was told of.",
+  "A worker is started only in the newest round that its agent knows.",
   "A node starts round r+1 only after all of its workers of round r are reaped.",
-  "Idle is reported when every process is reaped, or was found to be unkillable.",
-  "An agent reports success if all workers exited with 0, what it ended as ddprun's doing, and a dead worker's own files.",
+  "An agent reports idle only when every process is reaped or was found to be unkillable.",
+  "An agent reports success only if all workers exited with 0, marks the failures that ddprun caused, and names "
+  "the files of each worker that died.",
   "An agent whose guardian is gone starts no worker.",
   "When the first worker of a round starts, none of an older round acts on any node.",
-  "A slot (node rank, local rank) has at most one incarnation that acts.",
+  "At most one worker acts for each node rank and local rank.",
   "When a node is counted as lost, none of its workers acts.",
-  "Only a node that was told Run starts workers; a spare never does.",
-  "Once an agent has been told of a stop, a newer round or the end, no worker of its goes on untold.",
+  "Only a node that received Run starts workers; a spare never does.",
+  "Once an agent knows of a stop, a newer round or the end, it has told each of its workers to end.",
   "The restart count never falls, never exceeds max_restarts, and grows by at most one a round.",
   "With a fixed number of nodes each new round spends one restart.",
   "In an elastic job, nodes that come and go spend no restart.",
   "A job gives up because of a failed worker only when its budget is used up.",
   "The failure named as the cause was neither ddprun's doing nor the consequence of another that was reported.",
   "A job that a failed worker ends has that worker's exit code.",
-  "Every stop, every exit and every further round comes with its reason in words.",
-  "Nobody leaves with code 0 unless all workers of the last round exited with 0.",
-  "Nobody leaves with code 0 and a process behind.",
+  "Every stop, every exit and every further round has its reason in words.",
+  "No agent leaves with code 0 unless all workers of the last round exited with 0.",
+  "No agent leaves with code 0 and a process behind.",
   "A job without faults succeeds in its first full round, with code 0 on all nodes.",
-  "When the job is over all nodes with a link are told at once, but for the coordinator's own.",
+  "When the job is over, all nodes with a link are told at once, except for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
-  "The coordinator's own agent leaves after all that can hear it, or after its deadline.",
+  "The coordinator's own agent leaves after all agents that it can reach, or after its deadline.",
   "The coordinator's own agent is told to leave once all others have left or are lost.",
-  "Once the job is over no worker is started, but by an agent that has just woken and does not know.",
-  "Once over, always over.",
-  "A node is lost no sooner than promised: a reconnect window after its link broke, lost_after without a word.",
+  "Once the job is over, no worker is started, except by an agent that was just resumed and does not know yet.",
+  "A job that is over stays over.",
+  "A node is lost no sooner than promised: a reconnect window after its link broke, or after lost_after of silence.",
   "A node that is gone is counted as lost in time.",
   "A node is counted as lost only if something had happened to it or to the network.",
-  "A node kills its workers for want of the coordinator only if something had happened to either.",
-  "A node told to stop is idle after shutdown_timeout and twice the time to be unkillable.",
-  "An agent that its user stops has left in time.",
-  "An agent that leaves has no worker left but those that the kernel holds.",
+  "A node kills its workers because it lost the coordinator only if something had happened to either.",
+  "A node that was told to stop is idle within shutdown_timeout plus twice the time to be unkillable.",
+  "An agent that its user stops leaves in time.",
+  "An agent that leaves has no worker left except those that the kernel holds.",
   "Every run ends.",
   "After a Tick a core does not ask for another one at once.",
-  "A node costs a few messages for each link and each round.",
-  "A core throws nothing.",
+  "A node costs only a few messages for each link and each round.",
+  "A core throws no exception.",
 };
 // clang-format on
 
@@ -92,16 +93,16 @@ class Invariants {
  public:
   Invariants(const Scene& scene, Coverage& coverage) : scene_(scene), coverage_(coverage) {}
 
-  // The coordinator, and what its driver saw and did.
+  // Take in what the coordinator did, and what its driver received and sent.
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
   void on_sent(const Process& to, const rendezvous::Directive& directive);
-  void on_not_sent(int agent, const rendezvous::Directive& directive);  // its link is gone
+  void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
   void on_said(const std::string& text);
   void on_stepped();
 
-  // An agent.
+  // Take in what an agent did.
   void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
@@ -130,7 +131,7 @@ class Invariants {
   void check_cause(const rendezvous::WorkerFailure& cause) const;
   void check_lost(const Process& process, bool by_cut);
   void check_quiet() const;
-  void check_nobody_forgotten() const;
+  void check_silent_are_lost() const;
   void check_free_seats() const;
   void check_second_signal() const;
   bool has_succeeded(int process) const;
@@ -142,29 +143,29 @@ class Invariants {
   bool was_in_trouble(const Process& process) const;
   Time newest_act(const Process& process) const;
   const Process* process_on(const std::string& host) const;
-  std::string named(const Worker& worker) const;
+  std::string describe(const Worker& worker) const;
 
   const Scene& scene_;
   Coverage& coverage_;
   std::map<int, Members> rounds_;
   std::set<int> known_;                           // processes that the coordinator counts as nodes
-  std::map<int, Time> heard_;                     // by process: its newest word that the coordinator handled
-  std::optional<Time> first_heard_;               // any agent
-  std::map<int, rendezvous::AgentState> states_;  // by process: what it reported
+  std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
+  std::optional<Time> first_heard_;               // when the first message of any agent was handled
+  std::map<int, rendezvous::AgentState> states_;  // by process: its newest report
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
-  std::map<int, Time> broke_;                     // by process: since when that is broken for the coordinator
-  std::map<int, Time> lost_noticed_, lost_at_;    // by process, of those lost in the newest round
+  std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
+  std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
   std::set<int> challengers_;                     // processes that came while their node rank was held
-  std::string stop_reason_;                       // of the newest round that was stopped
+  std::string stop_reason_;                       // why the newest round that was stopped was
   Time stopped_at_;
-  std::map<int, rendezvous::Directive> told_;     // by process: the newest
-  std::set<int> must_stop_;                       // processes that were told so
-  std::set<int> perhaps_lost_;                    // processes, since the job is over
-  std::set<int> heard_the_end_;                   // processes
-  bool own_was_told_ = false;                     // of the end
+  std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
+  std::set<int> must_stop_;                       // processes that know that they have to
+  std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
+  std::set<int> heard_the_end_;                   // processes that know how the job ended
+  bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
   std::optional<rendezvous::Directive> the_end_;  // what all nodes are told
-  int succeeded_ = 0;                             // the round of which it is known
-  bool failed_by_itself_ = false;                 // a start of workers, since the newest round was told
+  int succeeded_ = 0;                             // the newest round whose success was checked
+  bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };
 
 }  // namespace ddp::sim

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// "mutant: NAME" after a statement names it for scripts/mutants, which breaks it and sees that the simulator notices.
+#include "rendezvous/coordinator/roster.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::rendezvous {
+
+std::string describe(const Node& node) {
+  return node.state.host + (node.address.empty() ? "" : " (" + node.address + ")");
+}
+
+const Node* Roster::find(const Incarnation& incarnation) const {
+  const auto node = nodes_.find(incarnation);
+  return node == nodes_.end() ? nullptr : &node->second;
+}
+
+const Node* Roster::on_link(AgentId link) const {
+  const auto node = links_.find(link);
+  return node == links_.end() ? nullptr : &nodes_.at(node->second);
+}
+
+// ---- Counts ----
+
+bool Roster::is_ready(const Node& node) const {
+  const bool is_clean = node.state.phase == WorkersPhase::Idle && node.state.unkillable.empty();
+  return is_clean && !node.cut && !node.leaving && node.holder.empty();
+}
+
+bool Roster::is_idle(const Node& node) const {
+  return node.state.phase == WorkersPhase::Idle && node.seat >= 0 && node.state.round == round_;
+}
+
+void Roster::count(const Node& node, int sign) {
+  const auto add = [sign](int& counter, bool counts) { counter += counts ? sign : 0; };
+  add(counts_.ready, is_ready(node));
+  add(counts_.spares, is_spare(node));
+  add(counts_.cut, node.cut.has_value());
+  add(counts_.members, node.seat >= 0);
+  add(counts_.idle, is_idle(node));
+  add(counts_.succeeded, has_succeeded(node));
+  add(counts_.challengers, !node.holder.empty());
+}
+
+// ---- Nodes come and go ----
+
+const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, const std::string& address) {
+  Node& node = nodes_[state.incarnation];
+  links_[link] = state.incarnation;
+  node.state = state;
+  node.address = address;
+  node.link = link;
+  node.arrival = ++arrivals_;
+  node.heard = now;
+  if (options_.node_ranks_given) claim_rank(node);
+  count(node, 1);
+  return node;
+}
+
+const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state, const std::string& address) {
+  return change(state.incarnation, [&](Node& node) {
+    const bool is_new_link = link > node.link;
+    node.unheard_since = is_new_link ? silent_since(node) : now;
+    if (is_new_link) {
+      links_.erase(node.link);
+      links_[link] = state.incarnation;
+      node.link = link;
+      node.cut.reset();
+      node.address = address;
+    }
+    node.state = state;
+  });
+}
+
+void Roster::mark_cut(const Incarnation& incarnation, TimePoint now, const std::string& why) {
+  change(incarnation, [&](Node& node) {
+    links_.erase(node.link);
+    node.cut = now;
+    node.why_cut = why;
+  });
+}
+
+void Roster::mark_leaving(const Incarnation& incarnation) {
+  change(incarnation, [](Node& node) { node.leaving = true; });
+}
+
+void Roster::set_directive(const Incarnation& incarnation, const Directive& directive) {
+  nodes_.at(incarnation).directive = directive;
+}
+
+void Roster::remove(const Incarnation& incarnation) {
+  const auto entry = nodes_.find(incarnation);
+  const Incarnation gone = entry->first;  // `incarnation` may be a part of what is removed
+  const Node& node = entry->second;
+  count(node, -1);
+  links_.erase(node.link);
+  if (node.seat >= 0) seats_[static_cast<std::size_t>(node.seat)].clear();
+  const auto held = holders_.find(node.state.node_rank);
+  const bool was_holder = held != holders_.end() && held->second == gone;
+  nodes_.erase(entry);
+  if (!was_holder) return;
+  holders_.erase(held);
+  std::vector<Incarnation> claims = challengers_of(gone);
+  std::sort(claims.begin(), claims.end(),
+            [this](const auto& a, const auto& b) { return at(a).arrival < at(b).arrival; });
+  for (const Incarnation& claimant : claims) {
+    change(claimant, [this](Node& other) {
+      other.holder.clear();
+      claim_rank(other);
+    });
+  }
+}
+
+void Roster::begin_round(int round, std::vector<Incarnation> seats) {
+  round_ = round;
+  seats_ = std::move(seats);
+  for (auto& [incarnation, node] : nodes_) node.seat = -1;
+  for (std::size_t i = 0; i < seats_.size(); ++i) nodes_.at(seats_[i]).seat = static_cast<int>(i);
+  counts_ = {};
+  for (const auto& [incarnation, node] : nodes_) count(node, 1);
+}
+
+// ---- Node ranks ----
+
+void Roster::claim_rank(Node& node) {
+  const auto [holder, is_free] = holders_.emplace(node.state.node_rank, node.state.incarnation);
+  if (is_free) return;  // mutant: held_rank
+  node.holder = holder->second;
+}
+
+std::vector<Incarnation> Roster::challengers_of(const Incarnation& holder) const {
+  std::vector<Incarnation> challengers;
+  if (counts_.challengers == 0) return challengers;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.holder != holder) continue;  // mutant: challenger
+    challengers.push_back(incarnation);
+  }
+  return challengers;
+}
+
+// ---- Silence ----
+
+std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
+  std::vector<Expired> expired;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (is_own(node)) continue;
+    if (node.cut && now >= *node.cut + kReconnectWindow) {  // mutant: node_cut
+      expired.push_back({incarnation, silent_since(node), true});
+    } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
+      expired.push_back({incarnation, silent_since(node), false});
+    }
+  }
+  return expired;
+}
+
+// A link that breaks long after the node was last heard was of no use before either.
+TimePoint Roster::silent_since(const Node& node) const {
+  const bool fell_silent = !node.cut || *node.cut - node.heard >= options_.lost_after / 3;
+  return fell_silent ? node.heard : *node.cut;
+}
+
+void Roster::forgive_sleep(TimePoint::duration slept) {
+  for (auto& [incarnation, node] : nodes_) {
+    node.heard += slept;  // mutant: slept
+    if (node.cut) *node.cut += slept;
+  }
+}
+
+}  // namespace ddp::rendezvous
