@@ -30,7 +30,7 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   }
   front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
   if (config_.job.max_nodes > 1) front_->admit_only({});  // no worker runs yet
-  thread_ = start_thread("coordinator", [this] { io_.run(); });
+  thread_ = start_thread("ddprun-coord", [this] { io_.run(); });
 }
 
 Coordinator::~Coordinator() {
