@@ -293,7 +293,7 @@ void FileStore::multi_set(const std::vector<std::string>& keys, const std::vecto
 
 void FileStore::queue_push(std::string_view, std::string_view) { refuse_queues(); }
 std::string FileStore::queue_pop(std::string_view, Milliseconds) { refuse_queues(); }
-std::optional<std::string> FileStore::try_queue_pop(std::string_view) { refuse_queues(); }
+std::optional<std::string> FileStore::queue_try_pop(std::string_view) { refuse_queues(); }
 std::int64_t FileStore::queue_len(std::string_view) { refuse_queues(); }
 
 void FileStore::refuse_queues() const {

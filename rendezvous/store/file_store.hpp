@@ -58,7 +58,7 @@ class FileStore : public Store {
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;  // at once
   void queue_push(std::string_view key, std::string_view value) override;                                 // these four:
   std::string queue_pop(std::string_view key, Milliseconds timeout) override;  // Error{InvalidArgument},
-  std::optional<std::string> try_queue_pop(std::string_view key) override;     // a file has no queues
+  std::optional<std::string> queue_try_pop(std::string_view key) override;     // a file has no queues
   std::int64_t queue_len(std::string_view key) override;
 
  private:

@@ -104,7 +104,7 @@ std::string HashStore::queue_pop(std::string_view key, Milliseconds timeout) {
   return pop(name);
 }
 
-std::optional<std::string> HashStore::try_queue_pop(std::string_view key) {
+std::optional<std::string> HashStore::queue_try_pop(std::string_view key) {
   const Lock lock(mutex_);
   const std::string name(key);
   if (!queues_.contains(name)) return std::nullopt;

@@ -52,8 +52,8 @@ std::string PrefixStore::queue_pop(std::string_view key, Milliseconds timeout) {
   return base_.queue_pop(prefixed(key), timeout);
 }
 
-std::optional<std::string> PrefixStore::try_queue_pop(std::string_view key) {
-  return base_.try_queue_pop(prefixed(key));
+std::optional<std::string> PrefixStore::queue_try_pop(std::string_view key) {
+  return base_.queue_try_pop(prefixed(key));
 }
 
 std::int64_t PrefixStore::queue_len(std::string_view key) { return base_.queue_len(prefixed(key)); }

@@ -54,7 +54,7 @@ class Store {
   // Queues have names of their own: a key and a queue may be called the same.
   virtual void queue_push(std::string_view key, std::string_view value) = 0;
   virtual std::string queue_pop(std::string_view key, Milliseconds timeout) = 0;  // the oldest; waits for one
-  virtual std::optional<std::string> try_queue_pop(std::string_view key) = 0;
+  virtual std::optional<std::string> queue_try_pop(std::string_view key) = 0;
   virtual std::int64_t queue_len(std::string_view key) = 0;
 
   // From any thread: the call that waits now, and every later one, fails at once with Error{System}. For a TcpStore,

@@ -596,13 +596,13 @@ std::string TcpStore::queue_pop(std::string_view key, Milliseconds timeout) {
   for (Milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kSlowestRetry)) {
     const auto left = std::max(std::chrono::ceil<Milliseconds>(deadline - Clock::now()), Milliseconds::zero());
     const bool woken = connection_->wait({.op = Op::Wait, .keys = {on_wire(key)}}, left);
-    if (std::optional<std::string> value = try_queue_pop(key)) return std::move(*value);
+    if (std::optional<std::string> value = queue_try_pop(key)) return std::move(*value);
     if (!woken || Clock::now() + pause >= deadline) throw still_empty(connection_->name(), key, timeout);
     std::this_thread::sleep_for(pause);
   }
 }
 
-std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
+std::optional<std::string> TcpStore::queue_try_pop(std::string_view key) {
   const std::string answer = connection_->ask({.op = Op::QueuePop, .keys = {on_wire(key)}}, {Shape::Popped}, timeout());
   if (number_of(answer) == 0) return std::nullopt;
   return text_of(answer.substr(8));

@@ -47,7 +47,7 @@ class TcpStore : public Store {
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) override;
   void queue_push(std::string_view key, std::string_view value) override;
   std::string queue_pop(std::string_view key, Milliseconds timeout) override;
-  std::optional<std::string> try_queue_pop(std::string_view key) override;
+  std::optional<std::string> queue_try_pop(std::string_view key) override;
   std::int64_t queue_len(std::string_view key) override;
   // The protocol's own operation, as torch's TCPStore; that of a PrefixStore over this one goes without.
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every exported function is wrapped in: no exception crosses it; its text waits in ddp_last_error().
+// What every exported function is wrapped in: no exception crosses it; its text waits in ddp_error_last().
 #pragma once
 
 #include <exception>

@@ -37,7 +37,7 @@ ddp::runtime::GroupOptions group_options(const ddp_group_options* given) {
 
 }  // namespace
 
-ddp_status ddp_new_group(ddp_session* handle, const int32_t* ranks, size_t count, const ddp_group_options* options,
+ddp_status ddp_group_new(ddp_session* handle, const int32_t* ranks, size_t count, const ddp_group_options* options,
                          ddp_group** out) {
   return guard([&] {
     not_null(out, "the group to fill in") = nullptr;
@@ -82,7 +82,7 @@ int32_t ddp_group_global_rank(const ddp_group* handle, int32_t rank) {
   return found;
 }
 
-int32_t ddp_group_rank_of(const ddp_group* handle, int32_t global_rank) {
+int32_t ddp_group_group_rank(const ddp_group* handle, int32_t global_rank) {
   int32_t found = -1;
   guard([&] {
     const ProcessGroup& group = not_null(of(handle), "the group");
@@ -91,7 +91,7 @@ int32_t ddp_group_rank_of(const ddp_group* handle, int32_t global_rank) {
   return found;
 }
 
-ddp_group* ddp_default_group(void) {
+ddp_group* ddp_group_default(void) {
   Session* const session = ddp::runtime::first_session();
   return session != nullptr ? handle_of(&session->world()) : nullptr;
 }

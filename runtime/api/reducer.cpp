@@ -47,7 +47,7 @@ class UsersHook final : public CommHook {
  private:
   void check(ddp_status status, const ddp_grad_bucket& bucket) const {
     if (status == DDP_OK) return;
-    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_last_error();
+    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_error_last();
     throw Error(ddp::runtime::code_of(status), "bucket " + std::to_string(bucket.index) + ": " + why);
   }
 
@@ -130,9 +130,9 @@ ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powe
   });
 }
 
-ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_join_options* options) {
+ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_reducer_join_options* options) {
   return guard([&] {
-    const ddp_join_options chosen = options != nullptr ? *options : ddp_join_options{};
+    const ddp_reducer_join_options chosen = options != nullptr ? *options : ddp_reducer_join_options{};
     not_null(of(model), "the model")
         .join_begin({chosen.divide_by_active_ranks == 0, chosen.throw_on_early_termination != 0});
   });

@@ -29,11 +29,11 @@ using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
 
-ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
+ddp::runtime::SessionOptions session_options(const ddp_session_options* given) {
   ddp::runtime::SessionOptions options;
   if (given == nullptr) return options;
   if (given->init_timeout_ms < 0 || given->timeout_ms < 0) {
-    throw Error(ErrorCode::InvalidArgument, "ddp_init_process_group: a timeout is negative; 0 means the default");
+    throw Error(ErrorCode::InvalidArgument, "ddp_session_init: a timeout is negative; 0 means the default");
   }
   if (given->backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given->backend);
   if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
@@ -78,7 +78,7 @@ ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, aut
 const char* ddp_version(void) { return DDP_VERSION; }
 size_t ddp_dtype_size(int32_t dtype) { return ddp::runtime::dtype_size(dtype); }
 
-ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out) {
+ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out) {
   return guard([&] {
     not_null(out, "the session to fill in");
     *out = nullptr;
@@ -270,14 +270,14 @@ ddp_status ddp_work_synchronize(ddp_work work) {
   return guard([&] { not_null(of(work.group), "the work's group").synchronize(work.sequence); });
 }
 
-ddp_status ddp_set_current_stream(int32_t device, void* stream) {
+ddp_status ddp_stream_set_current(int32_t device, void* stream) {
   return guard([&] {
     check_device_index(device);
     ddp::runtime::set_current_stream(device, static_cast<ddp::collectives::CudaStream*>(stream));
   });
 }
 
-ddp_status ddp_current_stream(int32_t device, void** stream) {
+ddp_status ddp_stream_current(int32_t device, void** stream) {
   return guard([&] {
     check_device_index(device);
     not_null(stream, "where to put the stream");
@@ -292,12 +292,12 @@ ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator) {
   });
 }
 
-int ddp_install_failure_handlers(void) { return ddp::runtime::install_failure_handlers() ? 1 : 0; }
+int ddp_failure_handlers_install(void) { return ddp::runtime::install_failure_handlers() ? 1 : 0; }
 
-int ddp_record_error(const char* message) {
+int ddp_error_record(const char* message) {
   return ddp::runtime::record_error(message != nullptr ? message : "") ? 1 : 0;
 }
 
-ddp_status ddp_dump_flight_recorder(const char* path) {
+ddp_status ddp_flight_recorder_dump(const char* path) {
   return guard([&] { ddp::runtime::save_flight_recorder(&not_null(path, "the flight recorder's path"), "asked for"); });
 }

@@ -45,7 +45,7 @@ SpawnReport run(ddp_spawn_function function, int rank, void* context) {
   const ddp_status status = function(rank, context, why.data(), why.size());
   if (status == DDP_OK) return {};
   why.back() = '\0';
-  return {status, why[0] != '\0' ? why.data() : ddp_last_error()};
+  return {status, why[0] != '\0' ? why.data() : ddp_error_last()};
 }
 
 ddp_status join(ddp_spawned* handle, Clock::time_point until, int32_t* ended, ddp_spawn_failure* failure) {

@@ -180,7 +180,7 @@ ddp_status ddp_store_queue_pop(ddp_store* store, const char* key, int64_t timeou
 ddp_status ddp_store_queue_try_pop(ddp_store* store, const char* key, int32_t* popped, ddp_sink sink) {
   return guard([&] {
     not_null(popped, "where to tell whether there was one") = 0;
-    const std::optional<std::string> value = of(store).try_queue_pop(of(key));
+    const std::optional<std::string> value = of(store).queue_try_pop(of(key));
     if (!value) return;
     *popped = 1;
     deliver(sink, *value);

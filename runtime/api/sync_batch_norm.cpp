@@ -17,14 +17,14 @@ SyncBatchNorm* of(ddp_sync_batch_norm* handle) { return reinterpret_cast<SyncBat
 
 }  // namespace
 
-ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_batch_norm_tensors* tensors,
-                                      const ddp_batch_norm_options* options, ddp_sync_batch_norm** out) {
+ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_sync_batch_norm_tensors* tensors,
+                                      const ddp_sync_batch_norm_options* options, ddp_sync_batch_norm** out) {
   return guard([&] {
     not_null(out, "the batch norm to fill in");
     *out = nullptr;
     auto norm = std::make_unique<SyncBatchNorm>(not_null(ddp::runtime::of(group), "the group"), channels,
-                                                tensors != nullptr ? *tensors : ddp_batch_norm_tensors{},
-                                                options != nullptr ? *options : ddp_batch_norm_options{});
+                                                tensors != nullptr ? *tensors : ddp_sync_batch_norm_tensors{},
+                                                options != nullptr ? *options : ddp_sync_batch_norm_options{});
     *out = reinterpret_cast<ddp_sync_batch_norm*>(norm.release());
   });
 }

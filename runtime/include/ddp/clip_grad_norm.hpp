@@ -41,7 +41,7 @@ inline double gradient_powers(const std::vector<Parameter>& parameters, double n
   for (const Parameter& p : parameters) {
     if (p.grad == nullptr) continue;
     double sum = 0;
-    check(ddp_power_sum(gradient_of(p).c(), norm_type, &sum));
+    check(ddp_buffer_power_sum(gradient_of(p).c(), norm_type, &sum));
     powers = combine_powers(powers, sum, norm_type);
   }
   return powers;
@@ -78,7 +78,7 @@ inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, doubl
   for (const Parameter& p : parameters) {
     if (p.grad == nullptr) continue;
     const ddp_buffer grad = detail::gradient_of(p).c();
-    detail::check(ddp_multiply(grad, grad, factor, nullptr));
+    detail::check(ddp_buffer_multiply(grad, grad, factor, nullptr));
   }
 }
 

@@ -17,7 +17,7 @@ namespace ddp {
 /// This thread's current stream of a CUDA device; null is the legacy default stream.
 inline void* current_stream(int device = 0) {
   void* stream = nullptr;
-  detail::check(ddp_current_stream(device, &stream));
+  detail::check(ddp_stream_current(device, &stream));
   return stream;
 }
 
@@ -26,9 +26,9 @@ class StreamGuard {
  public:
   /// stream: of that device, a cudaStream_t or CUstream.
   explicit StreamGuard(void* stream, int device = 0) : device_(device), before_(current_stream(device)) {
-    detail::check(ddp_set_current_stream(device, stream));
+    detail::check(ddp_stream_set_current(device, stream));
   }
-  ~StreamGuard() { ddp_set_current_stream(device_, before_); }
+  ~StreamGuard() { ddp_stream_set_current(device_, before_); }
   StreamGuard(const StreamGuard&) = delete;             ///< a scope's own
   StreamGuard& operator=(const StreamGuard&) = delete;  ///< likewise
 

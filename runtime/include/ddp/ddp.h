@@ -3,7 +3,7 @@
  * @file
  * libddp's C interface (C99). C++ users take ddp/ddp.hpp, thin headers over this one.
  *
- * Every function that can fail returns a ddp_status; on anything but DDP_OK, ddp_last_error() holds one line for this
+ * Every function that can fail returns a ddp_status; on anything but DDP_OK, ddp_error_last() holds one line for this
  * thread that says what was tried, on what, why it failed and which rank is to blame.
  *
  * Threads: a session, its groups and models may be used from any thread, by one thread at a time per group. All ranks
@@ -114,7 +114,7 @@ typedef struct ddp_sink {
   void (*deliver)(void* context, ddp_bytes value); /**< must not be NULL, nor throw */
 } ddp_sink;
 
-/** This process's membership in a job. Made by ddp_init_process_group(), ended by ddp_session_destroy(). */
+/** This process's membership in a job. Made by ddp_session_init(), ended by ddp_session_destroy(). */
 typedef struct ddp_session ddp_session;
 /** The ranks that talk to each other. Owned by its session; single-use after an error. */
 typedef struct ddp_group ddp_group;
@@ -136,7 +136,7 @@ typedef struct ddp_work {
 
 /** This thread's text for the last call that failed: one line, UTF-8, empty if none did. Never NULL; valid until the
  * next call of this thread that fails. Other threads' failures do not touch it. */
-DDP_API const char* ddp_last_error(void);
+DDP_API const char* ddp_error_last(void);
 /** This library's version, such as "0.1.0". Never NULL, valid for ever. */
 DDP_API const char* ddp_version(void);
 /** Bytes of one element of a ddp_dtype; 0 for an unknown type. */
@@ -148,13 +148,13 @@ DDP_API size_t ddp_dtype_size(int32_t dtype);
  */
 
 /** How to join a job. All zeros: as the environment says. */
-typedef struct ddp_init_options {
+typedef struct ddp_session_options {
   /** What carries the collectives: "gloo" for the CPU's memory, "nccl" for that of CUDA devices, both as
    * "cpu:gloo,cuda:nccl", or NAME of a plug-in libddp_NAME.so. NULL means "gloo". */
   const char* backend;
   int64_t init_timeout_ms; /**< for finding all other ranks; 0 means 60 s */
   int64_t timeout_ms;      /**< for each collective, from issue to end; 0 means 30 min */
-  /** Where the ranks meet; NULL means "env://". See ddp_init_process_group. */
+  /** Where the ranks meet; NULL means "env://". See ddp_session_init. */
   const char* init_method;
   int32_t rank;             /**< counts if world_size is given */
   int32_t world_size;       /**< 0: as init_method or the environment says */
@@ -163,7 +163,7 @@ typedef struct ddp_init_options {
   /** The GPU this process works on if there is a backend for CUDA memory, such as "cuda:0", of those that
    * CUDA_VISIBLE_DEVICES leaves. NULL: that of the local rank. */
   const char* device;
-} ddp_init_options;
+} ddp_session_options;
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
  *
@@ -189,10 +189,10 @@ typedef struct ddp_init_options {
  * Ranks connect to each other at the address of the network interface that GLOO_SOCKET_IFNAME or DDP_SOCKET_IFNAME
  * names; else at one that the others can reach.
  *
- * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_install_failure_handlers for what
+ * options may be NULL. Ignores SIGPIPE if it has its default disposition; see ddp_failure_handlers_install for what
  * becomes of fatal signals. DDP_INVALID_ARGUMENT names the variable or the part of the URL that is missing or wrong;
  * DDP_TIMEOUT the ranks that did not come. Source: torch.distributed.init_process_group. */
-DDP_API ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out);
+DDP_API ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out);
 /** Ends the session: waits for operations in flight, leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);
 /** The group of all ranks (torch.distributed.group.WORLD); owned by the session, valid until it is destroyed. */
@@ -238,7 +238,7 @@ typedef struct ddp_group_options {
  * then DDP_TIMEOUT names who did not come, or DDP_PEER_LOST who died meanwhile. With a name, members that list
  * different ranks are DDP_MISMATCH. A rank that is none of the job's, or is given twice, is DDP_INVALID_ARGUMENT.
  * options may be NULL. Any thread may call; the group is the session's. Source: torch.distributed.new_group. */
-DDP_API ddp_status ddp_new_group(ddp_session* session, const int32_t* ranks, size_t count,
+DDP_API ddp_status ddp_group_new(ddp_session* session, const int32_t* ranks, size_t count,
                                  const ddp_group_options* options, ddp_group** out);
 
 /** As ddp_group_split()'s color: this rank joins none of the groups. */
@@ -246,7 +246,7 @@ DDP_API ddp_status ddp_new_group(ddp_session* session, const int32_t* ranks, siz
 
 /** Collective over the parent: the ranks that give the same color make a group, in the order of their keys, then of
  * their ranks in the parent. A negative color is DDP_NO_COLOR, and *out NULL. options may be NULL. One thread at a time
- * for the parent; fails as its collectives do, and as ddp_new_group(). Source: MPI_Comm_split. */
+ * for the parent; fails as its collectives do, and as ddp_group_new(). Source: MPI_Comm_split. */
 DDP_API ddp_status ddp_group_split(ddp_group* parent, int32_t color, int32_t key, const ddp_group_options* options,
                                    ddp_group** out);
 
@@ -263,11 +263,11 @@ DDP_API const char* ddp_group_backend(const ddp_group* group);
 DDP_API int32_t ddp_group_global_rank(const ddp_group* group, int32_t rank);
 /** The rank in the group of the job's rank `global_rank`; -1 if it is not a member. Source:
  * torch.distributed.get_group_rank. */
-DDP_API int32_t ddp_group_rank_of(const ddp_group* group, int32_t global_rank);
+DDP_API int32_t ddp_group_group_rank(const ddp_group* group, int32_t global_rank);
 
 /** The world of this process's first session that has not ended; NULL if there is none. Any thread may ask. Source:
  * torch.distributed.group.WORLD. */
-DDP_API ddp_group* ddp_default_group(void);
+DDP_API ddp_group* ddp_group_default(void);
 
 /** @} */
 
@@ -433,9 +433,9 @@ DDP_API ddp_status ddp_work_synchronize(ddp_work work);
 
 /** What this thread's operations on a CUDA device follow from now on, and what waits for them: a cudaStream_t or
  * CUstream of that device. NULL, as at first, is the legacy default stream. Source: torch.cuda.stream. */
-DDP_API ddp_status ddp_set_current_stream(int32_t device, void* stream);
-/** *stream: what ddp_set_current_stream() has set last on this thread, or NULL. Source: torch.cuda.current_stream. */
-DDP_API ddp_status ddp_current_stream(int32_t device, void** stream);
+DDP_API ddp_status ddp_stream_set_current(int32_t device, void* stream);
+/** *stream: what ddp_stream_set_current() has set last on this thread, or NULL. Source: torch.cuda.current_stream. */
+DDP_API ddp_status ddp_stream_current(int32_t device, void** stream);
 /** *communicator: the group's ncclComm_t, for those who call NCCL themselves; non-blocking (see
  * ncclCommInitRankConfig). While they are in such a call, nothing else may be: no operation on the memory of a GPU in
  * flight. Gone once an operation has failed: DDP_ABORTED. */
@@ -545,7 +545,7 @@ DDP_API void ddp_reducer_destroy(ddp_reducer* model);
 /** Parameter i's gradient, count elements: the caller's grad, or memory in a bucket that is reduced without a copy.
  * That is valid until the model is destroyed; but with gradient_as_bucket_view it moves once, values and all, in the
  * first synchronize() outside no_sync (or a join's end): ask again after it. NULL if there is no parameter i;
- * ddp_last_error() then says so. */
+ * ddp_error_last() then says so. */
 DDP_API void* ddp_reducer_gradient(ddp_reducer* model, size_t i);
 /** Call it before each forward: rank 0's buffers go to all ranks, and inside a join the ranks that have no input left
  * hear that there is another step. Collective, if there are buffers or a join. Under no_sync buffers are left alone,
@@ -585,7 +585,7 @@ typedef struct ddp_comm_hook {
   /** Called in synchronize(), for all buckets in order, again and again for those that are not done. Waits for what was
    * issued; then the bucket holds the average, or another stage is issued and *more set to 1 (it is 0 before). */
   ddp_status (*advance)(void* context, const ddp_grad_bucket* bucket, int32_t* more);
-  /** Why one of them failed, one line; valid until the next call. May be NULL: ddp_last_error() says it then. */
+  /** Why one of them failed, one line; valid until the next call. May be NULL: ddp_error_last() says it then. */
   const char* (*why)(void* context);
 } ddp_comm_hook;
 /** Once, before the first backward, on every rank; hook itself is copied. Else DDP_INVALID_ARGUMENT, which is not
@@ -620,16 +620,16 @@ typedef struct ddp_powersgd_options {
 DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powersgd_options* options);
 
 /** All zeros: as PyTorch. Equal on all ranks. */
-typedef struct ddp_join_options {
+typedef struct ddp_reducer_join_options {
   int32_t divide_by_active_ranks;     /**< 1: gradients are averaged over the ranks that have input, not over all */
   int32_t throw_on_early_termination; /**< 1: as soon as one has none left, all stop */
-} ddp_join_options;
+} ddp_reducer_join_options;
 
 /** Ranks have different amounts of input from here to ddp_reducer_join_end(). Each step begins with
  * ddp_reducer_before_forward(), in which every rank hears how many have input; where throw_on_early_termination is set
  * and one has none, it fails with DDP_MISMATCH on all ranks and names the first, and the join is over. options may be
  * NULL. Source: DistributedDataParallel.join. */
-DDP_API ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_join_options* options);
+DDP_API ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_reducer_join_options* options);
 /** This rank has no input left. It takes part in the others' steps, with zeros, until none has any; then parameters and
  * buffers become those of the last that had, of several the highest rank. Gradients in buckets mean nothing
  * afterwards. */
@@ -651,18 +651,18 @@ DDP_API void ddp_reducer_join_cancel(ddp_reducer* model);
 
 /** Copies from into to, both of floating point and of equal count, and rounds to the nearest, ties to even. One of them
  * is DDP_FLOAT32, or both are of one type. They must not overlap. */
-DDP_API ddp_status ddp_convert(ddp_buffer from, ddp_buffer to);
-/** to becomes from times factor; types as of ddp_convert(), and from may be to. 16 bits are multiplied in 32.
+DDP_API ddp_status ddp_buffer_convert(ddp_buffer from, ddp_buffer to);
+/** to becomes from times factor; types as of ddp_buffer_convert(), and from may be to. 16 bits are multiplied in 32.
  * *found_inf: 1 if an element of to is infinite or not a number, else left as it is; may be NULL. Source:
  * torch._amp_foreach_non_finite_check_and_unscale_. */
-DDP_API ddp_status ddp_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf);
+DDP_API ddp_status ddp_buffer_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf);
 /** *sum: the sum of the absolute values, each to the power of norm_type; for the norm type INFINITY the largest. Made
  * in 64 bits. Those of several buffers, and of several ranks, are added (or the largest taken); the root of that is the
  * norm. norm_type is above 0. Source: torch.nn.utils.get_total_norm. */
-DDP_API ddp_status ddp_power_sum(ddp_buffer buffer, double norm_type, double* sum);
+DDP_API ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum);
 
 /** The numbers of one step of AdamW. Each counts as it is, zeros too; PyTorch's defaults are said. */
-typedef struct ddp_adamw {
+typedef struct ddp_adamw_options {
   double lr;           /**< learning rate; 1e-3 */
   double beta1;        /**< how much of the gradients' mean is kept; 0.9 */
   double beta2;        /**< how much of their squares' mean is kept; 0.999 */
@@ -670,7 +670,7 @@ typedef struct ddp_adamw {
   double weight_decay; /**< 1e-2 */
   int32_t maximize;    /**< 1: the step goes up; 0 */
   int64_t step;        /**< which one this is, from 1 on */
-} ddp_adamw;
+} ddp_adamw_options;
 
 /** What it works on: count elements of DDP_FLOAT32 or DDP_FLOAT64 each, a parameter's or any part of it. */
 typedef struct ddp_adamw_arrays {
@@ -685,10 +685,10 @@ typedef struct ddp_adamw_arrays {
 
 /** One step of AdamW. DDP_INVALID_ARGUMENT for another type, or a step below 1. Source: torch.optim.AdamW, in whose
  * order it computes. */
-DDP_API ddp_status ddp_adamw_step(const ddp_adamw* numbers, const ddp_adamw_arrays* arrays);
+DDP_API ddp_status ddp_adamw_step(const ddp_adamw_options* numbers, const ddp_adamw_arrays* arrays);
 
 /** The numbers of one step of stochastic gradient descent, each as it is. */
-typedef struct ddp_sgd {
+typedef struct ddp_sgd_options {
   double lr;           /**< learning rate; PyTorch's default is 1e-3, that of all others 0 */
   double momentum;     /**< how much of the last direction is kept */
   double dampening;    /**< how much of the gradient is left out then */
@@ -696,7 +696,7 @@ typedef struct ddp_sgd {
   int32_t nesterov;    /**< 1: Nesterov's momentum; needs a momentum, and no dampening */
   int32_t maximize;    /**< 1: the step goes up */
   int64_t step;        /**< which one this is, from 1 on */
-} ddp_sgd;
+} ddp_sgd_options;
 
 /** What it works on: as of ddp_adamw_arrays. */
 typedef struct ddp_sgd_arrays {
@@ -710,7 +710,7 @@ typedef struct ddp_sgd_arrays {
 
 /** One step of stochastic gradient descent. DDP_INVALID_ARGUMENT for another type, a step below 1, momentum without its
  * array, or Nesterov's without momentum. Source: torch.optim.SGD. */
-DDP_API ddp_status ddp_sgd_step(const ddp_sgd* numbers, const ddp_sgd_arrays* arrays);
+DDP_API ddp_status ddp_sgd_step(const ddp_sgd_options* numbers, const ddp_sgd_arrays* arrays);
 
 /** @} */
 
@@ -728,7 +728,7 @@ DDP_API ddp_status ddp_sgd_step(const ddp_sgd* numbers, const ddp_sgd_arrays* ar
 
 /** What a batch normalisation works with, `channels` elements each. Never owned; must stay. All zeros: no weight, no
  * bias, no running statistics. */
-typedef struct ddp_batch_norm_tensors {
+typedef struct ddp_sync_batch_norm_tensors {
   void* weight;                 /**< NULL: 1 */
   void* bias;                   /**< NULL: 0 */
   void* weight_grad;            /**< this rank's gradient is added to it; NULL: not asked for */
@@ -736,24 +736,25 @@ typedef struct ddp_batch_norm_tensors {
   void* running_mean;           /**< NULL, and running_var too: not tracked. Starts as 0 */
   void* running_var;            /**< of the unbiased variance. Starts as 1 */
   int64_t* num_batches_tracked; /**< one number; NULL: counted inside, from 0 on */
-} ddp_batch_norm_tensors;
+} ddp_sync_batch_norm_tensors;
 
 /** All zeros: as PyTorch. */
-typedef struct ddp_batch_norm_options {
+typedef struct ddp_sync_batch_norm_options {
   int32_t dtype;              /**< of the tensors: DDP_FLOAT32 or DDP_FLOAT64 */
   int32_t cumulative_average; /**< 1: running statistics are the mean over all batches; torch's momentum=None */
   int32_t channels_last;      /**< 1: elements lie as rows x length x channels; 0: rows x channels x length */
   double eps;                 /**< added to the variance; 0 means 1e-5 */
   double momentum;            /**< of a new batch in the running statistics; 0 means 0.1 */
-} ddp_batch_norm_options;
+} ddp_sync_batch_norm_options;
 
 /** A batch normalisation. Made by ddp_sync_batch_norm_create(). */
 typedef struct ddp_sync_batch_norm ddp_sync_batch_norm;
 
 /** Not collective, but every rank must give as many channels. tensors and options may be NULL. Destroy it before its
  * session. */
-DDP_API ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_batch_norm_tensors* tensors,
-                                              const ddp_batch_norm_options* options, ddp_sync_batch_norm** out);
+DDP_API ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels,
+                                              const ddp_sync_batch_norm_tensors* tensors,
+                                              const ddp_sync_batch_norm_options* options, ddp_sync_batch_norm** out);
 /** NULL is allowed. */
 DDP_API void ddp_sync_batch_norm_destroy(ddp_sync_batch_norm* norm);
 /** training = 1, as at first: batches are normalised by their own statistics, which move the running ones. 0: by the
@@ -1001,7 +1002,7 @@ DDP_API ddp_status ddp_store_barrier(ddp_store* store, const char* key, int64_t 
 typedef struct ddp_spawned ddp_spawned;
 
 /** What a process does. Returns DDP_OK, or what failed after writing the reason, NUL-terminated, into the why_size
- * bytes at why; without a reason it is ddp_last_error(). context is ddp_spawn()'s, in the process's own copy of the
+ * bytes at why; without a reason it is ddp_error_last(). context is ddp_spawn()'s, in the process's own copy of the
  * memory. */
 typedef ddp_status (*ddp_spawn_function)(int32_t rank, void* context, char* why, size_t why_size);
 
@@ -1048,25 +1049,25 @@ DDP_API void ddp_spawn_destroy(ddp_spawned* spawned);
 /** Writes message, in the launcher's format, to the file named by TORCHELASTIC_ERROR_FILE: ddprun and torchrun print it
  * in their failure report. Returns 1 if that was done, 0 without that variable or if the file cannot be written: then
  * nobody but the caller will say it. */
-DDP_API int ddp_record_error(const char* message);
+DDP_API int ddp_error_record(const char* message);
 
 /** From now on the same file tells of a crash: a fatal signal (SEGV, BUS, FPE, ILL, ABRT, SYS, TRAP), an exception that
  * nobody catches, std::terminate, or a failed check inside libddp, with its reason and a backtrace. The process dies as
  * it would have anyway: by the same signal, with the same core dump.
- * ddp_init_process_group does it; call it yourself to cover what comes before, and in each further thread whose stack
+ * ddp_session_init does it; call it yourself to cover what comes before, and in each further thread whose stack
  * may overflow. Signals that are handled or ignored by then are left alone (Python's faulthandler, sanitizers, your own
  * handlers), as is an error file that is already there. DDP_FAILURE_HANDLERS=0 in the environment turns it off.
  * A backtrace names functions that their module exports (link with -rdynamic for those of a program), and of the others
  * the offset, which `addr2line -Cfe MODULE OFFSET` turns into function and line: "./train(+0x1234)[0x55...]".
  * Returns 1 if crashes will be recorded, 0 without TORCHELASTIC_ERROR_FILE or if turned off. */
-DDP_API int ddp_install_failure_handlers(void);
+DDP_API int ddp_failure_handlers_install(void);
 
 /** Writes what each group of this process did last to a file at path: JSON, in place at once. Any thread may call, also
  * while operations run. The same file is written by itself when an operation fails or the process crashes, to
  * flight_recorder_rank<rank>.json beside the error file. It has the last 256 operations of each group, or as many as
  * DDP_FLIGHT_RECORDER_SIZE says (0: none). DDP_SYSTEM if it cannot be written. Source: the flight recorder of PyTorch's
  * ProcessGroupNCCL. */
-DDP_API ddp_status ddp_dump_flight_recorder(const char* path);
+DDP_API ddp_status ddp_flight_recorder_dump(const char* path);
 
 /** @} */
 

@@ -130,8 +130,8 @@ class DistributedDataParallel {
   /// instead, which names the first that had no input left.
   template <typename Body>
   void join(Body&& body, const JoinOptions& options = {}) {
-    const ddp_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
-                                options.throw_on_early_termination ? 1 : 0};
+    const ddp_reducer_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
+                                        options.throw_on_early_termination ? 1 : 0};
     detail::check(ddp_reducer_join_begin(model_.get(), &c));
     try {
       body();

@@ -26,7 +26,7 @@ class Error : public std::runtime_error {
 
 namespace detail {
 inline void check(ddp_status status) {
-  if (status != DDP_OK) throw Error(status, ddp_last_error());
+  if (status != DDP_OK) throw Error(status, ddp_error_last());
 }
 }  // namespace detail
 

@@ -181,7 +181,7 @@ class GradScaler {
         fail("gradient " + p.name + " is float16, where small values unscaled are zeros: unscale MasterWeights");
       }
       const ddp_buffer grad = detail::gradient_of(p).c();
-      detail::check(ddp_multiply(grad, grad, inverse(), &found_inf));
+      detail::check(ddp_buffer_multiply(grad, grad, inverse(), &found_inf));
     }
     return found_inf == 0;
   }

@@ -60,7 +60,7 @@ class MasterWeights {
   bool read_gradients(double factor = 1) {
     std::int32_t found_inf = 0;
     for (std::size_t i = 0; i < model_.size(); ++i) {
-      detail::check(ddp_multiply(gradient(model_[i]), gradient(masters_[i]), factor, &found_inf));
+      detail::check(ddp_buffer_multiply(gradient(model_[i]), gradient(masters_[i]), factor, &found_inf));
     }
     return found_inf == 0;
   }
@@ -68,14 +68,14 @@ class MasterWeights {
   /// The masters' values, rounded to the nearest, become the model's.
   void write_values() {
     for_each_copy([](const Parameter& model, const Parameter& master) {
-      detail::check(ddp_convert(value(master), value(model)));
+      detail::check(ddp_buffer_convert(value(master), value(model)));
     });
   }
 
   /// The model's values become the masters', for example after a checkpoint of the model alone was read.
   void read_values() {
     for_each_copy([](const Parameter& model, const Parameter& master) {
-      detail::check(ddp_convert(value(model), value(master)));
+      detail::check(ddp_buffer_convert(value(model), value(master)));
     });
   }
 

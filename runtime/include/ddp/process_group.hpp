@@ -55,7 +55,7 @@ class ProcessGroup {
     return found;
   }
   /// The rank in this group of the job's rank `global_rank`; -1 if it is not a member. PyTorch's get_group_rank.
-  int rank_of(int global_rank) const { return ddp_group_rank_of(group_, global_rank); }
+  int group_rank(int global_rank) const { return ddp_group_group_rank(group_, global_rank); }
 
   /// Collective: the ranks that give the same color make a group, in the order of their keys, then of their ranks here.
   /// With DDP_NO_COLOR: an empty group. MPI's MPI_Comm_split.

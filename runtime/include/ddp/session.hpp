@@ -36,7 +36,7 @@ class Session {
     static const std::int32_t none = 0;
     const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
     ddp_group* group = nullptr;
-    detail::check(ddp_new_group(session_.get(), ranks.empty() ? &none : ranks.data(), ranks.size(), &c, &group));
+    detail::check(ddp_group_new(session_.get(), ranks.empty() ? &none : ranks.data(), ranks.size(), &c, &group));
     return ProcessGroup(group);
   }
   /// Ends the session now: waits for operations in flight, leaves all groups. So does the destructor. PyTorch's
@@ -83,10 +83,10 @@ struct InitOptions {
 };
 
 /// Joins a job and connects to all its ranks. Without options, the one that the environment describes, as ddprun,
-/// torchrun, srun and mpirun set it; with nothing set, the process is a world of its own. See ddp_init_process_group in
+/// torchrun, srun and mpirun set it; with nothing set, the process is a world of its own. See ddp_session_init in
 /// ddp.h for who reads what.
 inline Session init_process_group(const InitOptions& options = {}) {
-  ddp_init_options c = {};
+  ddp_session_options c = {};
   c.backend = options.backend.c_str();
   c.init_timeout_ms = options.init_timeout.count();
   c.timeout_ms = options.timeout.count();
@@ -97,7 +97,7 @@ inline Session init_process_group(const InitOptions& options = {}) {
   c.local_world_size = options.local_world_size;
   c.device = options.device.c_str();
   ddp_session* session = nullptr;
-  detail::check(ddp_init_process_group(&c, &session));
+  detail::check(ddp_session_init(&c, &session));
   return Session(session);
 }
 
@@ -106,10 +106,10 @@ inline Session init_process_group(const InitOptions& options = {}) {
 /// @{
 
 /// Is there one?
-inline bool is_initialized() { return ddp_default_group() != nullptr; }
+inline bool is_initialized() { return ddp_group_default() != nullptr; }
 /// Throws Error if there is none.
 inline ProcessGroup default_group() {
-  ddp_group* group = ddp_default_group();
+  ddp_group* group = ddp_group_default();
   if (group != nullptr) return ProcessGroup(group);
   throw Error(DDP_INVALID_ARGUMENT, "there is no default process group: call ddp::init_process_group first");
 }

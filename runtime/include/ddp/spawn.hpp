@@ -77,7 +77,7 @@ class SpawnContext {
     void operator()(ddp_spawned* spawned) const { ddp_spawn_destroy(spawned); }
   };
   static void check(ddp_status status, const ddp_spawn_failure& failure) {
-    if (status != DDP_OK && failure.rank >= 0) throw SpawnError(status, ddp_last_error(), failure);
+    if (status != DDP_OK && failure.rank >= 0) throw SpawnError(status, ddp_error_last(), failure);
     detail::check(status);
   }
 

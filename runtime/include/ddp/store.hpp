@@ -143,7 +143,7 @@ class Store {
     return value.one();
   }
   /// The oldest element, or none if the queue is empty.
-  std::optional<std::string> try_queue_pop(const std::string& key) const {
+  std::optional<std::string> queue_try_pop(const std::string& key) const {
     detail::Texts value;
     std::int32_t popped = 0;
     detail::check(ddp_store_queue_try_pop(store_, detail::c_key(key), &popped, value.sink()));

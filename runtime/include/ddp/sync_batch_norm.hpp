@@ -62,12 +62,12 @@ class SyncBatchNorm {
     if (options.eps == 0 || options.momentum == 0) {
       throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: eps and momentum must be above 0");
     }
-    const ddp_batch_norm_tensors c_tensors = {
+    const ddp_sync_batch_norm_tensors c_tensors = {
         tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,
         tensors.running_mean, tensors.running_var, tensors.num_batches_tracked};
-    const ddp_batch_norm_options c_options = {static_cast<std::int32_t>(dtype_of<T>()),
-                                              options.cumulative_average ? 1 : 0, options.channels_last ? 1 : 0,
-                                              options.eps, options.momentum};
+    const ddp_sync_batch_norm_options c_options = {static_cast<std::int32_t>(dtype_of<T>()),
+                                                   options.cumulative_average ? 1 : 0, options.channels_last ? 1 : 0,
+                                                   options.eps, options.momentum};
     ddp_sync_batch_norm* norm = nullptr;
     detail::check(ddp_sync_batch_norm_create(group.c(), channels, &c_tensors, &c_options, &norm));
     norm_.reset(norm);

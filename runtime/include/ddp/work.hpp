@@ -47,7 +47,7 @@ class Work {
   std::optional<Error> exception() const {
     std::int32_t completed = 0;
     const ddp_status status = ddp_work_wait_for(work_, 0, &completed);
-    return status != DDP_OK ? std::optional<Error>(Error(status, ddp_last_error())) : std::nullopt;
+    return status != DDP_OK ? std::optional<Error>(Error(status, ddp_error_last())) : std::nullopt;
   }
 
  private:

@@ -12,8 +12,8 @@
 namespace ddp::runtime {
 
 // Throws rendezvous::Error{InvalidArgument} for what cannot be meant. See ddp_adamw_step().
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays);
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
 // The same on a unit of one's choice, for tests.
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

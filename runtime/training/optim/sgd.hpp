@@ -8,8 +8,8 @@
 namespace ddp::runtime {
 
 // Throws rendezvous::Error{InvalidArgument} for what cannot be meant. See ddp_sgd_step().
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays);
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays);
 // The same on a unit of one's choice, for tests.
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

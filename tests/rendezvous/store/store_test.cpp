@@ -138,7 +138,7 @@ TEST_CASE("store: queues are first in, first out, and apart from keys", "[rendez
   Stores stores(GENERATE("tcp", "hash behind a prefix"));
   Store& store = *stores.one;
   CHECK(store.queue_len("q") == 0);
-  CHECK_FALSE(store.try_queue_pop("q"));
+  CHECK_FALSE(store.queue_try_pop("q"));
   store.queue_push("q", "one");
   store.queue_push("q", "");
   CHECK(store.queue_len("q") == 2);
@@ -146,7 +146,7 @@ TEST_CASE("store: queues are first in, first out, and apart from keys", "[rendez
   CHECK_FALSE(store.delete_key("q"));
   CHECK(store.num_keys() == 0);
   CHECK(stores.two->queue_pop("q", kPatience) == "one");
-  CHECK(store.try_queue_pop("q") == "");
+  CHECK(store.queue_try_pop("q") == "");
   CHECK_FALSE(store.check({"q"}));
   const Failure failure = failure_of([&] { store.queue_pop("q", 20ms); });
   CHECK(failure.code == ErrorCode::Timeout);

@@ -55,12 +55,12 @@ void every_call(const ddp::Store& store) {
 }
 
 void queues(const ddp::Store& store) {
-  CHECK_FALSE(store.try_queue_pop("q"));
+  CHECK_FALSE(store.queue_try_pop("q"));
   store.queue_push("q", "one");
   store.queue_push("q", "");
   CHECK(store.queue_len("q") == 2);
   CHECK(store.queue_pop("q") == "one");
-  CHECK(store.try_queue_pop("q") == std::string());
+  CHECK(store.queue_try_pop("q") == std::string());
   CHECK_THAT(failure_of([&] { store.queue_pop("q", 10ms); }).message, Contains("still empty after 10 ms"));
 }
 

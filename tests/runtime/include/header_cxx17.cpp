@@ -17,7 +17,7 @@ int main() {
   model.synchronize();
   const ddp::PrefixStore store("mine", session.store());
   store.set("k", "v");
-  if (session.store().get("mine/k") != "v" || store.try_queue_pop("q")) return 4;
+  if (session.store().get("mine/k") != "v" || store.queue_try_pop("q")) return 4;
   std::vector<double> values = {1, 2};
   session.world().all_reduce_async(values, ddp::ReduceOp::Avg).wait();
   try {

@@ -239,14 +239,14 @@ void from_c(int count) {
   char text[] = "the file is torn";
   ddp_spawned* spawned = nullptr;
   ddp_spawn_failure failure = {-1, -1, -1};
-  if (ddp_spawn(&c_function, text, count, nullptr, &spawned) != DDP_OK) throw std::runtime_error(ddp_last_error());
+  if (ddp_spawn(&c_function, text, count, nullptr, &spawned) != DDP_OK) throw std::runtime_error(ddp_error_last());
   const ddp_status status = ddp_spawn_join(spawned, &failure);
   say(std::to_string(status == DDP_OK) + " " + std::to_string(failure.exit_code) + " " +
-      std::to_string(failure.signal) + " " + std::to_string(called) + " " + ddp_last_error());
+      std::to_string(failure.signal) + " " + std::to_string(called) + " " + ddp_error_last());
   say(ddp_spawn_pid(spawned, 0) > 0 && ddp_spawn_pid(spawned, count) == -1 ? "pids" : "no pids");
   ddp_spawn_destroy(spawned);
-  say(ddp_spawn(nullptr, text, 1, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_last_error() : "accepted");
-  say(ddp_spawn(&c_function, text, 0, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_last_error() : "accepted");
+  say(ddp_spawn(nullptr, text, 1, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_error_last() : "accepted");
+  say(ddp_spawn(&c_function, text, 0, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_error_last() : "accepted");
   ddp_spawn_destroy(nullptr);
 }
 

@@ -134,10 +134,10 @@ TEST_CASE("checkpoint: any other type or shape than the saved one is a mismatch 
   const std::vector<std::int64_t> transposed = {3, 2};
   const std::vector<std::int64_t> right = {2, 3};
   CHECK(status("layer.w", w, transposed) == DDP_MISMATCH);
-  CHECK_THAT(ddp_last_error(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
+  CHECK_THAT(ddp_error_last(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
   CHECK(status("layer.w", integers, right) == DDP_MISMATCH);
   CHECK(status("layer.v", w, right) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("no tensor layer.v"));
+  CHECK_THAT(ddp_error_last(), Contains("no tensor layer.v"));
   CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == DDP_INVALID_ARGUMENT);
   CHECK(status("layer.w", w, right) == DDP_OK);
 }
@@ -150,11 +150,11 @@ TEST_CASE("checkpoint: a file cut at any length is corrupt", "[runtime][unit]") 
     put(folder.file("cut"), whole.substr(0, length));
     INFO("cut at " << length);
     REQUIRE(open_status(folder.file("cut")) == DDP_CORRUPT);
-    REQUIRE_THAT(ddp_last_error(), Contains(folder.file("cut")) && Contains("go on from an older one"));
+    REQUIRE_THAT(ddp_error_last(), Contains(folder.file("cut")) && Contains("go on from an older one"));
   }
   put(folder.file("long"), whole + "x");
   CHECK(open_status(folder.file("long")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("1 bytes after the last tensor"));
+  CHECK_THAT(ddp_error_last(), Contains("1 bytes after the last tensor"));
   CHECK(open_status(folder.file("c")) == DDP_OK);
 }
 
@@ -198,14 +198,14 @@ TEST_CASE("checkpoint: a header that lies is corrupt", "[runtime][unit]") {
   put(folder.file("c"), file_with(header, data));
   INFO(header);
   CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains(why));
+  CHECK_THAT(ddp_error_last(), Contains(why));
 }
 
 TEST_CASE("checkpoint: a header length that cannot be is corrupt, not an allocation", "[runtime][unit]") {
   const Folder folder;
   put(folder.file("c"), std::string(8, '\xff') + "{}");
   CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("not a safetensors file"));
+  CHECK_THAT(ddp_error_last(), Contains("not a safetensors file"));
 }
 
 TEST_CASE("checkpoint: types that only others use do not keep a file from being read", "[runtime][unit]") {
@@ -219,7 +219,7 @@ TEST_CASE("checkpoint: types that only others use do not keep a file from being 
 TEST_CASE("checkpoint: no file, a folder, and nonsense are errors with the path", "[runtime][unit]") {
   const Folder folder;
   CHECK(open_status(folder.file("none")) == DDP_SYSTEM);
-  CHECK_THAT(ddp_last_error(), Contains(folder.file("none")) && Contains("No such file"));
+  CHECK_THAT(ddp_error_last(), Contains(folder.file("none")) && Contains("No such file"));
   CHECK(open_status(folder.file("")) == DDP_CORRUPT);
   CHECK_THROWS_AS(ddp::save_checkpoint(folder.file("no/such/folder"), {}, {}), ddp::Error);
 }
@@ -236,7 +236,7 @@ TEST_CASE("checkpoint: what cannot be saved is refused before anything is writte
     return DDP_OK;
   };
   CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK_THAT(ddp_last_error(), Contains("two tensors are named w"));
+  CHECK_THAT(ddp_error_last(), Contains("two tensors are named w"));
   CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
   CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == DDP_INVALID_ARGUMENT);
   CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == DDP_INVALID_ARGUMENT);
