@@ -12,6 +12,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/checkpoint/folder.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"
@@ -67,9 +68,9 @@ CheckpointFolder& of(ddp_checkpoint_folder* handle) {
   return *not_null(reinterpret_cast<FolderHandle*>(handle), "the checkpoint folder");
 }
 
-CheckpointFolder::Options folder_options(const ddp_checkpoint_folder_options* given) {
-  if (given == nullptr) return {};
-  return {given->keep_last, given->keep_every, milliseconds(given->timeout_ms), given->read_only != 0};
+CheckpointFolder::Options folder_options(const ddp_checkpoint_folder_options* caller) {
+  const ddp_checkpoint_folder_options given = DDP_OPTIONS(ddp_checkpoint_folder_options, read_only, caller);
+  return {given.keep_last, given.keep_every, milliseconds(given.timeout_ms), given.read_only != 0};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/session/group_members.hpp"
 #include "runtime/session/session.hpp"
 
@@ -24,14 +25,13 @@ using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using ddp::runtime::session_of;
 
-ddp::runtime::GroupOptions group_options(const ddp_group_options* given) {
+ddp::runtime::GroupOptions group_options(const ddp_group_options* caller) {
+  const ddp_group_options given = DDP_OPTIONS(ddp_group_options, timeout_ms, caller);
   ddp::runtime::GroupOptions options;
-  if (given == nullptr) return options;
-  if (given->timeout_ms < 0)
-    throw Error(ErrorCode::InvalidArgument, "a group's timeout is negative; 0: as its session");
-  if (given->name != nullptr) options.name = given->name;
-  if (given->backend != nullptr) options.backend = given->backend;
-  options.timeout = std::chrono::milliseconds(given->timeout_ms);
+  if (given.timeout_ms < 0) throw Error(ErrorCode::InvalidArgument, "a group's timeout is negative; 0: as its session");
+  if (given.name != nullptr) options.name = given.name;
+  if (given.backend != nullptr) options.backend = given.backend;
+  options.timeout = std::chrono::milliseconds(given.timeout_ms);
   return options;
 }
 

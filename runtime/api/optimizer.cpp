@@ -2,6 +2,7 @@
 // libddp's exported functions on gradients and weights.
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/optim/adamw.hpp"
 #include "runtime/training/optim/gradient_math.hpp"
 #include "runtime/training/optim/sgd.hpp"
@@ -30,11 +31,14 @@ ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum
 
 ddp_status ddp_adamw_step(const ddp_adamw_options* numbers, const ddp_adamw_arrays* arrays) {
   return guard([&] {
-    ddp::runtime::adamw_step(not_null(numbers, "the step's numbers"), not_null(arrays, "the step's arrays"));
+    ddp::runtime::adamw_step(DDP_OPTIONS(ddp_adamw_options, step, &not_null(numbers, "the step's numbers")),
+                             not_null(arrays, "the step's arrays"));
   });
 }
 
 ddp_status ddp_sgd_step(const ddp_sgd_options* numbers, const ddp_sgd_arrays* arrays) {
-  return guard(
-      [&] { ddp::runtime::sgd_step(not_null(numbers, "the step's numbers"), not_null(arrays, "the step's arrays")); });
+  return guard([&] {
+    ddp::runtime::sgd_step(DDP_OPTIONS(ddp_sgd_options, step, &not_null(numbers, "the step's numbers")),
+                           not_null(arrays, "the step's arrays"));
+  });
 }

@@ -6,6 +6,7 @@
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 #include "runtime/training/hooks/powersgd.hpp"
@@ -62,7 +63,7 @@ ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
     not_null(out, "the model to fill in");
     *out = nullptr;
     auto model = std::make_unique<Reducer>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
-                                           options != nullptr ? *options : ddp_reducer_options{});
+                                           DDP_OPTIONS(ddp_reducer_options, no_broadcast_buffers, options));
     *out = reinterpret_cast<ddp_reducer*>(model.release());
   });
 }
@@ -118,7 +119,7 @@ ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* model, int32_t ho
 ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powersgd_options* options) {
   return guard([&] {
     Reducer& registers = on_cpu(not_null(of(model), "the model"));
-    const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
+    const ddp_powersgd_options given = DDP_OPTIONS(ddp_powersgd_options, random_seed, options);
     ddp::runtime::PowerSgdOptions chosen;
     if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
     if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
@@ -132,7 +133,7 @@ ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powe
 
 ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_reducer_join_options* options) {
   return guard([&] {
-    const ddp_reducer_join_options chosen = options != nullptr ? *options : ddp_reducer_join_options{};
+    const ddp_reducer_join_options chosen = DDP_OPTIONS(ddp_reducer_join_options, throw_on_early_termination, options);
     not_null(of(model), "the model")
         .join_begin({chosen.divide_by_active_ranks == 0, chosen.throw_on_early_termination != 0});
   });

@@ -10,6 +10,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/collective/operation.hpp"
 #include "runtime/device/current_stream.hpp"
@@ -29,25 +30,25 @@ using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
 
-ddp::runtime::SessionOptions session_options(const ddp_session_options* given) {
+ddp::runtime::SessionOptions session_options(const ddp_session_options* caller) {
+  const ddp_session_options given = DDP_OPTIONS(ddp_session_options, device, caller);
   ddp::runtime::SessionOptions options;
-  if (given == nullptr) return options;
-  if (given->init_timeout_ms < 0 || given->timeout_ms < 0) {
+  if (given.init_timeout_ms < 0 || given.timeout_ms < 0) {
     throw Error(ErrorCode::InvalidArgument, "ddp_session_init: a timeout is negative; 0 means the default");
   }
-  if (given->backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given->backend);
-  if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
-  if (given->timeout_ms > 0) options.timeout = Milliseconds(given->timeout_ms);
-  if (given->device != nullptr) options.device = given->device;
+  if (given.backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given.backend);
+  if (given.init_timeout_ms > 0) options.init_timeout = Milliseconds(given.init_timeout_ms);
+  if (given.timeout_ms > 0) options.timeout = Milliseconds(given.timeout_ms);
+  if (given.device != nullptr) options.device = given.device;
   ddp::runtime::InitArguments& arguments = options.arguments;
-  if (given->init_method != nullptr) arguments.init_method = given->init_method;
-  if (given->world_size != 0) {
-    arguments.rank = given->rank;
-    arguments.world_size = given->world_size;
+  if (given.init_method != nullptr) arguments.init_method = given.init_method;
+  if (given.world_size != 0) {
+    arguments.rank = given.rank;
+    arguments.world_size = given.world_size;
   }
-  if (given->local_world_size != 0) {
-    arguments.local_rank = given->local_rank;
-    arguments.local_world_size = given->local_world_size;
+  if (given.local_world_size != 0) {
+    arguments.local_rank = given.local_rank;
+    arguments.local_world_size = given.local_world_size;
   }
   return options;
 }

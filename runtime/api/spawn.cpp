@@ -10,6 +10,7 @@
 #include "rendezvous/base/error.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/spawn/spawned_processes.hpp"
 
 namespace {
@@ -68,7 +69,7 @@ ddp_status ddp_spawn(ddp_spawn_function function, void* context, int32_t nprocs,
   return guard([&] {
     not_null(out, "what was spawned, to fill in") = nullptr;
     not_null(function, "the function to spawn");
-    const ddp_spawn_options options = given != nullptr ? *given : ddp_spawn_options{};
+    const ddp_spawn_options options = DDP_OPTIONS(ddp_spawn_options, grace_ms, given);
     check(nprocs, options);
     SpawnedProcesses::Options how;
     how.daemon = options.daemon != 0;

@@ -5,6 +5,7 @@
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/batch_norm/sync_batch_norm.hpp"
 
 namespace {
@@ -24,7 +25,7 @@ ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const d
     *out = nullptr;
     auto norm = std::make_unique<SyncBatchNorm>(not_null(ddp::runtime::of(group), "the group"), channels,
                                                 tensors != nullptr ? *tensors : ddp_sync_batch_norm_tensors{},
-                                                options != nullptr ? *options : ddp_sync_batch_norm_options{});
+                                                DDP_OPTIONS(ddp_sync_batch_norm_options, momentum, options));
     *out = reinterpret_cast<ddp_sync_batch_norm*>(norm.release());
   });
 }

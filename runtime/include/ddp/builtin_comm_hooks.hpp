@@ -41,9 +41,13 @@ struct PowerSGD {
 
   /// For ddp.h.
   ddp_powersgd_options c() const {
-    return {matrix_approximation_rank, std::max<std::uint64_t>(start_powersgd_iter, 1),
-            min_compression_rate,      use_error_feedback ? 0 : 1,
-            warm_start ? 0 : 1,        random_seed};
+    return {sizeof(ddp_powersgd_options),
+            matrix_approximation_rank,
+            std::max<std::uint64_t>(start_powersgd_iter, 1),
+            min_compression_rate,
+            use_error_feedback ? 0 : 1,
+            warm_start ? 0 : 1,
+            random_seed};
   }
 };
 

@@ -279,8 +279,8 @@ class CheckpointFolder {
     throw Error(DDP_INVALID_ARGUMENT, "checkpoints in " + path + ": this process is no member of the group");
   }
   CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
-    const ddp_checkpoint_folder_options c = {options.keep_last, options.keep_every, options.timeout.count(),
-                                             options.read_only ? 1 : 0};
+    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options), options.keep_last,
+                                             options.keep_every, options.timeout.count(), options.read_only ? 1 : 0};
     ddp_checkpoint_folder* folder = nullptr;
     detail::check(ddp_checkpoint_folder_create(group, path.c_str(), &c, &folder));
     folder_.reset(folder);

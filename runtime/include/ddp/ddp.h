@@ -9,7 +9,9 @@
  * Threads: a session, its groups and models may be used from any thread, by one thread at a time per group. All ranks
  * of a group must call the same operations in the same order.
  *
- * Structs that start as all zeros have the defaults: 0 and NULL mean "as usual". Counts are in elements unless a name
+ * Structs that start as all zeros have the defaults: 0 and NULL mean "as usual". An option struct begins with its size,
+ * so that it may grow: DDP_..._INIT sets it, and 0 means the layout of 0.1.0. A size that is larger than this libddp
+ * knows is accepted if what is behind is all zeros, else DDP_INVALID_ARGUMENT. Counts are in elements unless a name
  * says bytes; times are in milliseconds; text is UTF-8 that ends with NUL. A pointer that may be NULL is said to be;
  * any other that is makes a call fail with DDP_INVALID_ARGUMENT, and functions without a status need it to be valid.
  *
@@ -149,6 +151,7 @@ DDP_API size_t ddp_dtype_size(int32_t dtype);
 
 /** How to join a job. All zeros: as the environment says. */
 typedef struct ddp_session_options {
+  size_t size; /**< sizeof of this struct; 0: its layout in 0.1.0 */
   /** What carries the collectives: "gloo" for the CPU's memory, "nccl" for that of CUDA devices, both as
    * "cpu:gloo,cuda:nccl", or NAME of a plug-in libddp_NAME.so. NULL means "gloo". */
   const char* backend;
@@ -164,6 +167,9 @@ typedef struct ddp_session_options {
    * CUDA_VISIBLE_DEVICES leaves. NULL: that of the local rank. */
   const char* device;
 } ddp_session_options;
+/** Initial value of a ddp_session_options: its size, and the default of each field. */
+#define DDP_SESSION_OPTIONS_INIT \
+  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL }
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
  *
@@ -227,10 +233,14 @@ DDP_API int32_t ddp_job_rank(void);
 
 /** What a group is to be like. All zeros: as the session, for a split as the parent. */
 typedef struct ddp_group_options {
+  size_t size;         /**< sizeof of this struct; 0: its layout in 0.1.0 */
   const char* name;    /**< for one group of the job, without a slash; NULL: made from the members. Of a split: any */
   const char* backend; /**< NULL: as its session or parent */
   int64_t timeout_ms;  /**< for each collective; 0: as its session or parent */
 } ddp_group_options;
+/** Initial value of a ddp_group_options: its size, and the default of each field. */
+#define DDP_GROUP_OPTIONS_INIT \
+  { sizeof(ddp_group_options), NULL, NULL, 0 }
 
 /** Makes a group of these ranks of the job; NULL: of all. Its ranks are in ascending order, however they are given.
  * Only its members have to call this, in the same order if they make several groups of the same members; others get
@@ -512,6 +522,7 @@ typedef struct ddp_grad_bucket {
 /** All zeros: as PyTorch. Equal on all ranks, but for gradient_as_bucket_view. Source: the arguments of
  * DistributedDataParallel. */
 typedef struct ddp_reducer_options {
+  size_t size;                     /**< sizeof of this struct; 0: its layout in 0.1.0 */
   size_t first_bucket_bytes;       /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
   size_t bucket_bytes;             /**< 0 means 25 MiB */
   const ddp_parameter* buffers;    /**< what is not trained but belongs to the model, such as running statistics; the
@@ -522,6 +533,9 @@ typedef struct ddp_reducer_options {
   int32_t gradient_as_bucket_view; /**< 1: gradients live in the buckets, so that none is copied: every grad is NULL */
   int32_t no_broadcast_buffers;    /**< 1: buffers are rank 0's at the beginning only, not before each forward */
 } ddp_reducer_options;
+/** Initial value of a ddp_reducer_options: its size, and the default of each field. */
+#define DDP_REDUCER_OPTIONS_INIT \
+  { sizeof(ddp_reducer_options), 0, 0, NULL, 0, 0, 0, 0, 0 }
 
 /** Checks that all ranks have the same parameters and buffers (count, shapes, types; an error names the first that
  * differs and both shapes), then copies rank 0's values to every rank. Collective. options may be NULL, and parameters
@@ -605,6 +619,7 @@ DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* model, in
 
 /** How PowerSGD compresses. All zeros: as PyTorch's PowerSGDState. */
 typedef struct ddp_powersgd_options {
+  size_t size;                      /**< sizeof of this struct; 0: its layout in 0.1.0 */
   size_t matrix_approximation_rank; /**< columns of P and Q; 0 means 1 */
   uint64_t start_powersgd_iter;     /**< so many steps go as plain averages first; 0 means 1000 */
   double min_compression_rate;      /**< a gradient whose P and Q are not this much smaller goes as it is; 0 means 2 */
@@ -612,6 +627,9 @@ typedef struct ddp_powersgd_options {
   int32_t no_warm_start;            /**< 1: each step begins with random numbers, not with the last step's Q */
   uint64_t random_seed;             /**< the same on every rank */
 } ddp_powersgd_options;
+/** Initial value of a ddp_powersgd_options: its size, and the default of each field. */
+#define DDP_POWERSGD_OPTIONS_INIT \
+  { sizeof(ddp_powersgd_options), 0, 0, 0, 0, 0, 0 }
 
 /** Gradients travel as products of thin matrices: PowerSGD, of Vogels, Karimireddy and Jaggi (2019). A gradient is the
  * matrix of its first dimension against all others; one that is not worth it, as a vector never is, travels as it is.
@@ -621,9 +639,13 @@ DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const 
 
 /** All zeros: as PyTorch. Equal on all ranks. */
 typedef struct ddp_reducer_join_options {
+  size_t size;                        /**< sizeof of this struct; 0: its layout in 0.1.0 */
   int32_t divide_by_active_ranks;     /**< 1: gradients are averaged over the ranks that have input, not over all */
   int32_t throw_on_early_termination; /**< 1: as soon as one has none left, all stop */
 } ddp_reducer_join_options;
+/** Initial value of a ddp_reducer_join_options: its size, and the default of each field. */
+#define DDP_REDUCER_JOIN_OPTIONS_INIT \
+  { sizeof(ddp_reducer_join_options), 0, 0 }
 
 /** Ranks have different amounts of input from here to ddp_reducer_join_end(). Each step begins with
  * ddp_reducer_before_forward(), in which every rank hears how many have input; where throw_on_early_termination is set
@@ -663,6 +685,7 @@ DDP_API ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, dou
 
 /** The numbers of one step of AdamW. Each counts as it is, zeros too; PyTorch's defaults are said. */
 typedef struct ddp_adamw_options {
+  size_t size;         /**< sizeof of this struct; 0: its layout in 0.1.0 */
   double lr;           /**< learning rate; 1e-3 */
   double beta1;        /**< how much of the gradients' mean is kept; 0.9 */
   double beta2;        /**< how much of their squares' mean is kept; 0.999 */
@@ -671,6 +694,9 @@ typedef struct ddp_adamw_options {
   int32_t maximize;    /**< 1: the step goes up; 0 */
   int64_t step;        /**< which one this is, from 1 on */
 } ddp_adamw_options;
+/** Initial value of a ddp_adamw_options: its size, and the default of each field. */
+#define DDP_ADAMW_OPTIONS_INIT \
+  { sizeof(ddp_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2, 0, 1 }
 
 /** What it works on: count elements of DDP_FLOAT32 or DDP_FLOAT64 each, a parameter's or any part of it. */
 typedef struct ddp_adamw_arrays {
@@ -689,6 +715,7 @@ DDP_API ddp_status ddp_adamw_step(const ddp_adamw_options* numbers, const ddp_ad
 
 /** The numbers of one step of stochastic gradient descent, each as it is. */
 typedef struct ddp_sgd_options {
+  size_t size;         /**< sizeof of this struct; 0: its layout in 0.1.0 */
   double lr;           /**< learning rate; PyTorch's default is 1e-3, that of all others 0 */
   double momentum;     /**< how much of the last direction is kept */
   double dampening;    /**< how much of the gradient is left out then */
@@ -697,6 +724,9 @@ typedef struct ddp_sgd_options {
   int32_t maximize;    /**< 1: the step goes up */
   int64_t step;        /**< which one this is, from 1 on */
 } ddp_sgd_options;
+/** Initial value of a ddp_sgd_options: its size, and the default of each field. */
+#define DDP_SGD_OPTIONS_INIT \
+  { sizeof(ddp_sgd_options), 1e-3, 0, 0, 0, 0, 0, 1 }
 
 /** What it works on: as of ddp_adamw_arrays. */
 typedef struct ddp_sgd_arrays {
@@ -740,12 +770,16 @@ typedef struct ddp_sync_batch_norm_tensors {
 
 /** All zeros: as PyTorch. */
 typedef struct ddp_sync_batch_norm_options {
+  size_t size;                /**< sizeof of this struct; 0: its layout in 0.1.0 */
   int32_t dtype;              /**< of the tensors: DDP_FLOAT32 or DDP_FLOAT64 */
   int32_t cumulative_average; /**< 1: running statistics are the mean over all batches; torch's momentum=None */
   int32_t channels_last;      /**< 1: elements lie as rows x length x channels; 0: rows x channels x length */
   double eps;                 /**< added to the variance; 0 means 1e-5 */
   double momentum;            /**< of a new batch in the running statistics; 0 means 0.1 */
 } ddp_sync_batch_norm_options;
+/** Initial value of a ddp_sync_batch_norm_options: its size, and the default of each field. */
+#define DDP_SYNC_BATCH_NORM_OPTIONS_INIT \
+  { sizeof(ddp_sync_batch_norm_options), 0, 0, 0, 0, 0 }
 
 /** A batch normalisation. Made by ddp_sync_batch_norm_create(). */
 typedef struct ddp_sync_batch_norm ddp_sync_batch_norm;
@@ -844,12 +878,16 @@ typedef struct ddp_tensor_slice {
 
 /** How a folder is used. All zeros: keep everything. */
 typedef struct ddp_checkpoint_folder_options {
+  size_t size;        /**< sizeof of this struct; 0: its layout in 0.1.0 */
   int64_t keep_last;  /**< after each save, of the steps up to it only so many stay; 0: all */
   int64_t keep_every; /**< and the multiples of this beside them; 0: none */
   int64_t timeout_ms; /**< for a save in flight, and for the other ranks at each point where all meet; 0: the group's,
                          or 30 minutes */
   int32_t read_only;  /**< 1: nothing is created or saved here */
 } ddp_checkpoint_folder_options;
+/** Initial value of a ddp_checkpoint_folder_options: its size, and the default of each field. */
+#define DDP_CHECKPOINT_FOLDER_OPTIONS_INIT \
+  { sizeof(ddp_checkpoint_folder_options), 0, 0, 0, 0 }
 
 /** Opens a folder, creating it if need be:
  *
@@ -1008,9 +1046,13 @@ typedef ddp_status (*ddp_spawn_function)(int32_t rank, void* context, char* why,
 
 /** Zero is the default of each. */
 typedef struct ddp_spawn_options {
+  size_t size;      /**< sizeof of this struct; 0: its layout in 0.1.0 */
   int32_t daemon;   /**< 1: ddp_spawn_destroy() stops the processes that still run; 0: it waits for them */
   int64_t grace_ms; /**< from SIGTERM to SIGKILL for those that are stopped; 0 means 30 s */
 } ddp_spawn_options;
+/** Initial value of a ddp_spawn_options: its size, and the default of each field. */
+#define DDP_SPAWN_OPTIONS_INIT \
+  { sizeof(ddp_spawn_options), 0, 0 }
 
 /** Which process failed, and how it ended. */
 typedef struct ddp_spawn_failure {

@@ -62,7 +62,7 @@ class DistributedDataParallel {
                           const DistributedDataParallelOptions& options = {}) {
     const std::vector<ddp_parameter> trained = c(parameters);
     const std::vector<ddp_parameter> buffers = c(options.buffers);
-    ddp_reducer_options model_options = {};
+    ddp_reducer_options model_options = DDP_REDUCER_OPTIONS_INIT;
     model_options.first_bucket_bytes = options.first_bucket_bytes;
     model_options.bucket_bytes = options.bucket_bytes;
     model_options.buffers = buffers.data();
@@ -130,7 +130,7 @@ class DistributedDataParallel {
   /// instead, which names the first that had no input left.
   template <typename Body>
   void join(Body&& body, const JoinOptions& options = {}) {
-    const ddp_reducer_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
+    const ddp_reducer_join_options c = {sizeof(ddp_reducer_join_options), options.divide_by_initial_world_size ? 0 : 1,
                                         options.throw_on_early_termination ? 1 : 0};
     detail::check(ddp_reducer_join_begin(model_.get(), &c));
     try {

@@ -22,6 +22,9 @@ struct GroupOptions {
   std::string name = {};                   ///< for one group of the job, without a slash; empty: made from the members
   std::string backend = {};                ///< empty: as its session or parent
   Milliseconds timeout = kDefaultTimeout;  ///< for each collective; by default as its session or parent
+
+  /// For ddp.h; points into this.
+  ddp_group_options c() const { return {sizeof(ddp_group_options), name.c_str(), backend.c_str(), timeout.count()}; }
 };
 
 /// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
@@ -60,7 +63,7 @@ class ProcessGroup {
   /// Collective: the ranks that give the same color make a group, in the order of their keys, then of their ranks here.
   /// With DDP_NO_COLOR: an empty group. MPI's MPI_Comm_split.
   ProcessGroup split(int color, int key = 0, const GroupOptions& options = {}) const {
-    const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
+    const ddp_group_options c = options.c();
     ddp_group* group = nullptr;
     detail::check(ddp_group_split(group_, color, key, &c, &group));
     return ProcessGroup(group);

@@ -34,7 +34,7 @@ class Session {
   /// Any thread may call. PyTorch's new_group.
   ProcessGroup new_group(const std::vector<int>& ranks, const GroupOptions& options = {}) const {
     static const std::int32_t none = 0;
-    const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
+    const ddp_group_options c = options.c();
     ddp_group* group = nullptr;
     detail::check(ddp_group_new(session_.get(), ranks.empty() ? &none : ranks.data(), ranks.size(), &c, &group));
     return ProcessGroup(group);
@@ -86,7 +86,7 @@ struct InitOptions {
 /// torchrun, srun and mpirun set it; with nothing set, the process is a world of its own. See ddp_session_init in
 /// ddp.h for who reads what.
 inline Session init_process_group(const InitOptions& options = {}) {
-  ddp_session_options c = {};
+  ddp_session_options c = DDP_SESSION_OPTIONS_INIT;
   c.backend = options.backend.c_str();
   c.init_timeout_ms = options.init_timeout.count();
   c.timeout_ms = options.timeout.count();

@@ -31,7 +31,8 @@ struct SGDRule {
   static std::size_t state_count(const Options& options) { return options.momentum != 0 ? 1 : 0; }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
     const ddp_sgd_options numbers = {
-        o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov ? 1 : 0, o.maximize ? 1 : 0, step};
+        sizeof(ddp_sgd_options), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov ? 1 : 0,
+        o.maximize ? 1 : 0,      step};
     const ddp_sgd_arrays arrays = {a.value, a.grad, a.states[0], a.updated, a.count, a.dtype};
     check(ddp_sgd_step(&numbers, &arrays));
   }

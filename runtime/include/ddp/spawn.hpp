@@ -127,7 +127,7 @@ SpawnContext spawn(Function&& function, int nprocs = 1, const SpawnOptions& opti
   auto call = [&function](int rank) { function(rank); };
   std::cout.flush();  // or each copy would write it too
   const std::int64_t grace_ms = options.grace.count() != 0 ? options.grace.count() : 1;  // 0 is C's default
-  const ddp_spawn_options how = {options.daemon ? 1 : 0, grace_ms};
+  const ddp_spawn_options how = {sizeof(ddp_spawn_options), options.daemon ? 1 : 0, grace_ms};
   ddp_spawned* spawned = nullptr;
   detail::check(ddp_spawn(&detail::run_spawned<decltype(call)>, &call, nprocs, &how, &spawned));
   SpawnContext started(spawned, nprocs);

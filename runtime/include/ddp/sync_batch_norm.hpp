@@ -65,9 +65,12 @@ class SyncBatchNorm {
     const ddp_sync_batch_norm_tensors c_tensors = {
         tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,
         tensors.running_mean, tensors.running_var, tensors.num_batches_tracked};
-    const ddp_sync_batch_norm_options c_options = {static_cast<std::int32_t>(dtype_of<T>()),
-                                                   options.cumulative_average ? 1 : 0, options.channels_last ? 1 : 0,
-                                                   options.eps, options.momentum};
+    const ddp_sync_batch_norm_options c_options = {sizeof(ddp_sync_batch_norm_options),
+                                                   static_cast<std::int32_t>(dtype_of<T>()),
+                                                   options.cumulative_average ? 1 : 0,
+                                                   options.channels_last ? 1 : 0,
+                                                   options.eps,
+                                                   options.momentum};
     ddp_sync_batch_norm* norm = nullptr;
     detail::check(ddp_sync_batch_norm_create(group.c(), channels, &c_tensors, &c_options, &norm));
     norm_.reset(norm);

@@ -123,8 +123,8 @@ TEST_CASE("optimizers: compute the same bits on every vector unit, in place and 
     std::vector<std::vector<float>> results;
     for (const ddp::collectives::VectorUnit unit : ddp::collectives::vector_units()) {
       for (const bool in_place : {true, false}) {
-        const ddp_adamw_options adamw = {0.01, 0.9, 0.99, 1e-8, 0.1, 0, 3};
-        const ddp_sgd_options sgd = {0.01, 0.9, 0, 0.1, 1, 0, 3};
+        const ddp_adamw_options adamw = {0, 0.01, 0.9, 0.99, 1e-8, 0.1, 0, 3};
+        const ddp_sgd_options sgd = {0, 0.01, 0.9, 0, 0.1, 1, 0, 3};
         std::vector<float> value = start, m = mean, s = squares, momentum = mean, updated(count);
         adamw_step(adamw,
                    {value.data(), grad.data(), m.data(), s.data(), in_place ? nullptr : updated.data(), count, 0},
@@ -230,7 +230,7 @@ TEST_CASE("optimizers: what cannot be stepped is refused, with what to do", "[tr
   sgd.options().nesterov = true;
   check_refused([&] { sgd.step(); }, "Nesterov's way needs a momentum");
 
-  ddp_adamw_options numbers = {1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
+  ddp_adamw_options numbers = {0, 1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
   const ddp_adamw_arrays arrays = {&value, &grad, &value, &value, nullptr, 1, DDP_FLOAT32};
   CHECK(ddp_adamw_step(&numbers, &arrays) == DDP_INVALID_ARGUMENT);
   CHECK_THAT(ddp_error_last(), Contains("step 0: steps are counted from 1"));
