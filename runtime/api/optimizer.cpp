@@ -29,16 +29,16 @@ ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum
   return guard([&] { not_null(sum, "the sum to fill in") = ddp::runtime::power_sum(buffer, norm_type); });
 }
 
-ddp_status ddp_adamw_step(const ddp_adamw_options* numbers, const ddp_adamw_arrays* arrays) {
+ddp_status ddp_adamw_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays) {
   return guard([&] {
-    ddp::runtime::adamw_step(DDP_OPTIONS(ddp_adamw_options, step, &not_null(numbers, "the step's numbers")),
+    ddp::runtime::adamw_step(DDP_OPTIONS(ddp_adamw_options, step, &not_null(options, "the step's options")),
                              not_null(arrays, "the step's arrays"));
   });
 }
 
-ddp_status ddp_sgd_step(const ddp_sgd_options* numbers, const ddp_sgd_arrays* arrays) {
+ddp_status ddp_sgd_step(const ddp_sgd_options* options, const ddp_sgd_arrays* arrays) {
   return guard([&] {
-    ddp::runtime::sgd_step(DDP_OPTIONS(ddp_sgd_options, step, &not_null(numbers, "the step's numbers")),
+    ddp::runtime::sgd_step(DDP_OPTIONS(ddp_sgd_options, step, &not_null(options, "the step's options")),
                            not_null(arrays, "the step's arrays"));
   });
 }

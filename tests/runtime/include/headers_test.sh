@@ -14,13 +14,16 @@ trap 'rm -rf "$work"' EXIT
 
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror)
 case $language in
-  c) command=("$compiler" -x c "${warnings[@]}" -fsyntax-only) headers=(ddp.h) ;;
+  c) command=("$compiler" -x c "${warnings[@]}" -fsyntax-only) ;;
   c++) command=("$compiler" -x c++ "${warnings[@]}" -fsyntax-only) ;;
   # -Wpedantic objects to what nvcc itself writes.
   cuda) command=("$compiler" -x cu -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror
                  -c -o "$work/object") ;;
 esac
-[ "$language" = c ] || mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h *.hpp | grep -vx torch.hpp)
+mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h c/*.h)
+if [ "$language" != c ]; then
+  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.hpp | grep -vx torch.hpp)
+fi
 if [ "$language" = cuda ]; then
   mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.cuh)
 fi
