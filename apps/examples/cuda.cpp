@@ -61,7 +61,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
   std::vector<float> weights(kCount, 0), gradients(kCount);
   std::uint64_t address = 0;
   Driver::check(cuda.memory_allocate(&address, kCount * sizeof(float)));
-  const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {DDP_CUDA, gpu});
+  const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {ddp::DeviceKind::Cuda, gpu});
 
   const ddp::StreamGuard current(stream, gpu);  // libddp's operations follow this stream, and it them
   const auto too_much = static_cast<float>(session.rank());

@@ -49,10 +49,19 @@ constexpr DType dtype_of() {
   }
 }
 
-/// Where memory is.
+/// Kind of device that memory is on.
+enum class DeviceKind : std::int32_t {
+  Cpu = DDP_CPU,   ///< the host
+  Cuda = DDP_CUDA  ///< an NVIDIA GPU
+};
+
+/// One device. By default the CPU.
 struct Device {
-  ddp_device_kind kind = DDP_CPU;  ///< DDP_CPU or DDP_CUDA
-  int index = 0;                   ///< which of them; 0 for the CPU
+  DeviceKind kind = DeviceKind::Cpu;  ///< CPU or GPU
+  int index = 0;                      ///< number of the GPU; 0 for the CPU
+
+  /// Returns it as ddp.h has it.
+  ddp_device c() const { return {static_cast<std::int32_t>(kind), index}; }
 };
 
 /// count elements at data. Never owns: the memory must stay until the operation it is given to has ended.
@@ -77,7 +86,7 @@ struct Buffer {
   /// How much memory it is.
   std::size_t bytes() const { return count * element_size(dtype); }
   /// For ddp.h.
-  ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), {device.kind, device.index}}; }
+  ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), device.c()}; }
 };
 
 namespace detail {

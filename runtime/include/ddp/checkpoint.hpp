@@ -74,8 +74,9 @@ class TensorSlices {
     for (const TensorSlice& each : all_) {
       const std::size_t rank = each.part.shape.size();
       if (each.offset.size() != rank || each.whole_shape.size() != rank) {
-        throw Error(DDP_INVALID_ARGUMENT, each.part.name + ": offset and whole_shape need one entry for each of its " +
-                                              std::to_string(rank) + " dimensions");
+        throw Error(Status::InvalidArgument, each.part.name +
+                                                 ": offset and whole_shape need one entry for each of its " +
+                                                 std::to_string(rank) + " dimensions");
       }
       c.push_back({each.part.c(), each.offset.data(), each.whole_shape.data()});
     }
@@ -101,7 +102,7 @@ inline std::vector<ddp_metadata_entry> c_metadata(const Metadata& metadata) {
 
 /// Writes one safetensors file: temporary name, fsync, rename, so that a crash leaves the previous file or the new one.
 /// Call it on one rank, and let the others wait, for example in a barrier. Any thread. Throws Error:
-/// DDP_INVALID_ARGUMENT for a name that is empty or given twice, DDP_SYSTEM if the file cannot be written.
+/// Status::InvalidArgument for a name that is empty or given twice, Status::System if the file cannot be written.
 inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata) {
   std::vector<ddp_tensor> c_tensors;
   for (const Tensor& each : tensors) c_tensors.push_back(each.c());
@@ -135,8 +136,8 @@ inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const Pr
 /// may read.
 class Checkpoint {
  public:
-  /// A file, or a step's folder. Validates header and record; throws Error with DDP_CORRUPT if something is truncated
-  /// or malformed.
+  /// A file, or a step's folder. Validates header and record; throws Error with Status::Corrupt if something is
+  /// truncated or malformed.
   explicit Checkpoint(const std::string& path) {
     ddp_checkpoint* checkpoint = nullptr;
     detail::check(ddp_checkpoint_open(path.c_str(), &checkpoint));
@@ -162,8 +163,8 @@ class Checkpoint {
     }
     return all;
   }
-  /// Copies the tensor into buffer, as many elements as its shape says. Throws Error: DDP_MISMATCH if its type or shape
-  /// is not the one asked for, DDP_CORRUPT if there is no such tensor, or its bytes are not what was written.
+  /// Copies the tensor into buffer, as many elements as its shape says. Throws Error: Status::Mismatch if its type or
+  /// shape is not the one asked for, Status::Corrupt if there is no such tensor, or its bytes are not what was written.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     detail::check(ddp_checkpoint_read(checkpoint_.get(), name.c_str(), buffer.c(), shape.data(), shape.size()));
   }
@@ -172,13 +173,13 @@ class Checkpoint {
   void read_slice(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& offset,
                   const std::vector<std::int64_t>& shape) const {
     if (offset.size() != shape.size()) {
-      throw Error(DDP_INVALID_ARGUMENT, name + ": offset and shape differ in their number of dimensions");
+      throw Error(Status::InvalidArgument, name + ": offset and shape differ in their number of dimensions");
     }
     detail::check(ddp_checkpoint_read_slice(checkpoint_.get(), name.c_str(), buffer.c(), offset.data(), shape.data(),
                                             shape.size()));
   }
-  /// Reads everything and compares it with its checksums. Throws Error: DDP_CORRUPT names the file and the tensor that
-  /// is not as it was written. A plain file has no checksums.
+  /// Reads everything and compares it with its checksums. Throws Error: Status::Corrupt names the file and the tensor
+  /// that is not as it was written. A plain file has no checksums.
   void verify() const { detail::check(ddp_checkpoint_verify(checkpoint_.get())); }
 
  private:
@@ -198,7 +199,7 @@ class PendingSave {
  public:
   /// From ddp.h.
   PendingSave(ddp_checkpoint_folder* folder, std::uint64_t save) : folder_(folder), save_(save) {}
-  /// Returns when it is on the disk. Throws what it failed with; DDP_TIMEOUT leaves it going on.
+  /// Returns when it is on the disk. Throws what it failed with; Status::Timeout leaves it going on.
   void wait(Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_checkpoint_folder_wait(folder_, save_, timeout.count()));
   }
@@ -221,8 +222,8 @@ class CheckpointFolder {
   /// For this process alone.
   explicit CheckpointFolder(const std::string& path, const CheckpointOptions& options = {})
       : CheckpointFolder(static_cast<ddp_group*>(nullptr), path, options) {}
-  /// For these ranks; collective. Creates the folder if need be; throws Error with DDP_SYSTEM if it cannot be written
-  /// to.
+  /// For these ranks; collective. Creates the folder if need be; throws Error with Status::System if it cannot be
+  /// written to.
   CheckpointFolder(const ProcessGroup& group, const std::string& path, const CheckpointOptions& options = {})
       : CheckpointFolder(member(group, path), path, options) {}
 
@@ -267,8 +268,8 @@ class CheckpointFolder {
   /// their checksums as they are read.
   std::optional<Checkpoint> latest() { return open_latest(false, nullptr); }
   /// Opens the newest checkpoint of which every byte is as it was written: reads all of them first, each rank some of
-  /// the files. Calls skipped(why) for each newer one that is not. Throws Error with DDP_CORRUPT if there are some, but
-  /// none is whole. Collective.
+  /// the files. Calls skipped(why) for each newer one that is not. Throws Error with Status::Corrupt if there are some,
+  /// but none is whole. Collective.
   std::optional<Checkpoint> latest_valid(const std::function<void(const std::string&)>& skipped = nullptr) {
     return open_latest(true, skipped);
   }
@@ -276,7 +277,7 @@ class CheckpointFolder {
  private:
   static ddp_group* member(const ProcessGroup& group, const std::string& path) {
     if (group) return group.c();
-    throw Error(DDP_INVALID_ARGUMENT, "checkpoints in " + path + ": this process is no member of the group");
+    throw Error(Status::InvalidArgument, "checkpoints in " + path + ": this process is no member of the group");
   }
   CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
     const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options), options.keep_last,

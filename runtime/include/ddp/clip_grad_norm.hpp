@@ -49,8 +49,8 @@ inline double gradient_powers(const std::vector<Parameter>& parameters, double n
 
 inline double finite_norm(double norm, bool error_if_nonfinite) {
   if (!error_if_nonfinite || std::isfinite(norm)) return norm;
-  throw Error(DDP_INVALID_ARGUMENT, "clip_grad_norm: the gradients' norm is " + std::to_string(norm) +
-                                        ": they cannot be clipped; lower the learning rate, or leave this step out");
+  throw Error(Status::InvalidArgument, "clip_grad_norm: the gradients' norm is " + std::to_string(norm) +
+                                           ": they cannot be clipped; lower the learning rate, or leave this step out");
 }
 }  // namespace detail
 
@@ -83,7 +83,7 @@ inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, doubl
 }
 
 /// Scales all gradients so that their norm is at most max_norm; returns what it was. Gradients that are no numbers show
-/// in the norm, and with error_if_nonfinite throw Error with DDP_INVALID_ARGUMENT before any is changed. PyTorch's
+/// in the norm, and with error_if_nonfinite throw Error with Status::InvalidArgument before any is changed. PyTorch's
 /// torch.nn.utils.clip_grad_norm_.
 inline double clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, double norm_type = 2,
                              bool error_if_nonfinite = false) {

@@ -31,7 +31,7 @@ class GradBucket {
     return {bucket_.buffer.data,
             bucket_.buffer.count,
             static_cast<DType>(bucket_.buffer.dtype),
-            {static_cast<ddp_device_kind>(bucket_.buffer.device.kind), bucket_.buffer.device.index}};
+            {static_cast<DeviceKind>(bucket_.buffer.device.kind), bucket_.buffer.device.index}};
   }
   /// How many gradients lie in it.
   std::size_t size() const { return bucket_.slice_count; }
@@ -105,15 +105,15 @@ class HookCall {
     } catch (const Error& e) {
       return keep(e.status(), e.what());
     } catch (const std::exception& e) {
-      return keep(DDP_SYSTEM, e.what());
+      return keep(Status::System, e.what());
     } catch (...) {
-      return keep(DDP_SYSTEM, "an exception of an unknown kind");
+      return keep(Status::System, "an exception of an unknown kind");
     }
   }
-  ddp_status keep(ddp_status status, const char* why) {
+  ddp_status keep(Status status, const char* why) {
     error_ = std::current_exception();
     why_ = why;
-    return status;
+    return static_cast<ddp_status>(status);
   }
 
   std::shared_ptr<CommHook> hook_;

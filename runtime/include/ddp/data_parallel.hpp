@@ -43,7 +43,7 @@ struct Chunk {
 /// Rows as evenly as torch.chunk splits them: all chunks but the last have as many, rounded up. So there may be fewer
 /// chunks than asked for (5 rows for 4: 2, 2, 1); of no rows there are as many as asked for, all empty.
 inline std::vector<Chunk> chunk(std::size_t rows, std::size_t chunks) {
-  if (chunks == 0) throw Error(DDP_INVALID_ARGUMENT, "chunk: rows cannot be split into no chunks");
+  if (chunks == 0) throw Error(Status::InvalidArgument, "chunk: rows cannot be split into no chunks");
   if (rows == 0) return std::vector<Chunk>(chunks);
   const std::size_t each = rows / chunks + (rows % chunks != 0 ? 1 : 0);
   std::vector<Chunk> result;
@@ -61,11 +61,11 @@ struct MemoryOperations {
 };
 
 /// A replica's exception as the caller of DataParallel::parallel_apply() gets it; std::rethrow_if_nested() has the
-/// exception itself. status() is that of an Error, DDP_SYSTEM of anything else.
+/// exception itself. status() is that of an Error, Status::System of anything else.
 class ReplicaError : public Error {
  public:
   /// what: of the replica's exception.
-  ReplicaError(ddp_status status, std::size_t replica, const std::string& what)
+  ReplicaError(Status status, std::size_t replica, const std::string& what)
       : Error(status, "DataParallel: replica " + std::to_string(replica) + ": " + what), replica_(replica) {}
   /// Whose it is; the first one's if several failed.
   std::size_t replica() const noexcept { return replica_; }
@@ -142,9 +142,9 @@ class ReplicaThreads {
     } catch (const Error& e) {
       std::throw_with_nested(ReplicaError(e.status(), replica, e.what()));
     } catch (const std::exception& e) {
-      std::throw_with_nested(ReplicaError(DDP_SYSTEM, replica, e.what()));
+      std::throw_with_nested(ReplicaError(Status::System, replica, e.what()));
     } catch (...) {
-      std::throw_with_nested(ReplicaError(DDP_SYSTEM, replica, "an exception of an unknown kind"));
+      std::throw_with_nested(ReplicaError(Status::System, replica, "an exception of an unknown kind"));
     }
   }
 
@@ -170,9 +170,9 @@ class ReplicaThreads {
 };
 
 inline void check_on_host(const char* what, const Buffer& buffer) {
-  if (buffer.device.kind == DDP_CPU) return;
-  throw Error(DDP_INVALID_ARGUMENT, std::string("DataParallel: cannot ") + what +
-                                        " the memory of a device by itself: give it MemoryOperations that do");
+  if (buffer.device.kind == DeviceKind::Cpu) return;
+  throw Error(Status::InvalidArgument, std::string("DataParallel: cannot ") + what +
+                                           " the memory of a device by itself: give it MemoryOperations that do");
 }
 
 inline void copy_on_host(const Buffer& to, const Buffer& from) {
@@ -193,7 +193,7 @@ inline void add_on_host(const Buffer& to, const Buffer& from) {
   check_on_host("add up", from);
   if (to.dtype == DType::Float32) return add_elements<float>(to.data, from.data, to.count);
   if (to.dtype == DType::Float64) return add_elements<double>(to.data, from.data, to.count);
-  throw Error(DDP_INVALID_ARGUMENT, "DataParallel: only float32 and float64 gradients are added up");
+  throw Error(Status::InvalidArgument, "DataParallel: only float32 and float64 gradients are added up");
 }
 
 }  // namespace detail
@@ -221,8 +221,8 @@ class DataParallel {
   /// The input's parts, one for each chunk: its first dimension is split. Nothing is copied.
   std::vector<Buffer> scatter(const Buffer& input, std::size_t rows) const {
     if (rows == 0 ? input.count != 0 : input.count % rows != 0) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(input.count) + " elements are not " +
-                                            std::to_string(rows) + " equal rows");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(input.count) + " elements are not " +
+                                               std::to_string(rows) + " equal rows");
     }
     const std::size_t row = rows > 0 ? input.count / rows : 0;
     std::vector<Buffer> parts;
@@ -236,9 +236,9 @@ class DataParallel {
   void scatter(const Buffer& input, std::size_t rows, const std::vector<Buffer>& parts) const {
     const std::vector<Buffer> pieces = scatter(input, rows);
     if (parts.size() != pieces.size()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(rows) + " rows make " +
-                                            std::to_string(pieces.size()) + " chunks, there are " +
-                                            std::to_string(parts.size()) + " buffers for them");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(rows) + " rows make " +
+                                               std::to_string(pieces.size()) + " chunks, there are " +
+                                               std::to_string(parts.size()) + " buffers for them");
     }
     for (std::size_t i = 0; i < parts.size(); ++i) copy("part " + std::to_string(i), parts[i], pieces[i]);
   }
@@ -247,8 +247,8 @@ class DataParallel {
     std::size_t count = 0;
     for (const Buffer& part : parts) count += part.count;
     if (count != output.count) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: the parts have " + std::to_string(count) +
-                                            " elements together, the output " + std::to_string(output.count));
+      throw Error(Status::InvalidArgument, "DataParallel: the parts have " + std::to_string(count) +
+                                               " elements together, the output " + std::to_string(output.count));
     }
     std::size_t first = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -258,8 +258,8 @@ class DataParallel {
     }
   }
 
-  /// Replica 0's values become everyone's. Throws Error with DDP_MISMATCH, which names the parameter, before anything
-  /// is copied if the replicas' parameters differ.
+  /// Replica 0's values become everyone's. Throws Error with Status::Mismatch, which names the parameter, before
+  /// anything is copied if the replicas' parameters differ.
   void replicate(const Replicas& models) const {
     compare(models);
     for (std::size_t r = 1; r < models.size(); ++r) {
@@ -272,8 +272,8 @@ class DataParallel {
   /// throws ReplicaError for the first of them, once all have ended. body must not call this object.
   void parallel_apply(const std::vector<Chunk>& chunks, const std::function<void(std::size_t, Chunk)>& body) {
     if (chunks.size() > replicas()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(chunks.size()) + " chunks for " +
-                                            std::to_string(replicas()) + " replicas");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(chunks.size()) + " chunks for " +
+                                               std::to_string(replicas()) + " replicas");
     }
     threads_.run(chunks.size(), [&chunks, &body](std::size_t i) { body(i, chunks[i]); });
   }
@@ -293,14 +293,14 @@ class DataParallel {
  private:
   static std::size_t checked(std::size_t replicas) {
     if (replicas > 0) return replicas;
-    throw Error(DDP_INVALID_ARGUMENT, "DataParallel: there must be a replica");
+    throw Error(Status::InvalidArgument, "DataParallel: there must be a replica");
   }
 
   void copy(const std::string& what, const Buffer& to, const Buffer& from) const {
     if (to.count != from.count || to.dtype != from.dtype) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + what + " has " + std::to_string(from.count) +
-                                            " elements, the buffer for it " + std::to_string(to.count) +
-                                            (to.dtype != from.dtype ? " of another type" : ""));
+      throw Error(Status::InvalidArgument, "DataParallel: " + what + " has " + std::to_string(from.count) +
+                                               " elements, the buffer for it " + std::to_string(to.count) +
+                                               (to.dtype != from.dtype ? " of another type" : ""));
     }
     memory_.copy(to, from);
   }
@@ -308,8 +308,8 @@ class DataParallel {
     for (std::size_t r = 1; r < models.size(); ++r) {
       const std::string replica = "replica " + std::to_string(r);
       if (models[r].size() != models[0].size()) {
-        throw Error(DDP_MISMATCH, "DataParallel: replica 0 has " + std::to_string(models[0].size()) + " parameters, " +
-                                      replica + " has " + std::to_string(models[r].size()));
+        throw Error(Status::Mismatch, "DataParallel: replica 0 has " + std::to_string(models[0].size()) +
+                                          " parameters, " + replica + " has " + std::to_string(models[r].size()));
       }
       for (std::size_t i = 0; i < models[r].size(); ++i) {
         const Parameter& first = models[0][i];
@@ -318,10 +318,10 @@ class DataParallel {
             (first.grad == nullptr) == (other.grad == nullptr)) {
           continue;
         }
-        throw Error(DDP_MISMATCH, "DataParallel: parameter " + std::to_string(i) +
-                                      (first.name.empty() ? "" : " (" + first.name + ")") +
-                                      " is not the same on replica 0 and on " + replica +
-                                      ": its size, its type, or whether it has a gradient");
+        throw Error(Status::Mismatch, "DataParallel: parameter " + std::to_string(i) +
+                                          (first.name.empty() ? "" : " (" + first.name + ")") +
+                                          " is not the same on replica 0 and on " + replica +
+                                          ": its size, its type, or whether it has a gradient");
       }
     }
   }

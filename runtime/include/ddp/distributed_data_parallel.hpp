@@ -56,7 +56,7 @@ struct JoinOptions {
 class DistributedDataParallel {
  public:
   /// Collective. Checks that all ranks have the same parameters and buffers, then copies rank 0's values to every rank.
-  /// Throws Error with DDP_MISMATCH, naming the first that differs and both shapes, on every rank. The memory must
+  /// Throws Error with Status::Mismatch, naming the first that differs and both shapes, on every rank. The memory must
   /// stay; the list need not.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
                           const DistributedDataParallelOptions& options = {}) {
@@ -126,8 +126,8 @@ class DistributedDataParallel {
 
   /// Runs body, a loop over input of which each rank may have another amount; each step begins with before_forward(). A
   /// rank that is through takes part in the others' steps with zeros, until all are; then the model becomes that of the
-  /// last one (of several the highest rank). With throw_on_early_termination all ranks throw Error with DDP_MISMATCH
-  /// instead, which names the first that had no input left.
+  /// last one (of several the highest rank). With throw_on_early_termination all ranks throw Error with
+  /// Status::Mismatch instead, which names the first that had no input left.
   template <typename Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const ddp_reducer_join_options c = {sizeof(ddp_reducer_join_options), options.divide_by_initial_world_size ? 0 : 1,
@@ -165,14 +165,8 @@ class DistributedDataParallel {
     result.reserve(tensors.size());
     for (const Parameter& t : tensors) {
       const bool has_shape = !t.shape.empty();
-      result.push_back({t.value,
-                        t.grad,
-                        t.count,
-                        static_cast<std::int32_t>(t.dtype),
-                        {t.device.kind, t.device.index},
-                        t.name.c_str(),
-                        has_shape ? t.shape.data() : nullptr,
-                        t.shape.size()});
+      result.push_back({t.value, t.grad, t.count, static_cast<std::int32_t>(t.dtype), t.device.c(), t.name.c_str(),
+                        has_shape ? t.shape.data() : nullptr, t.shape.size()});
     }
     return result;
   }

@@ -65,7 +65,7 @@ class GradScaler {
  public:
   /// With a group, its ranks decide alike: unscaling is a collective then, by which all learn whether one of them found
   /// an overflow. Without one each decides by itself, which is as good where all ranks have the same gradients. Throws
-  /// Error with DDP_INVALID_ARGUMENT for factors that could not work.
+  /// Error with Status::InvalidArgument for factors that could not work.
   explicit GradScaler(const GradScalerOptions& options = {}, ProcessGroup group = {})
       : options_(options), group_(group), scale_(options.init_scale) {
     if (options.growth_factor <= 1) fail("growth_factor must be above 1");
@@ -85,7 +85,7 @@ class GradScaler {
 
   /// Divides gradients by the scale, to look at them or clip them before step(). Of MasterWeights: the masters' become
   /// the model's divided by the scale, while those of the model stay as they are. Once between two calls of update(),
-  /// else Error with DDP_INVALID_ARGUMENT; also for gradients of DType::Float16, whose small values that would make
+  /// else Error with Status::InvalidArgument; also for gradients of DType::Float16, whose small values that would make
   /// zeros again: give the optimizer MasterWeights. Collective if there is a group.
   template <typename Gradients>
   void unscale(Gradients& gradients) {
@@ -116,7 +116,7 @@ class GradScaler {
   }
 
   /// At the end of an iteration: the scale falls if an overflow was found in it, and grows after growth_interval
-  /// iterations without one. Throws Error with DDP_INVALID_ARGUMENT if nothing was unscaled.
+  /// iterations without one. Throws Error with Status::InvalidArgument if nothing was unscaled.
   void update() {
     const auto turns = std::exchange(turns_, {});
     if (!options_.enabled) return;
@@ -159,7 +159,9 @@ class GradScaler {
     bool found_inf = false;
   };
 
-  [[noreturn]] static void fail(const std::string& what) { throw Error(DDP_INVALID_ARGUMENT, "GradScaler: " + what); }
+  [[noreturn]] static void fail(const std::string& what) {
+    throw Error(Status::InvalidArgument, "GradScaler: " + what);
+  }
 
   Stage stage_of(const void* gradients) const {
     const auto turn = turns_.find(gradients);

@@ -29,8 +29,8 @@ inline nlohmann::json unpacked(const std::string& bytes) {
   try {
     return nlohmann::json::from_cbor(bytes);
   } catch (const nlohmann::json::exception& e) {
-    throw Error(DDP_MISMATCH, std::string("what another rank sent is no JSON value: ") + e.what() +
-                                  " (do all ranks call the collective for JSON?)");
+    throw Error(Status::Mismatch, std::string("what another rank sent is no JSON value: ") + e.what() +
+                                      " (do all ranks call the collective for JSON?)");
   }
 }
 

@@ -29,12 +29,12 @@ namespace ddp {
 /// the optimizer works on them in place. One thread at a time. What apex calls master parameters (opt level O2).
 class MasterWeights {
  public:
-  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error with DDP_INVALID_ARGUMENT for
-  /// a parameter that is not of floating point or has no gradient.
+  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error with Status::InvalidArgument
+  /// for a parameter that is not of floating point or has no gradient.
   explicit MasterWeights(const std::vector<Parameter>& parameters) : model_(parameters), masters_(parameters) {
     std::size_t count = 0;
     for (const Parameter& p : model_) {
-      if (p.grad == nullptr) throw Error(DDP_INVALID_ARGUMENT, "MasterWeights: " + p.name + " has no gradient");
+      if (p.grad == nullptr) throw Error(Status::InvalidArgument, "MasterWeights: " + p.name + " has no gradient");
       if (is_copied(p)) count += p.count;
     }
     values_.resize(count);

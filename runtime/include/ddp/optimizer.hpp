@@ -111,12 +111,13 @@ class OptimizerState {
 
   /// For save_checkpoint(), beside the model's; the memory is this object's.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// As Checkpoint::read(). Throws Error with DDP_CORRUPT if there is no such tensor, DDP_MISMATCH if it is another.
+  /// As Checkpoint::read(). Throws Error with Status::Corrupt if there is no such tensor, Status::Mismatch if it is
+  /// another.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
-    if (found == tensors_.end()) throw Error(DDP_CORRUPT, "the optimizer's state has no tensor " + name);
+    if (found == tensors_.end()) throw Error(Status::Corrupt, "the optimizer's state has no tensor " + name);
     if (found->dtype != buffer.dtype || found->shape != shape) {
-      throw Error(DDP_MISMATCH, "the optimizer's state has a tensor " + name + " of another type or shape");
+      throw Error(Status::Mismatch, "the optimizer's state has a tensor " + name + " of another type or shape");
     }
     if (buffer.count > 0) std::memcpy(buffer.data, found->data, buffer.bytes());
   }
@@ -263,11 +264,12 @@ class OptimizerShard {
   static void check(const Parameter& p) {
     const std::string what = std::string(Rule::kName) + ": parameter " + p.name;
     if (p.dtype != DType::Float32 && p.dtype != DType::Float64) {
-      throw Error(DDP_INVALID_ARGUMENT, what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
+      throw Error(Status::InvalidArgument,
+                  what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
     }
-    if (p.device.kind != DDP_CPU) throw Error(DDP_INVALID_ARGUMENT, what + " is not in the CPU's memory");
+    if (p.device.kind != DeviceKind::Cpu) throw Error(Status::InvalidArgument, what + " is not in the CPU's memory");
     if (p.grad == nullptr && p.count > 0) {
-      throw Error(DDP_INVALID_ARGUMENT, what + " has no gradient: give DistributedDataParallel::gradient(i)");
+      throw Error(Status::InvalidArgument, what + " has no gradient: give DistributedDataParallel::gradient(i)");
     }
   }
 
@@ -303,8 +305,8 @@ class Optimizer : public OptimizerShard<RuleOf> {
   using Options = typename OptimizerShard<Rule>::Options;  ///< AdamWOptions or SGDOptions
   using Group = typename OptimizerShard<Rule>::Group;      ///< parameters, and options for them
 
-  /// Throws Error with DDP_INVALID_ARGUMENT, naming the parameter, if one is not float32 or float64 in the CPU's memory
-  /// or has no gradient.
+  /// Throws Error with Status::InvalidArgument, naming the parameter, if one is not float32 or float64 in the CPU's
+  /// memory or has no gradient.
   explicit Optimizer(std::vector<Parameter> parameters, const Options& options = {})
       : Optimizer(std::vector<Group>{{std::move(parameters), options}}) {}
   /// Parameters with options of their own.

@@ -71,7 +71,7 @@ inline std::string to_string(const SamplerState& state) {
          (state.shuffle ? ", shuffled" : ", in order");
 }
 
-/// What to_string() wrote. Throws Error with DDP_CORRUPT if it is anything else.
+/// What to_string() wrote. Throws Error with Status::Corrupt if it is anything else.
 inline SamplerState sampler_state(const std::string& text) {
   SamplerState state;
   std::istringstream in(text);
@@ -84,7 +84,7 @@ inline SamplerState sampler_state(const std::string& text) {
                        number("of", state.length) && comma() && number("seed", state.seed) && comma();
   state.shuffle = text.size() >= 8 && text.compare(text.size() - 8, 8, "shuffled") == 0;
   if (!numbers || to_string(state) != text) {
-    throw Error(DDP_CORRUPT, "\"" + text + "\" is no sampler's state as to_string() writes it");
+    throw Error(Status::Corrupt, "\"" + text + "\" is no sampler's state as to_string() writes it");
   }
   return state;
 }
@@ -94,13 +94,13 @@ class DistributedSampler {
  public:
   /// length: of the data set, in samples. seed must be the same on every rank; a negative one of Python's is its two's
   /// complement here, as in torch. drop_last: the list is cut rather than filled up. Throws Error with
-  /// DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
+  /// Status::InvalidArgument if rank is not one of world_size ranks.
   DistributedSampler(std::size_t length, int world_size, int rank, std::uint64_t seed = 0, bool shuffle = true,
                      bool drop_last = false)
       : length_(length), seed_(seed), shuffle_(shuffle), drop_last_(drop_last) {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
-      throw Error(DDP_INVALID_ARGUMENT, "DistributedSampler: there is no rank " + std::to_string(rank) + " among " +
-                                            std::to_string(world_size));
+      throw Error(Status::InvalidArgument, "DistributedSampler: there is no rank " + std::to_string(rank) + " among " +
+                                               std::to_string(world_size));
     }
     world_size_ = static_cast<std::size_t>(world_size);
     rank_ = static_cast<std::size_t>(rank);
@@ -138,8 +138,8 @@ class DistributedSampler {
   /// ahead does not count: it would be missing after a restart.
   SamplerState state(std::size_t consumed = 0) const {
     if (consumed > size()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DistributedSampler: " + std::to_string(consumed) +
-                                            " samples cannot be used up, this rank has " + std::to_string(size()));
+      throw Error(Status::InvalidArgument, "DistributedSampler: " + std::to_string(consumed) +
+                                               " samples cannot be used up, this rank has " + std::to_string(size()));
     }
     // The last samples of a list that was filled up are repeated ones: there is no position behind the end.
     const std::size_t left = length_ - start_;
@@ -149,15 +149,15 @@ class DistributedSampler {
 
   /// Goes on from there, on this sampler's number of ranks: no sample of the epoch is missing and none comes twice, but
   /// for those at its end that fill up the list (or that drop_last cuts). On as many ranks as before, each gets what it
-  /// would have got without the interruption. Throws Error with DDP_MISMATCH, and changes nothing, if the state is of
-  /// another order: another data set's length, another seed or shuffle.
+  /// would have got without the interruption. Throws Error with Status::Mismatch, and changes nothing, if the state is
+  /// of another order: another data set's length, another seed or shuffle.
   void load_state(const SamplerState& state) {
     const SamplerState here = {state.epoch, state.position, length_, seed_, shuffle_};
     if (!(state == here) || state.position > state.length) {
-      throw Error(DDP_MISMATCH, "DistributedSampler: cannot go on from \"" + to_string(state) +
-                                    "\", this sampler's order is \"" +
-                                    to_string({state.epoch, 0, length_, seed_, shuffle_}) +
-                                    "\": make it with the same data set, seed and shuffle");
+      throw Error(Status::Mismatch, "DistributedSampler: cannot go on from \"" + to_string(state) +
+                                        "\", this sampler's order is \"" +
+                                        to_string({state.epoch, 0, length_, seed_, shuffle_}) +
+                                        "\": make it with the same data set, seed and shuffle");
     }
     epoch_ = state.epoch;
     start_ = static_cast<std::size_t>(state.position);

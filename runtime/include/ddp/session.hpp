@@ -111,7 +111,7 @@ inline bool is_initialized() { return ddp_group_default() != nullptr; }
 inline ProcessGroup default_group() {
   ddp_group* group = ddp_group_default();
   if (group != nullptr) return ProcessGroup(group);
-  throw Error(DDP_INVALID_ARGUMENT, "there is no default process group: call ddp::init_process_group first");
+  throw Error(Status::InvalidArgument, "there is no default process group: call ddp::init_process_group first");
 }
 /// This process's rank in the default group.
 inline int get_rank() { return default_group().rank(); }

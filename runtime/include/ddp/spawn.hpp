@@ -19,11 +19,11 @@ namespace ddp {
 
 /// A process that spawn() started failed. what() names its rank and says how: the text of the exception that its
 /// function threw, the signal that killed it, or its exit code. status() is that of the ddp::Error it threw, else
-/// DDP_SYSTEM. Source: torch.multiprocessing.ProcessRaisedException and ProcessExitedException.
+/// Status::System. Source: torch.multiprocessing.ProcessRaisedException and ProcessExitedException.
 class SpawnError : public Error {
  public:
   /// As ddp_spawn_join() says it.
-  SpawnError(ddp_status status, const std::string& message, const ddp_spawn_failure& failure)
+  SpawnError(Status status, const std::string& message, const ddp_spawn_failure& failure)
       : Error(status, message), failure_(failure) {}
   /// Which process it was: the first that failed by itself.
   int rank() const noexcept { return failure_.rank; }
@@ -77,7 +77,7 @@ class SpawnContext {
     void operator()(ddp_spawned* spawned) const { ddp_spawn_destroy(spawned); }
   };
   static void check(ddp_status status, const ddp_spawn_failure& failure) {
-    if (status != DDP_OK && failure.rank >= 0) throw SpawnError(status, ddp_error_last(), failure);
+    if (status != DDP_OK && failure.rank >= 0) throw SpawnError(static_cast<Status>(status), ddp_error_last(), failure);
     detail::check(status);
   }
 
@@ -95,7 +95,7 @@ ddp_status run_spawned(std::int32_t rank, void* function, char* why, std::size_t
   try {
     (*static_cast<Function*>(function))(static_cast<int>(rank));
   } catch (const Error& e) {
-    status = e.status();
+    status = static_cast<ddp_status>(e.status());
     say(e.what());
   } catch (const std::exception& e) {
     status = DDP_SYSTEM;

@@ -10,8 +10,8 @@
 ///     mine.barrier("all set", 4);
 ///
 /// Every call ends: those that wait take a deadline, the others have the store's timeout. A deadline that passes throws
-/// Error with DDP_TIMEOUT, which names store, key and how long, and leaves the store usable.
-/// Values are arbitrary bytes; keys hold no NUL byte (DDP_INVALID_ARGUMENT). Any thread may call.
+/// Error with Status::Timeout, which names store, key and how long, and leaves the store usable.
+/// Values are arbitrary bytes; keys hold no NUL byte (Status::InvalidArgument). Any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct StoreDeleter {
 
 inline const char* c_key(const std::string& key) {
   if (key.find('\0') == std::string::npos) return key.c_str();
-  throw Error(DDP_INVALID_ARGUMENT, "store: a key must not hold a NUL byte");
+  throw Error(Status::InvalidArgument, "store: a key must not hold a NUL byte");
 }
 
 inline std::vector<const char*> c_keys(const std::vector<std::string>& keys) {
@@ -124,7 +124,7 @@ class Store {
   }
   /// As many values as keys.
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) const {
-    if (keys.size() != values.size()) throw Error(DDP_INVALID_ARGUMENT, "store: as many values as keys, please");
+    if (keys.size() != values.size()) throw Error(Status::InvalidArgument, "store: as many values as keys, please");
     std::vector<ddp_bytes> c_values;
     c_values.reserve(values.size());
     for (const std::string& value : values) c_values.push_back(Bytes(value).c());
@@ -187,7 +187,7 @@ struct TcpStoreOptions {
 };
 
 /// A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying until its
-/// deadline. Keys up to 8191 bytes, values up to 8 MiB. A lost connection is DDP_SYSTEM, then and ever after.
+/// deadline. Keys up to 8191 bytes, values up to 8 MiB. A lost connection is Status::System, then and ever after.
 /// A call that waits delays those of other threads: give each thread that waits a TcpStore of its own.
 class TcpStore : public detail::OwnedStore {
  public:

@@ -42,7 +42,7 @@ using batch_norm::Normalisation;
 
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  throw Error(DDP_SYSTEM, std::string("SyncBatchNorm: ") + what + ": " + cudaGetErrorString(error));
+  throw Error(Status::System, std::string("SyncBatchNorm: ") + what + ": " + cudaGetErrorString(error));
 }
 
 // In which type the elements of another are computed with.
@@ -292,7 +292,7 @@ class Array {
 
   T* data() const { return data_; }
   Buffer doubles(int device) const {
-    return {data_, count_ * sizeof(T) / sizeof(double), DType::Float64, {DDP_CUDA, device}};
+    return {data_, count_ * sizeof(T) / sizeof(double), DType::Float64, {DeviceKind::Cuda, device}};
   }
 
  private:
@@ -333,10 +333,11 @@ class CudaSyncBatchNorm {
 
   /// By the batch's statistics from now on, as at first; they move the running ones.
   void train() { training_ = true; }
-  /// By the running statistics from now on, without any exchange. Throws Error with DDP_INVALID_ARGUMENT without any.
+  /// By the running statistics from now on, without any exchange. Throws Error with Status::InvalidArgument without
+  /// any.
   void eval() {
     if (tensors_.running_mean == nullptr) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: eval needs running statistics");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: eval needs running statistics");
     }
     training_ = false;
   }
@@ -347,7 +348,7 @@ class CudaSyncBatchNorm {
   void forward(const Element* input, Element* output, BatchSize size, cudaStream_t stream = nullptr) {
     namespace kernels = detail::cuda_batch_norm;
     check_element<Element>();
-    if (size.length == 0) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: a length of 0");
+    if (size.length == 0) throw Error(Status::InvalidArgument, "SyncBatchNorm: a length of 0");
     shape_ = {size.rows, channels_, size.length, options_.channels_last};
     const StreamGuard current(stream, device_);
     if (training_) {
@@ -372,7 +373,7 @@ class CudaSyncBatchNorm {
   void backward(const Element* input, const Element* grad_output, Element* grad_input, cudaStream_t stream = nullptr) {
     namespace kernels = detail::cuda_batch_norm;
     check_element<Element>();
-    if (!forwarded_) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: backward without a forward before it");
+    if (!forwarded_) throw Error(Status::InvalidArgument, "SyncBatchNorm: backward without a forward before it");
     const StreamGuard current(stream, device_);
     kernels::gradient_sums<<<one_slice(), block(), shared<kernels::Sums>(), stream>>>(input, grad_output, shape_,
                                                                                       saved_.data(), own_sums_.data());
@@ -401,9 +402,9 @@ class CudaSyncBatchNorm {
                   "elements are of the weights' type, or of 16 bits with float weights");
   }
   static std::size_t checked(std::size_t channels, const BatchNormTensors<T>& tensors) {
-    if (channels == 0) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: there are no channels");
+    if (channels == 0) throw Error(Status::InvalidArgument, "SyncBatchNorm: there are no channels");
     if ((tensors.running_mean == nullptr) != (tensors.running_var == nullptr)) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: running_mean and running_var are given both, or neither");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: running_mean and running_var are given both, or neither");
     }
     return channels;
   }

@@ -60,7 +60,7 @@ class SyncBatchNorm {
                 const BatchNormOptions& options = {}) {
     // For ddp.h 0 is the default.
     if (options.eps == 0 || options.momentum == 0) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: eps and momentum must be above 0");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: eps and momentum must be above 0");
     }
     const ddp_sync_batch_norm_tensors c_tensors = {
         tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,

@@ -15,12 +15,12 @@ namespace ddp {
 /// plain value: copies are the same operation, and any thread may ask, any number of times. PyTorch's Work.
 class Work {
  public:
-  /// No operation; to be assigned one. wait() throws Error with DDP_INVALID_ARGUMENT.
+  /// No operation; to be assigned one. wait() throws Error with Status::InvalidArgument.
   Work() = default;
   /// From ddp.h.
   explicit Work(ddp_work work) : work_(work) {}
-  /// Blocks until the operation ended; throws what it failed with, or Error with DDP_ABORTED if an earlier one of its
-  /// group failed. The deadline was set when it was issued.
+  /// Blocks until the operation ended; throws what it failed with, or Error with Status::Aborted if an earlier one of
+  /// its group failed. The deadline was set when it was issued.
   void wait() const { detail::check(ddp_work_wait(work_)); }
   /// The same; returns the rank that a message came from or went to (see ddp_work_wait_source()).
   int wait_source() const {
@@ -47,7 +47,7 @@ class Work {
   std::optional<Error> exception() const {
     std::int32_t completed = 0;
     const ddp_status status = ddp_work_wait_for(work_, 0, &completed);
-    return status != DDP_OK ? std::optional<Error>(Error(status, ddp_error_last())) : std::nullopt;
+    return status != DDP_OK ? std::optional<Error>(Error(static_cast<Status>(status), ddp_error_last())) : std::nullopt;
   }
 
  private:

@@ -46,7 +46,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   using Group = typename Shard::Group;      ///< parameters, and options for them
 
   /// Every rank gives the same parameters with the same values, which DistributedDataParallel sees to; their memory
-  /// must stay. Throws Error: DDP_MISMATCH on every rank if numbers or types differ, and as Optimizer's.
+  /// must stay. Throws Error: Status::Mismatch on every rank if numbers or types differ, and as Optimizer's.
   ZeroRedundancyOptimizer(ProcessGroup group, std::vector<Parameter> parameters, const Options& options = {})
       : ZeroRedundancyOptimizer(group, std::vector<Group>{{std::move(parameters), options}}) {}
   /// Parameters with options of their own.
@@ -76,7 +76,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
       exchange();
     } catch (const Error& error) {
       const std::optional<Error> earlier = end_of_exchange();
-      if (earlier && error.status() == DDP_ABORTED) throw *earlier;  // the cause of what came after it
+      if (earlier && error.status() == Status::Aborted) throw *earlier;  // the cause of what came after it
       throw;
     }
     for (const Parameter& p : this->parameters()) {
@@ -167,8 +167,8 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     group_.all_gather({&mine, 1}, all);
     for (std::size_t r = 1; r < ranks_; ++r) {
       if (all[r] == all[0]) continue;
-      throw Error(DDP_MISMATCH, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
-                                    " gave other parameters than rank 0, in number, sizes or types");
+      throw Error(Status::Mismatch, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
+                                        " gave other parameters than rank 0, in number, sizes or types");
     }
   }
 

@@ -20,7 +20,7 @@ using ddp::testing::TemporaryFolder;
 using namespace std::chrono_literals;
 
 struct Failure {
-  ddp_status status = DDP_OK;
+  ddp::Status status = ddp::Status::Ok;
   std::string message;
 };
 
@@ -51,7 +51,7 @@ void every_call(const ddp::Store& store) {
   CHECK(store.delete_key("x"));
   CHECK_FALSE(store.delete_key("x"));
   store.barrier("b", 1);
-  CHECK(failure_of([&] { store.get("none", 10ms); }).status == DDP_TIMEOUT);
+  CHECK(failure_of([&] { store.get("none", 10ms); }).status == ddp::Status::Timeout);
 }
 
 void queues(const ddp::Store& store) {
@@ -82,7 +82,7 @@ TEST_CASE("ddp::Store: every call works on every kind of store", "[runtime][inte
     const TemporaryFolder folder;
     const ddp::FileStore store(folder / "store", 1);
     every_call(store);
-    CHECK(failure_of([&] { store.queue_push("q", "v"); }).status == DDP_INVALID_ARGUMENT);
+    CHECK(failure_of([&] { store.queue_push("q", "v"); }).status == ddp::Status::InvalidArgument);
   }
   SECTION("PrefixStore") {
     const ddp::HashStore base;
@@ -97,7 +97,7 @@ TEST_CASE("ddp::Store: an error names host, port, key and how long", "[runtime][
   const ddp::rendezvous::StoreServer server({"127.0.0.1"}, 0);
   const ddp::TcpStore store("127.0.0.1", server.port());
   const Failure failure = failure_of([&] { store.get("model/lr", 20ms); });
-  CHECK(failure.status == DDP_TIMEOUT);
+  CHECK(failure.status == ddp::Status::Timeout);
   CHECK(failure.message == "store 127.0.0.1:" + std::to_string(server.port()) +
                                ": key \"model/lr\" not set within 20 ms (is the worker that sets it running?)");
   store.set_timeout(20ms);
@@ -107,7 +107,7 @@ TEST_CASE("ddp::Store: an error names host, port, key and how long", "[runtime][
 TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
   const ddp::HashStore store;
   CHECK(failure_of([&] { store.set(std::string("a\0b", 3), ""); }).message == "store: a key must not hold a NUL byte");
-  CHECK(failure_of([&] { store.multi_set({"a"}, {}); }).status == DDP_INVALID_ARGUMENT);
+  CHECK(failure_of([&] { store.multi_set({"a"}, {}); }).status == ddp::Status::InvalidArgument);
   CHECK(failure_of([&] { store.get("k", -1ms); }).message == "store: a timeout is negative; 0 means the default");
   CHECK(failure_of([&] { store.barrier("b", 0); }).message == "store: a barrier of 0 workers");
   CHECK(failure_of([] { const ddp::TcpStore none("localhost", 0); }).message == "store localhost: 0 is no port");

@@ -95,7 +95,8 @@ void survive(ddp::Session& session, const Fault& fault, Memory& memory) {
     session.world().barrier();  // who had his part of the operation learns it at the next one
     expect(false, "a rank that is dead was not missed");
   } catch (const ddp::Error& e) {
-    say("began at " + began + ", failed at " + now() + ": " + std::to_string(e.status()) + " " + e.what());
+    say("began at " + began + ", failed at " + now() + ": " + std::to_string(static_cast<int>(e.status())) + " " +
+        e.what());
   }
   std::vector<int> survivors;
   for (int rank = 0; rank < session.world_size(); ++rank) {

@@ -86,7 +86,7 @@ void split(ddp::Session& session) {
   // Some take part in nothing; a name may serve on each side.
   ddp::GroupOptions options;
   options.name = "pair";
-  const ddp::ProcessGroup pair = world.split(rank == 1 ? DDP_NO_COLOR : rank % 3, 0, options);
+  const ddp::ProcessGroup pair = world.split(rank == 1 ? ddp::kNoColor : rank % 3, 0, options);
   expect(static_cast<bool>(pair) == (rank != 1), "no color is no group");
   if (pair) {
     expect(pair.name() == "pair", "a name that was given");

@@ -149,13 +149,13 @@ TEST_CASE("data parallel: a replica's exception comes with its number once all o
   };
   const ReplicaError plain = fail([](std::size_t r) { throw std::out_of_range("no token " + std::to_string(r)); });
   CHECK(plain.replica() == 1);
-  CHECK(plain.status() == DDP_SYSTEM);
+  CHECK(plain.status() == ddp::Status::System);
   CHECK(plain.what() == std::string("DataParallel: replica 1: no token 1"));
   const ReplicaError ours = fail([](std::size_t r) {
-    if (r == 3) throw ddp::Error(DDP_TIMEOUT, "too late");
+    if (r == 3) throw ddp::Error(ddp::Status::Timeout, "too late");
   });
   CHECK(ours.replica() == 3);
-  CHECK(ours.status() == DDP_TIMEOUT);
+  CHECK(ours.status() == ddp::Status::Timeout);
   CHECK_THAT(fail([](std::size_t) { throw 7; }).what(), Contains("unknown kind"));
   // The exception itself is inside, and the next step knows nothing of it.
   try {
@@ -179,7 +179,7 @@ TEST_CASE("data parallel: replicas that differ are refused by the parameter's na
     try {
       parallel.replicate(models);
     } catch (const ddp::Error& e) {
-      CHECK(e.status() == DDP_MISMATCH);
+      CHECK(e.status() == ddp::Status::Mismatch);
       CHECK_THROWS_AS(parallel.reduce_gradients(models), ddp::Error);
       return e.what();
     }
@@ -206,7 +206,7 @@ TEST_CASE("data parallel: what does not fit together is refused", "[runtime][uni
   CHECK_THROWS_AS(parallel.gather({Buffer(four)}, five), ddp::Error);
   CHECK_THROWS_AS(parallel.gather({Buffer(wide)}, four), ddp::Error);
   CHECK_THROWS_AS(parallel.parallel_apply(ddp::chunk(3, 3), [](std::size_t, Chunk) {}), ddp::Error);
-  const Buffer on_device(four.data(), 4, ddp::DType::Float32, {DDP_CUDA, 0});
+  const Buffer on_device(four.data(), 4, ddp::DType::Float32, {ddp::DeviceKind::Cuda, 0});
   try {
     parallel.gather({on_device}, four);
     FAIL("memory of a device was copied");
@@ -231,7 +231,7 @@ TEST_CASE("data parallel: memory of devices is copied and added up by what the c
             ddp::detail::add_on_host({to.data, to.count, to.dtype}, {from.data, from.count, from.dtype});
           }});
   const auto on = [](std::vector<double>& v, int device) {
-    return Buffer(v.data(), v.size(), ddp::DType::Float64, {DDP_CUDA, device});
+    return Buffer(v.data(), v.size(), ddp::DType::Float64, {ddp::DeviceKind::Cuda, device});
   };
   std::vector<double> batch = {1, 2, 3, 4, 5, 6}, left(4), right(2), together(6);
   parallel.scatter(on(batch, 0), 3, {on(left, 0), on(right, 1)});
@@ -240,7 +240,7 @@ TEST_CASE("data parallel: memory of devices is copied and added up by what the c
   std::vector<double> value = {7}, gradient = {1}, other_value = {0}, other_gradient = {2};
   DataParallel::Replicas models = {{{"w", value.data(), gradient.data(), 1}},
                                    {{"w", other_value.data(), other_gradient.data(), 1}}};
-  models[1][0].device = {DDP_CUDA, 1};
+  models[1][0].device = {ddp::DeviceKind::Cuda, 1};
   parallel.replicate(models);
   parallel.reduce_gradients(models);
   CHECK(other_value[0] == 7);

@@ -20,6 +20,7 @@ int main() {
   if (session.store().get("mine/k") != "v" || store.queue_try_pop("q")) return 4;
   std::vector<double> values = {1, 2};
   session.world().all_reduce_async(values, ddp::ReduceOp::Avg).wait();
+  session.world().with_timeout(std::chrono::seconds(5)).barrier();
   try {
     session.world().broadcast(values, 1);
     return 1;

@@ -185,7 +185,7 @@ TEST_CASE("sampler state: what is of another order is refused and changes nothin
       sampler.load_state(state);
       FAIL("it was loaded");
     } catch (const ddp::Error& e) {
-      CHECK(e.status() == DDP_MISMATCH);
+      CHECK(e.status() == ddp::Status::Mismatch);
       CHECK_THAT(e.what(), Catch::Matchers::Contains("position 0 of 20, seed 5, shuffled"));
     }
     CHECK(sampler.indices() == before);

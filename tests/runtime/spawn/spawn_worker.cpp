@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
       {"all_reduce", all_reduce},
       {"environment", environment},
       {"exception", [](int n) { fails(n, [] { throw std::runtime_error("the data is gone"); }); }},
-      {"ddp error", [](int n) { fails(n, [] { throw ddp::Error(DDP_CORRUPT, "the file is torn"); }); }},
+      {"ddp error", [](int n) { fails(n, [] { throw ddp::Error(ddp::Status::Corrupt, "the file is torn"); }); }},
       {"no exception class", [](int n) { fails(n, [] { throw 42; }); }},
       {"long text", [](int n) { fails(n, [] { throw std::runtime_error(std::string(100'000, 'x')); }); }},
       {"segmentation fault", [](int n) { fails(n, [] { crash(SIGSEGV); }); }},
@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const ddp::SpawnError& e) {
     say("SpawnError " + std::to_string(e.rank()) + " " + std::to_string(e.exit_code()) + " " +
-        std::to_string(e.signal()) + " " + std::to_string(e.status()) + " " + e.what());
+        std::to_string(e.signal()) + " " + std::to_string(static_cast<int>(e.status())) + " " + e.what());
   } catch (const std::exception& e) {
     say(std::string("error: ") + e.what());
   }

@@ -40,7 +40,7 @@ namespace ddp::torch {
 template <typename Module>
 class DistributedDataParallel {
  public:
-  /// Collective. Throws Error as ddp::DistributedDataParallel does, with DDP_MISMATCH if the ranks' modules differ.
+  /// Collective. Throws Error as ddp::DistributedDataParallel does, with Status::Mismatch if the ranks' modules differ.
   DistributedDataParallel(std::shared_ptr<Module> module, const ProcessGroup& group,
                           const DistributedDataParallelOptions& options = {})
       : module_(std::move(module)), reducer_(std::make_unique<detail::Reducer>(*module_, group, options)) {}
@@ -65,7 +65,7 @@ class DistributedDataParallel {
     if (reducer_->looks_at_outputs()) {
       std::vector<at::Tensor> tensors;
       if (!detail::append_tensors(outputs, tensors)) {
-        throw Error(DDP_INVALID_ARGUMENT,
+        throw Error(Status::InvalidArgument,
                     "DistributedDataParallel: find_unused_parameters cannot look into what this module's forward "
                     "returns: return a tensor, or tuples, optionals, vectors or maps of tensors");
       }

@@ -160,9 +160,10 @@ class Reducer {
       const at::Tensor& tensor = named.value();
       if (!tensor.defined() || !wanted(tensor) || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
       if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
-        throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + named.key() +
-                                              " is sparse, or its elements overlap or have gaps between them: give the "
-                                              "module a contiguous() copy");
+        throw Error(Status::InvalidArgument,
+                    "DistributedDataParallel: " + named.key() +
+                        " is sparse, or its elements overlap or have gaps between them: give the "
+                        "module a contiguous() copy");
       }
       result.push_back({named.key(), tensor, tensor.data_ptr()});
     }
@@ -174,7 +175,7 @@ class Reducer {
       result.emplace_back(std::move(t));
     }
     if (result.empty()) {
-      throw Error(DDP_INVALID_ARGUMENT,
+      throw Error(Status::InvalidArgument,
                   "DistributedDataParallel: the module has no parameter that requires a gradient, so there is nothing "
                   "to average");
     }
@@ -222,14 +223,14 @@ class Reducer {
 
   static void check_in_place(const Tensor& t) {
     if (t.tensor.data_ptr() == t.memory) return;
-    throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + t.name +
-                                          " is no longer where it was when the model was made: move a module to its "
-                                          "device or type before that, and change its tensors in place");
+    throw Error(Status::InvalidArgument, "DistributedDataParallel: " + t.name +
+                                             " is no longer where it was when the model was made: move a module to its "
+                                             "device or type before that, and change its tensors in place");
   }
   static void check_dense(const Parameter& p) {
     const at::Tensor& grad = p.tensor.grad();
     if (!grad.defined() || grad.layout() == at::kStrided) return;
-    throw Error(DDP_INVALID_ARGUMENT,
+    throw Error(Status::InvalidArgument,
                 "DistributedDataParallel: the gradient of " + p.name +
                     " is sparse, and only dense ones are averaged: make the embedding with sparse(false)");
   }

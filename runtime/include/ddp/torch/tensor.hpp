@@ -27,7 +27,7 @@
 namespace ddp::torch {
 
 /// The DType of a tensor's elements. A bool is a byte, which all but sums take well. Throws Error with
-/// DDP_INVALID_ARGUMENT for a type that libddp has none for.
+/// Status::InvalidArgument for a type that libddp has none for.
 inline DType dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -50,29 +50,29 @@ inline DType dtype_of(at::ScalarType type) {
     case at::kBool:
       return DType::UInt8;
     default:
-      throw Error(DDP_INVALID_ARGUMENT,
+      throw Error(Status::InvalidArgument,
                   std::string("a tensor of ") + c10::toString(type) + ": libddp has no such element type");
   }
 }
 
-/// Where a tensor is. Throws Error with DDP_INVALID_ARGUMENT if that is neither the CPU nor a CUDA device.
+/// Where a tensor is. Throws Error with Status::InvalidArgument if that is neither the CPU nor a CUDA device.
 inline Device device_of(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return {};
-  if (tensor.is_cuda()) return {DDP_CUDA, tensor.device().index()};
-  throw Error(DDP_INVALID_ARGUMENT,
+  if (tensor.is_cuda()) return {DeviceKind::Cuda, tensor.device().index()};
+  throw Error(Status::InvalidArgument,
               "a tensor on " + tensor.device().str() + ": libddp works on the memory of the CPU and of CUDA devices");
 }
 
 /// A tensor's memory, for any function of libddp: `world.all_reduce_async(ddp::torch::buffer(tensor))`. The tensor must
-/// stay until the operation has ended. Throws Error with DDP_INVALID_ARGUMENT if it has no memory of its own that is in
-/// order: if it is undefined, sparse or not contiguous.
+/// stay until the operation has ended. Throws Error with Status::InvalidArgument if it has no memory of its own that is
+/// in order: if it is undefined, sparse or not contiguous.
 inline Buffer buffer(const at::Tensor& tensor) {
-  if (!tensor.defined()) throw Error(DDP_INVALID_ARGUMENT, "an undefined tensor is no buffer");
+  if (!tensor.defined()) throw Error(Status::InvalidArgument, "an undefined tensor is no buffer");
   if (tensor.layout() != at::kStrided) {
-    throw Error(DDP_INVALID_ARGUMENT, "a sparse tensor is no buffer: give its to_dense()");
+    throw Error(Status::InvalidArgument, "a sparse tensor is no buffer: give its to_dense()");
   }
   if (!tensor.is_contiguous()) {
-    throw Error(DDP_INVALID_ARGUMENT, "a tensor that is not contiguous is no buffer: give its contiguous() copy");
+    throw Error(Status::InvalidArgument, "a tensor that is not contiguous is no buffer: give its contiguous() copy");
   }
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type()),
           torch::device_of(tensor)};  // at::device_of is another
@@ -92,7 +92,7 @@ void* handle_of(const Stream& stream, long /*otherwise*/) {
   return c10::cuda::CUDAStream(stream).stream();
 #else
   if (stream.id() == 0) return nullptr;  // the default stream
-  throw Error(DDP_INVALID_ARGUMENT,
+  throw Error(Status::InvalidArgument,
               "this libtorch does not tell which CUDA stream is current: build with CUDA's headers, or use the default "
               "stream");
 #endif

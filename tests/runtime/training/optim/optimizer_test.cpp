@@ -95,7 +95,7 @@ void check_refused(const Function& function, const std::string& words) {
     function();
     FAIL("was done: " << words);
   } catch (const ddp::Error& e) {
-    CHECK(e.status() == DDP_INVALID_ARGUMENT);
+    CHECK(e.status() == ddp::Status::InvalidArgument);
     CHECK_THAT(e.what(), Contains(words));
   }
 }
@@ -221,7 +221,7 @@ TEST_CASE("optimizers: what cannot be stepped is refused, with what to do", "[tr
                 "AdamW: parameter weight is not float32 or float64: give the parameters of ddp::MasterWeights");
   check_refused([&] { ddp::SGD(parameters([](ddp::Parameter& p) { p.grad = nullptr; })); },
                 "SGD: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
-  check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = DDP_CUDA; })); },
+  check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = ddp::DeviceKind::Cuda; })); },
                 "parameter weight is not in the CPU's memory");
   ddp::SGD sgd(parameters([](ddp::Parameter&) {}));
   sgd.options().momentum = 0.9;

@@ -143,7 +143,7 @@ void groups(ddp::Session& session) {
 // Of 4 ranks: state of the four goes on with three, of the three on one, of the one with four.
 void resharded(ddp::Session& session, const std::string& folder) {
   const ddp::ProcessGroup world = session.world();
-  const ddp::ProcessGroup three = world.split(world.rank() < 3 ? 0 : DDP_NO_COLOR);
+  const ddp::ProcessGroup three = world.split(world.rank() < 3 ? 0 : ddp::kNoColor);
   Model plain_model(kShapes[2]), model(kShapes[2]);
   ddp::AdamW plain(plain_model.parameters());
   const auto both = [&](std::size_t first, auto& optimizer) {

@@ -129,17 +129,17 @@ TEST_CASE("checkpoint: any other type or shape than the saved one is a mismatch 
     } catch (const ddp::Error& e) {
       return e.status();
     }
-    return DDP_OK;
+    return ddp::Status::Ok;
   };
   const std::vector<std::int64_t> transposed = {3, 2};
   const std::vector<std::int64_t> right = {2, 3};
-  CHECK(status("layer.w", w, transposed) == DDP_MISMATCH);
+  CHECK(status("layer.w", w, transposed) == ddp::Status::Mismatch);
   CHECK_THAT(ddp_error_last(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
-  CHECK(status("layer.w", integers, right) == DDP_MISMATCH);
-  CHECK(status("layer.v", w, right) == DDP_CORRUPT);
+  CHECK(status("layer.w", integers, right) == ddp::Status::Mismatch);
+  CHECK(status("layer.v", w, right) == ddp::Status::Corrupt);
   CHECK_THAT(ddp_error_last(), Contains("no tensor layer.v"));
-  CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == DDP_INVALID_ARGUMENT);
-  CHECK(status("layer.w", w, right) == DDP_OK);
+  CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == ddp::Status::InvalidArgument);
+  CHECK(status("layer.w", w, right) == ddp::Status::Ok);
 }
 
 TEST_CASE("checkpoint: a file cut at any length is corrupt", "[runtime][unit]") {
@@ -233,16 +233,17 @@ TEST_CASE("checkpoint: what cannot be saved is refused before anything is writte
     } catch (const ddp::Error& e) {
       return e.status();
     }
-    return DDP_OK;
+    return ddp::Status::Ok;
   };
-  CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) ==
+        ddp::Status::InvalidArgument);
   CHECK_THAT(ddp_error_last(), Contains("two tensors are named w"));
-  CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", &x, static_cast<ddp::DType>(77), {1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"\xff", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({}, {{"key", "\xff"}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", &x, static_cast<ddp::DType>(77), {1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"\xff", &x, ddp::DType::Float32, {}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({}, {{"key", "\xff"}}) == ddp::Status::InvalidArgument);
   CHECK(folder.entries() == 0);
 }
 
@@ -257,7 +258,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
   const std::vector<float> large(10'000);
-  ddp_status status = DDP_OK;
+  ddp::Status status = ddp::Status::Ok;
   std::string why;
   try {
     ddp::save_checkpoint(folder.file("c"), {{"large", large.data(), ddp::DType::Float32, {10'000}}}, {});
@@ -267,7 +268,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   }
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
-  CHECK(status == DDP_SYSTEM);
+  CHECK(status == ddp::Status::System);
   CHECK_THAT(why, Contains(folder.file("c")) && Contains("File too large"));
   CHECK(content(folder.file("c")) == before);
   CHECK(folder.entries() == 1);
