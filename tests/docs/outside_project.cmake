@@ -1,4 +1,4 @@
-# Installs this build into a folder of its own, builds the project that docs/library.md begins with against it, and runs
+# Installs this build into a folder of its own, builds the project that docs/library/README.md begins with against it, and runs
 # that: first alone, then as two ranks started by hand.
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")

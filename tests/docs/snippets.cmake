@@ -1,8 +1,8 @@
 # The C++ in a document, made into programs: no copy of it is kept anywhere.
 #
-# A ```cpp block with a main() is a program. Any other stands in library.md's frame, the block that has the line
-# "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what stands there;
-# else it is only compiled.
+# A ```cpp block with a main() is a program. Any other stands in the frame of docs/library/README.md, the block that
+# has the line "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what
+# stands there; else it is only compiled.
 
 set(frame_line "  // ...\n")
 
@@ -32,7 +32,8 @@ endfunction()
 function(document_snippets path frame)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
   file(READ "${path}" text)
-  get_filename_component(document "${path}" NAME)
+  file(RELATIVE_PATH document "${PROJECT_SOURCE_DIR}/docs" "${path}")
+  string(REGEX REPLACE "^\\.\\./" "" document "${document}")
   set(number 0)
   set(heading "")
   while(TRUE)

@@ -110,8 +110,8 @@ def check_words(program, folder):
 
 
 def write_snippet(source, expected):
-    """The program in docs/library.md that needs libtorch, and what stands below it."""
-    with open(f"{repository}/docs/library.md") as document:
+    """The program in docs/library/training.md that needs libtorch, and what stands below it."""
+    with open(f"{repository}/docs/library/training.md") as document:
         program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", document.read(), re.S | re.M).groups()
     for path, text in (source, program), (expected, output):
         with open(path, "w") as file:

@@ -2,7 +2,6 @@
 // The public headers are C++17 and work with either std::string ABI: built twice, with every warning an error, and run
 // as a world of one; headers_test.sh compiles it with other compilers. Exit code 0: all went well.
 #include "ddp/ddp.hpp"
-#include "ddp/sampler.hpp"
 
 int main() {
   const ddp::Session session = ddp::init_process_group();
