@@ -13,14 +13,14 @@
 
 namespace ddp {
 
-/// Those of torch.optim.AdamW, with its defaults.
+/// Options of AdamW, with the names and defaults of torch.optim.AdamW.
 struct AdamWOptions {
   double lr = 1e-3;            ///< learning rate
-  double beta1 = 0.9;          ///< how much of the gradients' mean is kept
-  double beta2 = 0.999;        ///< how much of their squares' mean is kept
+  double beta1 = 0.9;          ///< share of the gradients' running mean that is kept
+  double beta2 = 0.999;        ///< share of the running mean of their squares that is kept
   double eps = 1e-8;           ///< added to the divisor
-  double weight_decay = 1e-2;  ///< in a step, values lose this times lr of themselves
-  bool maximize = false;       ///< go up
+  double weight_decay = 1e-2;  ///< each step multiplies values by 1 - lr * weight_decay
+  bool maximize = false;       ///< whether steps go up
 };
 
 namespace detail {
@@ -38,8 +38,8 @@ struct AdamWRule {
 };
 }  // namespace detail
 
-/// torch.optim.AdamW, in whose order it computes, without amsgrad. State: "exp_avg" and "exp_avg_sq", as much as two
-/// times the parameters.
+/// AdamW, without amsgrad. Its state, "exp_avg" and "exp_avg_sq", is twice as large as the
+/// parameters. Source: torch.optim.AdamW, whose order of operations it keeps.
 using AdamW = Optimizer<detail::AdamWRule>;
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How every part of libddp for C++ reports a failure, and how it takes a timeout. Included by the others.
+/// Errors and timeouts: how every part of libddp for C++ reports a failure, and how it takes a timeout. Included by the
+/// other headers.
 #pragma once
 
 #include <chrono>
@@ -24,13 +25,13 @@ enum class Status : std::int32_t {
   Corrupt = DDP_CORRUPT                    ///< a file does not have the content it should have
 };
 
-/// What went wrong and, in what(), on which group and operation (or store and key) and which rank is to blame. All that
-/// libddp throws, but for std::bad_alloc.
+/// The exception that libddp throws for every failure, except for std::bad_alloc. what() says what went wrong, on which
+/// group and operation (or store and key), and which rank caused it.
 class Error : public std::runtime_error {
  public:
-  /// `message` is one line: what was tried, on what, why it failed, and what to do.
+  /// Makes an error; `message` is one line: what was tried, on what, why it failed, and what to do.
   Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
-  /// Which kind of failure, for those who act on it.
+  /// Returns the kind of failure.
   Status status() const noexcept { return status_; }
 
  private:
@@ -43,9 +44,9 @@ inline void check(ddp_status status) {
 }
 }  // namespace detail
 
-/// What every timeout is given in; any coarser std::chrono duration converts by itself.
+/// Type of every timeout. Coarser std::chrono durations convert to it implicitly.
 using Milliseconds = std::chrono::milliseconds;
-/// As a timeout argument: the session's own (30 minutes unless set otherwise), or the store's (5 minutes).
+/// Timeout argument that means the default: the group's (30 minutes unless set otherwise), or the store's (5 minutes).
 inline constexpr Milliseconds kDefaultTimeout{0};
 
 }  // namespace ddp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Stochastic gradient descent, with momentum or without.
+/// SGD: stochastic gradient descent, with momentum or without.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace ddp {
 
-/// Those of torch.optim.SGD, with its defaults.
+/// Options of SGD, with the names and defaults of torch.optim.SGD.
 struct SGDOptions {
   double lr = 1e-3;         ///< learning rate
-  double momentum = 0;      ///< how much of the last direction is kept; not 0 from the beginning on, or never
-  double dampening = 0;     ///< how much of the gradient is left out then
+  double momentum = 0;      ///< share of the last direction that is kept; either 0 in all steps or in none
+  double dampening = 0;     ///< share of the gradient that is left out when there is momentum
   double weight_decay = 0;  ///< added to the gradient, times the value
   bool nesterov = false;    ///< Nesterov's momentum; needs a momentum, and no dampening
-  bool maximize = false;    ///< go up
+  bool maximize = false;    ///< whether steps go up
 };
 
 namespace detail {
@@ -39,7 +39,8 @@ struct SGDRule {
 };
 }  // namespace detail
 
-/// torch.optim.SGD, in whose order it computes. State: "momentum_buffer", if there is momentum.
+/// SGD: stochastic gradient descent. Its state is "momentum_buffer", if there is momentum. Source:
+/// torch.optim.SGD, whose order of operations it keeps.
 using SGD = Optimizer<detail::SGDRule>;
 
 }  // namespace ddp

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file
- * What every other C header of libddp uses: statuses, element types, buffers, bytes, the last error.
+ * Basics of all C headers of libddp: statuses, element types, buffers, bytes, the last error.
  */
 #ifndef DDP_C_BASE_H
 #define DDP_C_BASE_H

@@ -78,7 +78,7 @@ typedef struct ddp_powersgd_options {
   double min_compression_rate;      /**< a gradient whose P and Q are not this much smaller goes as it is; 0 means 2 */
   int32_t no_error_feedback;        /**< 1: what a step leaves out of the gradients is not added to the next step's */
   int32_t no_warm_start;            /**< 1: each step begins with random numbers, not with the last step's Q */
-  uint64_t random_seed;             /**< the same on every rank */
+  uint64_t random_seed;             /**< equal on all ranks */
 } ddp_powersgd_options;
 /** Initial value of a ddp_powersgd_options: its size, and the default of each field. */
 #define DDP_POWERSGD_OPTIONS_INIT \
