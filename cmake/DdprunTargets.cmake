@@ -17,11 +17,17 @@ set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
+# Clones share the compiler cache, wherever they lie: ccache writes paths below the base folder relative to the build folder
+# and does not hash that one. Whatever form a path has, debug information, __FILE__ and Catch2 name it from the root of the
+# repository ("tests/launcher/agent/agent_core_test.cpp"), so that no clone shows another one's files. gdb finds the sources
+# when it is started there; from elsewhere: `directory ROOT`.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_C_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CCACHE_PROGRAM}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
+file(RELATIVE_PATH to_root "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+add_compile_options("-ffile-prefix-map=${to_root}=" "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
 
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer)

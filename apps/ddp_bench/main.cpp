@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddp_bench: puts load on what we measure and prints one JSON object a line.
-//   store        clients of any c10d store on this machine; scripts/bench_store starts the servers and prints the table
+//   store        clients of any c10d store on this machine; scripts/benchmarks/store starts the servers
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
-//                scripts/bench_collectives prints the table
+//                scripts/benchmarks/collectives prints the table
 //   nccl         a rank of a job: collectives on the memory of GPUs, through libddp and by NCCL's own calls in turn
 //   layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
-//   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/bench_ddp prints the table
+//   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/benchmarks/ddp prints the table
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>

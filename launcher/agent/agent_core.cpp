@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// "mutant: NAME" after a statement names it for scripts/mutants, which breaks it and sees that the simulator notices.
+// "mutant: NAME" names a statement for scripts/stress/mutants, which breaks it and checks that the simulator notices.
 #include "launcher/agent/agent_core.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // each ready connection read once, apply all requests that came whole, and send their answers with one call.
 //
 // Plain epoll and not Asio, since this is the loop that ten thousand workers start through: a connection costs a
-// Session of some 80 bytes and a request nothing beside its system calls (see scripts/bench_store).
+// Session of some 80 bytes and a request nothing beside its system calls (see scripts/benchmarks/store).
 #include "rendezvous/store/server.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What scripts/bench measures: a module a section, in the order of the page, and the frame they share.
+"""What scripts/bench measures: a module for each section (sections/), in the order of the page, and their frame.
 
 A section is a module with
   TITLE            of its part of the page
@@ -8,7 +8,9 @@ A section is a module with
   write(page, groups)   tables, plots and words from what was measured, now or another day
 
 frame: bench.py (what a section is given), rounds.py (A B A B, medians, ratios), processes.py (a program with its time
-and its end), machine.py (where it was measured), page.py (Markdown), plots.py (SVG), kept.py (results as JSON).
+and its end), machine.py (where it was measured), page.py (Markdown), plots.py (SVG), results.py (as JSON).
+
+The files without an ending are commands that print one table each, in more detail than the page has.
 """
 SECTIONS = ["launch", "first_all_reduce", "recovery", "detection",
             "store", "rendezvous", "collectives", "ddp", "nccl"]

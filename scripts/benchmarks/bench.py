@@ -20,11 +20,11 @@ class Launcher:
 
 @dataclasses.dataclass
 class Bench:
-    root: str  # of the repository
+    root: str  # the repository
     build: str  # folder with bin/ and lib/
     quick: bool  # shape only: whether it works, not how long it takes
     python: str = ""  # one with PyTorch; '' if there is none
-    only: list = ()  # of the contenders, those with one of these words in their names; all if there is none
+    only: list = ()  # run the contenders with one of these words in their names; empty: all
     given_runs: int = 0  # instead of what a section wants
 
     def runs(self, full):

@@ -2,7 +2,7 @@
 """Plots as SVG: small, the same bytes for the same figures, readable on a light and on a dark page."""
 import importlib.util
 
-GREY = "#768390"  # of text and lines: has contrast on white and on black
+GREY = "#768390"  # for text and lines: has contrast on white and on black
 # One colour a name, on every plot of the page.
 COLOURS = {"ddprun": "#2f81f7", "ddprun --preload": "#a371f7", "torchrun": "#f0883e", "Open MPI": "#3fb950",
            "MPICH": "#d4a72c", "shell": "#8b949e", "libddp": "#2f81f7", "torch": "#f0883e", "Gloo": "#db61a2",

@@ -27,7 +27,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLO
 class Times:
     started: float  # seconds of CLOCK_REALTIME, which workers' stamps are of too
     wall_ms: float
-    cpu_ms: float  # of the program and of all it waited for
+    cpu_ms: float  # includes all processes that the program waited for
 
 
 def timed(command, environment=None, deadline=None):

@@ -9,10 +9,11 @@ import unittest
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "scripts"))
-from benchmarks import SECTIONS, first_all_reduce, kept, plots, processes, recovery  # noqa: E402
+from benchmarks import SECTIONS, plots, processes, results  # noqa: E402
 from benchmarks.bench import Bench  # noqa: E402
 from benchmarks.page import Column, Page  # noqa: E402
 from benchmarks.rounds import Contender, Group, NotDone, Row, WrongResult, in_turn  # noqa: E402
+from benchmarks.sections import first_all_reduce, recovery  # noqa: E402
 from benchmarks.stamps import Stamp  # noqa: E402
 
 
@@ -148,9 +149,9 @@ class OnThePage(unittest.TestCase):
     def test_what_was_kept_is_found_again(self):
         groups = [Group("g", [row("ours", [1.23456789, None], failures=["hung"]), Row("o", not_run="no")], {"n": 8})]
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIsNone(kept.find(folder, "launch"))
-            kept.keep(folder, "launch", kept.Measured("bench", "2 CPUs", "abc", "2026-01-01", [0.1, 0.2], groups))
-            found = kept.find(folder, "launch")
+            self.assertIsNone(results.find(folder, "launch"))
+            results.keep(folder, "launch", results.Measured("bench", "2 CPUs", "abc", "2026-01-01", [0.1, 0.2], groups))
+            found = results.find(folder, "launch")
         self.assertEqual(found.groups[0].row("ours").runs, [{"ms": 1.23457}, {}])
         self.assertEqual((found.groups[0].facts, found.groups[0].row("o").not_run, found.load),
                          ({"n": 8}, "no", [0.1, 0.2]))
@@ -170,7 +171,7 @@ class OnThePage(unittest.TestCase):
 
     def test_every_section_has_what_the_frame_asks_for(self):
         for section in SECTIONS:
-            module = __import__(f"benchmarks.{section}", fromlist=["TITLE"])
+            module = __import__(f"benchmarks.sections.{section}", fromlist=["TITLE"])
             self.assertTrue(module.TITLE and module.ABOUT and module.measure and module.write, section)
 
 

@@ -22,7 +22,7 @@ macro(cut_block text language block before)
   endif()
 endmacro()
 
-# A file that is written only if that changes it, so that nothing is compiled anew.
+# Writes the file only if its content changes, so that nothing is compiled again.
 function(write_if_new path content)
   file(WRITE "${path}.new" "${content}")
   configure_file("${path}.new" "${path}" COPYONLY)

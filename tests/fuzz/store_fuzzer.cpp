@@ -6,7 +6,7 @@
 //   * however a stream was cut, its requests are those of the same bytes in one piece; a Modern stream is its requests
 //     encoded again, plus a request that is not complete yet
 //   * who waits and what is waited for say the same; when everybody has left, nothing about them is left
-//   * no request makes the store allocate more than the script could have paid for (scripts/fuzz: -malloc_limit_mb)
+//   * no request makes the store allocate more than the script could have paid for (-malloc_limit_mb in stress/fuzz)
 #include <algorithm>
 #include <array>
 #include <cstddef>

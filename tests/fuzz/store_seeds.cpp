@@ -16,7 +16,7 @@
 namespace ddp::rendezvous::fuzz {
 namespace {
 
-constexpr std::size_t kSeedBytes = 500;    // at most; scripts/fuzz allows inputs of 512
+constexpr std::size_t kSeedBytes = 500;    // at most; scripts/stress/fuzz allows inputs of 512
 constexpr std::size_t kPiecesBetween = 4;  // the beginnings of two seeds
 
 struct Piece {  // of one client's bytes

@@ -169,7 +169,7 @@ Options parse(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--trace") options.with_trace = true;
     if (option == "--crowd") options.crowd = true;
-    if (option == "--brief") options.brief = true;  // does not explain: for scripts/mutants
+    if (option == "--brief") options.brief = true;  // does not explain: for scripts/stress/mutants
     if (option == "--seed") options.one = to_number(value);
     if (option == "--seeds") {
       options.first = to_number(value);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A rank of PyTorch's: the steps of `ddp_bench ddp` (step_rounds.hpp) with torch's own DistributedDataParallel and Gloo.
 
-usage: torch_steps.py WORK PLAN     WORK: libbackward_work.so; PLAN: a JSON object, see scripts/bench_ddp
+usage: torch_steps.py WORK PLAN     WORK: libbackward_work.so; PLAN: a JSON object, see scripts/benchmarks/ddp
 
 Its backward is autograd's: a chain of functions, one for each parameter, whose backward does the same work in the same
 machine code, and returns the parameter's gradient. What autograd and Python add is in `backward` too, from which the

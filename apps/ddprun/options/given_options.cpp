@@ -179,7 +179,8 @@ void declare(Declaration& d, GivenOptions& given) {
           "Append torchrun's event records, as JSON lines: when workers started, succeeded, failed "
           "or were terminated, and what became of the node.")
       .own();
-  d.value("start-method", given.start_method, "spawn|fork|forkserver", "Accepted; workers are always executed.")
+  d.value("start-method", given.start_method, "spawn|fork|forkserver",
+          "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));
   d.value(
        "print-completion", given.print_completion, "bash|zsh|fish",

@@ -20,7 +20,7 @@
 
 namespace ddp::testing {
 
-// Set by scripts/failure_matrix: every row in all its sizes, which takes minutes.
+// Set by scripts/stress/failure_matrix: every row in all its sizes, which takes minutes.
 inline bool full_matrix() { return getenv("DDPRUN_TEST_FULL_MATRIX") != nullptr; }
 inline std::vector<int> worker_counts() { return full_matrix() ? std::vector<int>{1, 8} : std::vector<int>{3}; }
 inline std::string workers(int count) { return "--nproc_per_node=" + std::to_string(count); }

@@ -150,7 +150,7 @@ int number_in(const char* variable, int otherwise) {
 
 }  // namespace
 
-TEST_CASE("orphans: whoever of ddprun is killed, at whatever moment, nothing of the job is left",
+TEST_CASE("orphans: whichever process of ddprun is killed, and whenever, nothing of the job is left",
           "[launcher][integration][P10][A2]") {
   const int kills = number_in("DDPRUN_KILLS", 100);
   const auto first =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every operation, a rank killed before, in and after it: the others get an error that names it within a second, and go
-// on in a group without it. DDPRUN_FAULT_FULL=1: all of it, of 2 to 4 ranks and whichever dies (scripts/faults).
+// on in a group without it. DDPRUN_FAULT_FULL=1: all of it, of 2 to 4 ranks and whichever dies (scripts/stress/faults).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -2,7 +2,7 @@
 # ddp/sync_batch_norm.cuh: "compile" builds the worker that uses all of it; "run" runs that, by itself and as two ranks
 # on one GPU. Exit code 77: there is no nvcc, or no GPU, on this machine.
 #
-#   cuda_batch_norm_test.sh compile NVCC REPOSITORY LIBRARY_FOLDER PROGRAM
+#   cuda_batch_norm_test.sh compile NVCC REPOSITORY LIBRARY_FOLDER PROGRAM [LAUNCHER...]
 #   cuda_batch_norm_test.sh run DDPRUN PROGRAM
 set -u
 if [ "$1" = compile ]; then
@@ -12,9 +12,11 @@ if [ "$1" = compile ]; then
     exit 77
   fi
   # For a GPU of any kind: the driver compiles the rest.
-  exec "$nvcc" -std=c++17 -arch=compute_75 -code=compute_75 -Werror all-warnings \
-    -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror "-I$repository" "-I$repository/runtime/include" -o "$program" \
-    "$repository/tests/runtime/training/batch_norm/cuda_batch_norm_worker.cu" "-L$libraries" -lddp -Xlinker "-rpath=$libraries"
+  any_gpu=(-arch=compute_75 -code=compute_75)
+  "${@:6}" "$nvcc" -std=c++17 "${any_gpu[@]}" -Werror all-warnings \
+    -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror "-I$repository" "-I$repository/runtime/include" \
+    -c "$repository/tests/runtime/training/batch_norm/cuda_batch_norm_worker.cu" -o "$program.o" || exit
+  exec "$nvcc" "${any_gpu[@]}" "$program.o" -o "$program" "-L$libraries" -lddp -Xlinker "-rpath=$libraries"
 fi
 ddprun=$2 program=$3
 if ! [ -x "$program" ]; then

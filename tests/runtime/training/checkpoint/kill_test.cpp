@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whatever a job was about to do to the disk when it was killed, what it had saved before can be loaded, and the next
 // job saves on. tests/fixtures/fake_disk.c counts the calls, so that each of them is met, always the same.
-// DDPRUN_CHECKPOINT_FULL=1 (scripts/checkpoint_kills): more steps, more ranks, every call.
+// DDPRUN_CHECKPOINT_FULL=1 (scripts/stress/checkpoint_kills): more steps, more ranks, every call.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
