@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients in the memory of a GPU, averaged by NCCL on a stream of the program's own while the host does something
-// else. CUDA's driver is opened at run time, so that this compiles without CUDA; a program of yours would include
+// Gradients in the memory of a GPU, averaged by NCCL on a stream of the program while the host does something else.
+// CUDA's driver is opened at run time, so that this compiles without CUDA; a program of yours would include
 // cuda_runtime.h, whose cudaStream_t is the same as the driver's stream.
 //
 //   ddprun --nproc_per_node gpu ./cuda     a GPU for each rank
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// The driver's functions that are used here. Each says 0 if it succeeded.
+// The driver's functions that are used here. Each returns 0 if it succeeded.
 struct Driver {
   int (*init)(unsigned flags);
   int (*device_get)(int* device, int ordinal);
@@ -27,7 +27,7 @@ struct Driver {
   int (*copy_to_host)(void* to, std::uint64_t from, std::size_t size, void* stream);
 
   Driver() {
-    const char* named = std::getenv("DDP_CUDA_LIBRARY");  // where libddp looks, too
+    const char* named = std::getenv("DDP_CUDA_LIBRARY");  // libddp reads it, too
     library_ = dlopen(named != nullptr ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error("there is no CUDA driver here");
     take(init, "cuInit");
@@ -54,8 +54,8 @@ struct Driver {
   void* library_;
 };
 
-// Weight k is to become k % 10, but what rank r sees of that is r too much: together the ranks find the middle. A real
-// program's backward would leave the gradients in the GPU's memory; here the host makes them and copies them there.
+// Weight k should become k % 10, but rank r sees r more than that: together the ranks find the mean. A real program's
+// backward would leave the gradients in the GPU's memory; here the host computes them and copies them there.
 void train(const ddp::Session& session, const Driver& cuda, void* stream, int gpu) {
   constexpr std::size_t kCount = 1000;
   std::vector<float> weights(kCount, 0), gradients(kCount);
@@ -63,7 +63,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
   Driver::check(cuda.memory_allocate(&address, kCount * sizeof(float)));
   const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {ddp::DeviceKind::Cuda, gpu});
 
-  const ddp::StreamGuard current(stream, gpu);  // libddp's operations follow this stream, and it them
+  const ddp::StreamGuard current(stream, gpu);  // libddp's operations follow this stream, and it waits for them
   const auto too_much = static_cast<float>(session.rank());
   for (int step = 0; step <= 20; ++step) {
     float loss = 0;
@@ -73,7 +73,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
       gradients[k] = 2 * error;
     }
     Driver::check(cuda.copy_to_device(address, gradients.data(), kCount * sizeof(float), stream));
-    ddp::Work average = session.world().all_reduce_async(on_gpu, ddp::ReduceOp::Avg);  // behind the copy
+    ddp::Work average = session.world().all_reduce_async(on_gpu, ddp::ReduceOp::Avg);  // after the copy
     session.world().all_reduce({&loss, 1}, ddp::ReduceOp::Avg);  // over Gloo, while NCCL is at work
     average.wait();                                              // the stream waits, the host does not
     Driver::check(cuda.copy_to_host(gradients.data(), address, kCount * sizeof(float), stream));
@@ -90,13 +90,13 @@ int main() try {
   ddp::InitOptions options;
   options.backend = "cpu:gloo,cuda:nccl";
   ddp::Session session = ddp::init_process_group(options);
-  const int gpu = session.local_rank();  // the one that libddp takes if options.device names none
+  const int gpu = session.local_rank();  // the GPU that libddp uses if options.device is empty
   int device = 0;
   void *context = nullptr, *stream = nullptr;
   Driver::check(cuda.device_get(&device, gpu));
   Driver::check(cuda.primary_context_retain(&context, device));
   Driver::check(cuda.context_set_current(context));
-  Driver::check(cuda.stream_create(&stream, 1));  // non-blocking: apart from the default stream
+  Driver::check(cuda.stream_create(&stream, 1));  // non-blocking: independent of the default stream
   train(session, cuda, stream, gpu);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

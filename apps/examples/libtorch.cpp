@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A convolutional network of libtorch's, trained by all ranks: what is libddp's are the five lines that say ddp::. The
-// images are made here, ten patterns under noise; each rank sees its own share of them.
+// A convolutional network of libtorch, trained by all ranks. libddp's part is the five lines with ddp::. The images are
+// made here, ten patterns under noise; each rank sees its own share of them.
 //
 //   cmake --preset release -DDDPRUN_TORCH=$(python3 -c "import torch; print(*torch.__path__)")     builds it
 //   ddprun --nproc_per_node 2 ./libtorch

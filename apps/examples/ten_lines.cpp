@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data-parallel training in ten lines, from "ddp::Session session" on: what stands above them is the model, a small
-// network of plain loops that learns the sine from points which each rank draws by itself.
+// Data-parallel training in ten lines, starting at "ddp::Session session". Above them is the model, a small network of
+// plain loops that learns the sine from points that each rank draws by itself.
 //
 //   ddprun --nproc_per_node 4 ./ten_lines     or, alone: ./ten_lines
 #include <array>
@@ -23,7 +23,7 @@ struct Network {
     }
   }
 
-  // In [0, 1), the same with every standard library.
+  // Returns a number in [0, 1), the same with every standard library.
   static float uniform(std::mt19937& random) { return static_cast<float>(random() >> 8) / (1 << 24); }
 
   float predict(float x) const {
@@ -32,7 +32,7 @@ struct Network {
     return y;
   }
 
-  // The mean squared error over a batch of random points; the gradients are those of that.
+  // Returns the mean squared error over a batch of random points, and computes its gradients.
   float forward_and_backward(std::mt19937& random) {
     constexpr int kBatch = 64;
     slope_gradient = shift_gradient = out_gradient = {};
@@ -64,7 +64,7 @@ struct Network {
 int main() {
   ddp::Session session = ddp::init_process_group();
   const auto rank = static_cast<unsigned>(session.rank());
-  Network net(rank);  // each rank begins with other weights; rank 0's go to all
+  Network net(rank);  // each rank begins with different weights; rank 0's go to all
   std::mt19937 points(100 + rank);
   ddp::DistributedDataParallel model(session.world(),
                                      {{"slope", net.slope.data(), net.slope_gradient.data(), net.slope.size()},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions that make groups, end them and say who is in them.
+// Exported functions that make groups, end them and describe their members.
 #include <chrono>
 
 #include "ddp/ddp.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on gradients and weights.
+// Exported functions on gradients and weights.
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/options.hpp"

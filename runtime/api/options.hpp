@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads the option structs of ddp/ddp.h, which begin with their size so that they may grow: a program that was compiled
+// Reads the option structs of ddp/ddp.h. They begin with their size so that they may grow: a program that was compiled
 // with another version of the header gives fewer or more bytes than this library knows.
 //
-// A new field goes behind sizeof the old struct, never into padding at its end: what lies there in an older program is
-// not zero.
+// A new field must lie beyond sizeof the old struct, never in padding at its end: an older program need not have zeros
+// there.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,15 @@
 
 namespace ddp::runtime {
 
-// An option struct as 0.1.0 had it.
+// Name of an option struct, and its layout in 0.1.0.
 struct FirstLayout {
   const char* name;
-  std::size_t bytes;  // up to the end of its last field then
+  std::size_t bytes;  // up to the end of the last field it had then
 };
 
 // Copies the caller's struct over `ours`, which holds zeros; fields that the caller's version lacks stay zero.
 inline void read_options(void* ours, std::size_t known, const void* given, const FirstLayout& first) {
-  constexpr std::size_t kLargest = 4096;  // far above any version's: what is larger was never set
+  constexpr std::size_t kLargest = 4096;  // far above any version's; a larger number is an uninitialised field
   std::size_t size = 0;
   std::memcpy(&size, given, sizeof size);
   const auto refuse = [&](const std::string& why) {
@@ -55,7 +55,7 @@ Options options_or_zeros(const Options* given, const FirstLayout& first) {
 
 }  // namespace ddp::runtime
 
-// DDP_OPTIONS(ddp_group_options, timeout_ms, given): options_or_zeros(), told the last field of 0.1.0.
+// Calls options_or_zeros() for a struct, given the last field that it had in 0.1.0.
 #define DDP_OPTIONS(type, last_field, given) \
   ::ddp::runtime::options_or_zeros<type>(    \
       given, {#type, offsetof(type, last_field) + sizeof(std::declval<const type&>().last_field)})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on reducers and their communication hooks.
+// Exported functions on reducers and their communication hooks.
 #include <memory>
 #include <string>
 
@@ -23,14 +23,14 @@ using ddp::runtime::Reducer;
 Reducer* of(ddp_reducer* handle) { return reinterpret_cast<Reducer*>(handle); }
 const Reducer* of(const ddp_reducer* handle) { return reinterpret_cast<const Reducer*>(handle); }
 
-// The hooks of this library's own reckon on the host.
+// Returns the reducer if its gradients are on the host, where libddp's own hooks compute.
 Reducer& on_cpu(Reducer& model) {
   if (!model.is_on_gpu()) return model;
   throw Error(ErrorCode::InvalidArgument,
               "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
 }
 
-// A user's own, behind function pointers.
+// A hook of the program, behind function pointers.
 class UsersHook final : public CommHook {
  public:
   explicit UsersHook(const ddp_comm_hook& hook) : hook_(hook) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on sessions and the operations of groups. Others: group_api.cpp, object_api.cpp,
-// store_api.cpp, and those that training takes in runtime/training/.
+// Exported functions on sessions and the operations of groups, on streams and failures.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -54,7 +53,7 @@ ddp::runtime::SessionOptions session_options(const ddp_session_options* caller) 
 }
 
 void check_device_index(int32_t device) {
-  constexpr int32_t kMost = 1024;  // far more than any machine has: what is larger is no index
+  constexpr int32_t kMost = 1024;  // far more than any machine has; a larger number is a mistake
   if (device >= 0 && device < kMost) return;
   throw Error(ErrorCode::InvalidArgument, "there is no CUDA device " + std::to_string(device));
 }
@@ -262,7 +261,7 @@ ddp_status ddp_work_wait(ddp_work work) {
 ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed) {
   return guard([&] {
     not_null(completed, "where to tell whether the operation ended");
-    *completed = 1;  // so it is if it failed
+    *completed = 1;  // also true if the operation failed
     *completed = not_null(of(work.group), "the work's group").wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on processes that a program starts itself.
+// Exported functions on processes that a program starts itself.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -74,7 +74,7 @@ ddp_status ddp_spawn(ddp_spawn_function function, void* context, int32_t nprocs,
     SpawnedProcesses::Options how;
     how.daemon = options.daemon != 0;
     if (options.grace_ms > 0) how.grace = Milliseconds(options.grace_ms);
-    std::fflush(nullptr);  // or each copy would write it too
+    std::fflush(nullptr);  // otherwise each copy would write the same text again
     auto processes =
         std::make_unique<SpawnedProcesses>(nprocs, how, [&](int rank) { return run(function, rank, context); });
     *out = reinterpret_cast<ddp_spawned*>(processes.release());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on batch normalisation.
+// Exported functions on batch normalisation.
 #include <memory>
 
 #include "ddp/ddp.h"

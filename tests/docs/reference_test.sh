@@ -12,10 +12,10 @@ fi
 cd "$repository" || exit 1
 rm -rf "$output"
 mkdir -p "$output"
-# The last value given counts.
+# Doxygen uses the last value of an option.
 (cat docs/Doxyfile && printf '%s\n' "OUTPUT_DIRECTORY = $output" "GENERATE_XML = YES") | doxygen - || exit 1
 
-# Doxygen says nothing about the values of an enumeration.
+# Doxygen does not warn about the values of an enumeration.
 undocumented=$(awk '/<enumvalue/ { said = 0 } /<para>/ { said = 1 }
   /<name>/ { name = $0 } /<\/enumvalue>/ && !said { print name }' "$output"/xml/*.xml)
 if [ -n "$undocumented" ]; then
@@ -23,7 +23,7 @@ if [ -n "$undocumented" ]; then
   exit 1
 fi
 
-# Lists show the first sentence of a comment alone: it does not lean on the one before it.
+# Lists show only the first sentence of a comment, so it must not refer to another one.
 unclear=$(awk '/<briefdescription>/ { brief = 1 }
   brief && /<para>/ { text = $0; gsub(/<[^>]*>/, "", text); print name "\t" text; brief = 0 }
   /<\/briefdescription>/ { brief = 0 }
@@ -35,5 +35,5 @@ if [ -n "$unclear" ]; then
   exit 1
 fi
 
-# It may not have been asked about nothing.
+# The headers were really read.
 grep -q 'ddp_all_reduce' "$output"/html/*.html && grep -q '<enumvalue' "$output"/xml/*.xml

@@ -1,5 +1,5 @@
 #!/bin/bash
-# docs/library/failures.md has every environment variable that libddp alone reads (rendezvous/worker_contract.hpp).
+# Checks that docs/library/failures.md has every environment variable that libddp alone reads (rendezvous/worker_contract.hpp).
 #
 #   variables_test.sh REPOSITORY
 set -u

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The small promises of the C interface itself.
+// Small promises of the C interface itself.
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>

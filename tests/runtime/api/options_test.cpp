@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Option structs of other versions of ddp.h than the library's: read_options(), and C functions that take options.
+// Option structs of other versions of ddp.h than the library's, for read_options() and for C functions with options.
 #include "runtime/api/options.hpp"
 
 #include <catch2/catch.hpp>
@@ -14,7 +14,7 @@ namespace {
 using Catch::Matchers::Contains;
 using ddp::runtime::FirstLayout;
 
-// What 0.1.0 had, what this library knows, and what a later one may know.
+// An option struct as 0.1.0 had it, as this library knows it, and as a later one may.
 struct First {
   std::size_t size;
   std::int64_t timeout_ms;
@@ -57,7 +57,7 @@ TEST_CASE("option structs: a struct of this version is read as it is", "[runtime
   CHECK(known.name == std::string("a"));
 }
 
-TEST_CASE("option structs: what a smaller one lacks is zero", "[runtime][unit]") {
+TEST_CASE("option structs: fields that a smaller one lacks are zero", "[runtime][unit]") {
   struct {
     First given;
     const char* next_to_it;

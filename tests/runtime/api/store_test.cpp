@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stores as users have them: ddp/store.hpp, and the C functions under it where C++ cannot go wrong in the same way.
+// The stores of ddp/store.hpp, and the C functions under it where C++ cannot make the same mistake.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -124,14 +124,14 @@ TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
   ddp_store_destroy(nullptr);
 }
 
-TEST_CASE("ddp::Store: waiting as long as there can be is waiting, not an overflow", "[runtime][unit]") {
+TEST_CASE("ddp::Store: the longest timeout waits, without an overflow", "[runtime][unit]") {
   const ddp::HashStore store;
   auto waiting = std::async(std::launch::async, [&] { return store.get("k", ddp::Milliseconds::max()); });
   store.set("k", "v");
   CHECK(waiting.get() == "v");
 }
 
-TEST_CASE("ddp::Store: a store moves, its views stay", "[runtime][unit]") {
+TEST_CASE("ddp::Store: views stay valid when a store is moved", "[runtime][unit]") {
   ddp::HashStore first;
   const ddp::Store view = first;
   const ddp::HashStore second = std::move(first);

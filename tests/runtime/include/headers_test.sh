@@ -36,7 +36,7 @@ compile() {
   bad=1
 }
 for header in "${headers[@]}"; do
-  # Twice: it may be included again.
+  # Included twice, which must be harmless.
   alone=$folder/${header//[.\/]/_}.${program##*.}
   printf '#include "ddp/%s"\n' "$header" "$header" >"$alone"
   compile "$alone" "$header"
