@@ -1,4 +1,4 @@
-# What every target of this project shares: language level, warnings, sanitizers, where outputs go.
+# Settings that all targets of this project share: language level, warnings, sanitizers, output folders.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -36,17 +36,17 @@ if(DDPRUN_SANITIZE)
     add_compile_options(-Wno-tsan)  # Asio fences; GCC warns that TSan does not model them
   endif()
   if(DDPRUN_SANITIZE MATCHES "undefined")
-    # vptr: its check opens a pipe, and takes a failure for a bad object where a test has used up all descriptors.
+    # The vptr check opens a pipe, and reports a bad object where a test has used up all descriptors.
     add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=vptr)
   endif()
 endif()
 
-# ddprun_target(NAME): project warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
+# ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
 function(ddprun_target name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
-    # Members have default values, so naming some of them is no mistake. GCC 12 sees uninitialised strings in variants,
+    # Members have default values, so an initialiser may name only some of them. GCC 12 sees uninitialised strings in variants,
     # and overlap in `"text" + string`.
     -Wno-missing-field-initializers
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>

@@ -1,4 +1,4 @@
-# sodium::static: libsodium's static library, so that ddprun needs nothing but libc where it runs.
+# Defines sodium::static: libsodium's static library, so that ddprun needs nothing but libc where it runs.
 find_path(SODIUM_INCLUDE_DIR sodium.h)
 find_library(SODIUM_STATIC_LIBRARY libsodium.a)
 mark_as_advanced(SODIUM_INCLUDE_DIR SODIUM_STATIC_LIBRARY)

@@ -1,4 +1,4 @@
-# xxhash::header: the library as a header alone, so that there is nothing to link.
+# Defines xxhash::header: the library as a header only, so that there is nothing to link.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
 mark_as_advanced(XXHASH_INCLUDE_DIR)
 

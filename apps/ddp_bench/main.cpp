@@ -171,7 +171,7 @@ void bench_nccl(const NcclOptions& options) {
   const ddp::bench::DeviceStream gpu(index);
   const ddp::StreamGuard current(gpu.stream, index);
   ddp::bench::LibddpContender ranks(session.world(), ddp::bench::Calling::Blocking);
-  ddp::bench::LibddpContender libddp(session.world(), ddp::bench::Calling::Blocking, {DDP_CUDA, index});
+  ddp::bench::LibddpContender libddp(session.world(), ddp::bench::Calling::Blocking, {ddp::DeviceKind::Cuda, index});
   ddp::bench::NcclContender nccl(session.world(), gpu.stream);
   ddp::bench::measure_on_device(ranks, {&libddp, &nccl}, options.plan, gpu, ddp::bench::print_figures);
 }

@@ -62,7 +62,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
   std::vector<float> weights(kCount, 0), gradients(kCount);
   std::uint64_t address = 0;
   Driver::check(cuda.memory_allocate(&address, kCount * sizeof(float)));
-  const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {DDP_CUDA, gpu});
+  const ddp::Buffer on_gpu(reinterpret_cast<void*>(address), kCount, ddp::DType::Float32, {ddp::DeviceKind::Cuda, gpu});
 
   const ddp::StreamGuard current(stream, gpu);  // orders libddp's operations with the work on this stream
   const auto too_much = static_cast<float>(session.rank());

@@ -62,4 +62,4 @@ ddp_status remember(ddp_status status, const char* what) noexcept {
 
 }  // namespace ddp::runtime
 
-const char* ddp_last_error(void) { return ddp::runtime::last_error.c_str(); }
+const char* ddp_error_last(void) { return ddp::runtime::last_error.c_str(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every exported function is wrapped in: no exception crosses it; its text waits in ddp_last_error().
+// Wraps every exported function: no exception leaves it, and its text is kept for ddp_error_last().
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 namespace ddp::runtime {
 
 ddp_status status_of(rendezvous::ErrorCode code);
-rendezvous::ErrorCode code_of(ddp_status status);  // of a failure
+rendezvous::ErrorCode code_of(ddp_status status);  // the status is a failure
 ddp_status remember(ddp_status status, const char* what) noexcept;
 
 template <typename Body>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on checkpoints.
+// Exported functions on checkpoints.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/checkpoint/folder.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"
@@ -36,7 +37,7 @@ ddp_checkpoint* handle_of(std::unique_ptr<Checkpoint> checkpoint) {
   return reinterpret_cast<ddp_checkpoint*>(checkpoint.release());
 }
 
-// A folder with the group that is its own.
+// A checkpoint folder with its own group.
 class FolderHandle {
  public:
   FolderHandle(ProcessGroup* parent, const std::string& path, const CheckpointFolder::Options& options)
@@ -50,7 +51,7 @@ class FolderHandle {
   };
   using Group = std::unique_ptr<ProcessGroup, Leave>;
 
-  // On the CPU, whatever the parent is for: what ranks tell each other of a save is not on a GPU.
+  // Makes the folder's group, for the CPU's memory whatever the parent has: messages about a save are not on a GPU.
   static Group own_group(ProcessGroup* parent, const CheckpointFolder::Options& options) {
     if (parent == nullptr) return nullptr;
     ddp::runtime::Session& session = session_of(*parent);
@@ -67,9 +68,9 @@ CheckpointFolder& of(ddp_checkpoint_folder* handle) {
   return *not_null(reinterpret_cast<FolderHandle*>(handle), "the checkpoint folder");
 }
 
-CheckpointFolder::Options folder_options(const ddp_checkpoint_folder_options* given) {
-  if (given == nullptr) return {};
-  return {given->keep_last, given->keep_every, milliseconds(given->timeout_ms), given->read_only != 0};
+CheckpointFolder::Options folder_options(const ddp_checkpoint_folder_options* caller) {
+  const ddp_checkpoint_folder_options given = DDP_OPTIONS(ddp_checkpoint_folder_options, read_only, caller);
+  return {given.keep_last, given.keep_every, milliseconds(given.timeout_ms), given.read_only != 0};
 }
 
 }  // namespace

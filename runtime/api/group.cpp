@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions that make groups, end them and say who is in them.
+// Exported functions that make groups, end them and describe their members.
 #include <chrono>
 
 #include "ddp/ddp.h"
@@ -7,6 +7,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/session/group_members.hpp"
 #include "runtime/session/session.hpp"
 
@@ -24,20 +25,19 @@ using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using ddp::runtime::session_of;
 
-ddp::runtime::GroupOptions group_options(const ddp_group_options* given) {
+ddp::runtime::GroupOptions group_options(const ddp_group_options* caller) {
+  const ddp_group_options given = DDP_OPTIONS(ddp_group_options, timeout_ms, caller);
   ddp::runtime::GroupOptions options;
-  if (given == nullptr) return options;
-  if (given->timeout_ms < 0)
-    throw Error(ErrorCode::InvalidArgument, "a group's timeout is negative; 0: as its session");
-  if (given->name != nullptr) options.name = given->name;
-  if (given->backend != nullptr) options.backend = given->backend;
-  options.timeout = std::chrono::milliseconds(given->timeout_ms);
+  if (given.timeout_ms < 0) throw Error(ErrorCode::InvalidArgument, "a group's timeout is negative; 0: as its session");
+  if (given.name != nullptr) options.name = given.name;
+  if (given.backend != nullptr) options.backend = given.backend;
+  options.timeout = std::chrono::milliseconds(given.timeout_ms);
   return options;
 }
 
 }  // namespace
 
-ddp_status ddp_new_group(ddp_session* handle, const int32_t* ranks, size_t count, const ddp_group_options* options,
+ddp_status ddp_group_new(ddp_session* handle, const int32_t* ranks, size_t count, const ddp_group_options* options,
                          ddp_group** out) {
   return guard([&] {
     not_null(out, "the group to fill in") = nullptr;
@@ -82,7 +82,7 @@ int32_t ddp_group_global_rank(const ddp_group* handle, int32_t rank) {
   return found;
 }
 
-int32_t ddp_group_rank_of(const ddp_group* handle, int32_t global_rank) {
+int32_t ddp_group_group_rank(const ddp_group* handle, int32_t global_rank) {
   int32_t found = -1;
   guard([&] {
     const ProcessGroup& group = not_null(of(handle), "the group");
@@ -91,7 +91,7 @@ int32_t ddp_group_rank_of(const ddp_group* handle, int32_t global_rank) {
   return found;
 }
 
-ddp_group* ddp_default_group(void) {
+ddp_group* ddp_group_default(void) {
   Session* const session = ddp::runtime::first_session();
   return session != nullptr ? handle_of(&session->world()) : nullptr;
 }

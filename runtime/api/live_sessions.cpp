@@ -14,7 +14,8 @@ struct Sessions {
   std::vector<Session*> list;
 };
 
-// Never destroyed: a session in a static of the user's may end later than anything of ours.
+// Returns the list, which is never destroyed: a session in a static variable of the program may
+// end later than static variables of this library.
 Sessions& sessions() {
   static Sessions* const all = new Sessions;
   return *all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported collectives on objects.
+// Exported collectives on objects.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

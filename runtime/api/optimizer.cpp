@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on gradients and weights.
+// Exported functions on gradients and weights.
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/optim/adamw.hpp"
 #include "runtime/training/optim/gradient_math.hpp"
 #include "runtime/training/optim/sgd.hpp"
@@ -13,28 +14,31 @@ using ddp::runtime::not_null;
 
 }  // namespace
 
-ddp_status ddp_convert(ddp_buffer from, ddp_buffer to) {
+ddp_status ddp_buffer_convert(ddp_buffer from, ddp_buffer to) {
   return guard([&] { ddp::runtime::convert(from, to); });
 }
 
-ddp_status ddp_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf) {
+ddp_status ddp_buffer_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf) {
   return guard([&] {
     const bool finite = ddp::runtime::multiply(from, to, factor);
     if (found_inf != nullptr && !finite) *found_inf = 1;
   });
 }
 
-ddp_status ddp_power_sum(ddp_buffer buffer, double norm_type, double* sum) {
+ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum) {
   return guard([&] { not_null(sum, "the sum to fill in") = ddp::runtime::power_sum(buffer, norm_type); });
 }
 
-ddp_status ddp_adamw_step(const ddp_adamw* numbers, const ddp_adamw_arrays* arrays) {
+ddp_status ddp_adamw_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays) {
   return guard([&] {
-    ddp::runtime::adamw_step(not_null(numbers, "the step's numbers"), not_null(arrays, "the step's arrays"));
+    ddp::runtime::adamw_step(DDP_OPTIONS(ddp_adamw_options, step, &not_null(options, "the step's options")),
+                             not_null(arrays, "the step's arrays"));
   });
 }
 
-ddp_status ddp_sgd_step(const ddp_sgd* numbers, const ddp_sgd_arrays* arrays) {
-  return guard(
-      [&] { ddp::runtime::sgd_step(not_null(numbers, "the step's numbers"), not_null(arrays, "the step's arrays")); });
+ddp_status ddp_sgd_step(const ddp_sgd_options* options, const ddp_sgd_arrays* arrays) {
+  return guard([&] {
+    ddp::runtime::sgd_step(DDP_OPTIONS(ddp_sgd_options, step, &not_null(options, "the step's options")),
+                           not_null(arrays, "the step's arrays"));
+  });
 }

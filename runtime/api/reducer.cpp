@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on models.
+// Exported functions on reducers and their communication hooks.
 #include <memory>
 #include <string>
 
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 #include "runtime/training/hooks/powersgd.hpp"
@@ -22,14 +23,14 @@ using ddp::runtime::Reducer;
 Reducer* of(ddp_reducer* handle) { return reinterpret_cast<Reducer*>(handle); }
 const Reducer* of(const ddp_reducer* handle) { return reinterpret_cast<const Reducer*>(handle); }
 
-// The hooks of this library's own reckon on the host.
+// Returns the reducer if its gradients are on the host, where libddp's own hooks compute.
 Reducer& on_cpu(Reducer& model) {
   if (!model.is_on_gpu()) return model;
   throw Error(ErrorCode::InvalidArgument,
               "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
 }
 
-// A user's own, behind function pointers.
+// A hook of the program, behind function pointers.
 class UsersHook final : public CommHook {
  public:
   explicit UsersHook(const ddp_comm_hook& hook) : hook_(hook) {
@@ -47,7 +48,7 @@ class UsersHook final : public CommHook {
  private:
   void check(ddp_status status, const ddp_grad_bucket& bucket) const {
     if (status == DDP_OK) return;
-    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_last_error();
+    const char* why = hook_.why != nullptr ? hook_.why(hook_.context) : ddp_error_last();
     throw Error(ddp::runtime::code_of(status), "bucket " + std::to_string(bucket.index) + ": " + why);
   }
 
@@ -59,66 +60,66 @@ class UsersHook final : public CommHook {
 ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
                               const ddp_reducer_options* options, ddp_reducer** out) {
   return guard([&] {
-    not_null(out, "the model to fill in");
+    not_null(out, "the reducer to fill in");
     *out = nullptr;
-    auto model = std::make_unique<Reducer>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
-                                           options != nullptr ? *options : ddp_reducer_options{});
-    *out = reinterpret_cast<ddp_reducer*>(model.release());
+    auto made = std::make_unique<Reducer>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
+                                          DDP_OPTIONS(ddp_reducer_options, no_broadcast_buffers, options));
+    *out = reinterpret_cast<ddp_reducer*>(made.release());
   });
 }
 
-void ddp_reducer_destroy(ddp_reducer* model) {
-  guard([&] { delete of(model); });
+void ddp_reducer_destroy(ddp_reducer* reducer) {
+  guard([&] { delete of(reducer); });
 }
 
-void* ddp_reducer_gradient(ddp_reducer* model, size_t i) {
+void* ddp_reducer_gradient(ddp_reducer* reducer, size_t i) {
   void* gradient = nullptr;
-  guard([&] { gradient = not_null(of(model), "the model").gradient(i); });
+  guard([&] { gradient = not_null(of(reducer), "the reducer").gradient(i); });
   return gradient;
 }
 
-ddp_status ddp_reducer_before_forward(ddp_reducer* model) {
-  return guard([&] { not_null(of(model), "the model").before_forward(); });
+ddp_status ddp_reducer_before_forward(ddp_reducer* reducer) {
+  return guard([&] { not_null(of(reducer), "the reducer").before_forward(); });
 }
 
-ddp_status ddp_reducer_mark_ready(ddp_reducer* model, size_t i) {
-  return guard([&] { not_null(of(model), "the model").mark_ready(i); });
+ddp_status ddp_reducer_mark_ready(ddp_reducer* reducer, size_t i) {
+  return guard([&] { not_null(of(reducer), "the reducer").mark_ready(i); });
 }
 
-ddp_status ddp_reducer_mark_unused(ddp_reducer* model, size_t i) {
-  return guard([&] { not_null(of(model), "the model").mark_unused(i); });
+ddp_status ddp_reducer_mark_unused(ddp_reducer* reducer, size_t i) {
+  return guard([&] { not_null(of(reducer), "the reducer").mark_unused(i); });
 }
 
-ddp_status ddp_reducer_synchronize(ddp_reducer* model) {
-  return guard([&] { not_null(of(model), "the model").synchronize(); });
+ddp_status ddp_reducer_synchronize(ddp_reducer* reducer) {
+  return guard([&] { not_null(of(reducer), "the reducer").synchronize(); });
 }
 
-int32_t ddp_reducer_was_used(const ddp_reducer* model, size_t i) { return of(model)->was_used(i) ? 1 : 0; }
+int32_t ddp_reducer_was_used(const ddp_reducer* reducer, size_t i) { return of(reducer)->was_used(i) ? 1 : 0; }
 
-ddp_status ddp_reducer_set_no_sync(ddp_reducer* model, int32_t enabled) {
-  return guard([&] { not_null(of(model), "the model").set_no_sync(enabled != 0); });
+ddp_status ddp_reducer_set_no_sync(ddp_reducer* reducer, int32_t enabled) {
+  return guard([&] { not_null(of(reducer), "the reducer").set_no_sync(enabled != 0); });
 }
 
-size_t ddp_reducer_bucket_count(const ddp_reducer* model) { return of(model)->bucket_count(); }
+size_t ddp_reducer_bucket_count(const ddp_reducer* reducer) { return of(reducer)->bucket_count(); }
 
-ddp_status ddp_reducer_register_comm_hook(ddp_reducer* model, const ddp_comm_hook* hook) {
+ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_hook* hook) {
   return guard([&] {
-    not_null(of(model), "the model")
+    not_null(of(reducer), "the reducer")
         .register_comm_hook(std::make_unique<UsersHook>(not_null(hook, "the communication hook")));
   });
 }
 
-ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* model, int32_t hook) {
+ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook) {
   return guard([&] {
-    Reducer& registers = on_cpu(not_null(of(model), "the model"));
+    Reducer& registers = on_cpu(not_null(of(reducer), "the reducer"));
     registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 
-ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powersgd_options* options) {
+ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options) {
   return guard([&] {
-    Reducer& registers = on_cpu(not_null(of(model), "the model"));
-    const ddp_powersgd_options given = options != nullptr ? *options : ddp_powersgd_options{};
+    Reducer& registers = on_cpu(not_null(of(reducer), "the reducer"));
+    const ddp_powersgd_options given = DDP_OPTIONS(ddp_powersgd_options, random_seed, options);
     ddp::runtime::PowerSgdOptions chosen;
     if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
     if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
@@ -130,18 +131,18 @@ ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* model, const ddp_powe
   });
 }
 
-ddp_status ddp_reducer_join_begin(ddp_reducer* model, const ddp_join_options* options) {
+ddp_status ddp_reducer_join_begin(ddp_reducer* reducer, const ddp_reducer_join_options* options) {
   return guard([&] {
-    const ddp_join_options chosen = options != nullptr ? *options : ddp_join_options{};
-    not_null(of(model), "the model")
+    const ddp_reducer_join_options chosen = DDP_OPTIONS(ddp_reducer_join_options, throw_on_early_termination, options);
+    not_null(of(reducer), "the reducer")
         .join_begin({chosen.divide_by_active_ranks == 0, chosen.throw_on_early_termination != 0});
   });
 }
 
-ddp_status ddp_reducer_join_end(ddp_reducer* model) {
-  return guard([&] { not_null(of(model), "the model").join_end(); });
+ddp_status ddp_reducer_join_end(ddp_reducer* reducer) {
+  return guard([&] { not_null(of(reducer), "the reducer").join_end(); });
 }
 
-void ddp_reducer_join_cancel(ddp_reducer* model) {
-  guard([&] { not_null(of(model), "the model").join_cancel(); });
+void ddp_reducer_join_cancel(ddp_reducer* reducer) {
+  guard([&] { not_null(of(reducer), "the reducer").join_cancel(); });
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on sessions and the operations of groups. Others: group_api.cpp, object_api.cpp,
-// store_api.cpp, and those that training takes in runtime/training/.
+// Exported functions on sessions and the operations of groups, on streams and failures.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/collective/buffer.hpp"
 #include "runtime/collective/make_operation.hpp"
@@ -30,31 +30,31 @@ using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
 
-ddp::runtime::SessionOptions session_options(const ddp_init_options* given) {
+ddp::runtime::SessionOptions session_options(const ddp_session_options* caller) {
+  const ddp_session_options given = DDP_OPTIONS(ddp_session_options, device, caller);
   ddp::runtime::SessionOptions options;
-  if (given == nullptr) return options;
-  if (given->init_timeout_ms < 0 || given->timeout_ms < 0) {
-    throw Error(ErrorCode::InvalidArgument, "ddp_init_process_group: a timeout is negative; 0 means the default");
+  if (given.init_timeout_ms < 0 || given.timeout_ms < 0) {
+    throw Error(ErrorCode::InvalidArgument, "ddp_session_init: a timeout is negative; 0 means the default");
   }
-  if (given->backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given->backend);
-  if (given->init_timeout_ms > 0) options.init_timeout = Milliseconds(given->init_timeout_ms);
-  if (given->timeout_ms > 0) options.timeout = Milliseconds(given->timeout_ms);
-  if (given->device != nullptr) options.device = given->device;
+  if (given.backend != nullptr) options.backends = ddp::collectives::parse_backend_names(given.backend);
+  if (given.init_timeout_ms > 0) options.init_timeout = Milliseconds(given.init_timeout_ms);
+  if (given.timeout_ms > 0) options.timeout = Milliseconds(given.timeout_ms);
+  if (given.device != nullptr) options.device = given.device;
   ddp::runtime::InitArguments& arguments = options.arguments;
-  if (given->init_method != nullptr) arguments.init_method = given->init_method;
-  if (given->world_size != 0) {
-    arguments.rank = given->rank;
-    arguments.world_size = given->world_size;
+  if (given.init_method != nullptr) arguments.init_method = given.init_method;
+  if (given.world_size != 0) {
+    arguments.rank = given.rank;
+    arguments.world_size = given.world_size;
   }
-  if (given->local_world_size != 0) {
-    arguments.local_rank = given->local_rank;
-    arguments.local_world_size = given->local_world_size;
+  if (given.local_world_size != 0) {
+    arguments.local_rank = given.local_rank;
+    arguments.local_world_size = given.local_world_size;
   }
   return options;
 }
 
 void check_device_index(int32_t device) {
-  constexpr int32_t kMost = 1024;  // far more than any machine has: what is larger is no index
+  constexpr int32_t kMost = 1024;  // far more than any machine has; a larger number is a mistake
   if (device >= 0 && device < kMost) return;
   throw Error(ErrorCode::InvalidArgument, "there is no CUDA device " + std::to_string(device));
 }
@@ -79,7 +79,7 @@ ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, aut
 const char* ddp_version(void) { return DDP_VERSION; }
 size_t ddp_dtype_size(int32_t dtype) { return ddp::runtime::dtype_size(dtype); }
 
-ddp_status ddp_init_process_group(const ddp_init_options* options, ddp_session** out) {
+ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out) {
   return guard([&] {
     not_null(out, "the session to fill in");
     *out = nullptr;
@@ -262,7 +262,7 @@ ddp_status ddp_work_wait(ddp_work work) {
 ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed) {
   return guard([&] {
     not_null(completed, "where to tell whether the operation ended");
-    *completed = 1;  // so it is if it failed
+    *completed = 1;  // also true if the operation failed
     *completed = not_null(of(work.group), "the work's group").wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
   });
 }
@@ -271,14 +271,14 @@ ddp_status ddp_work_synchronize(ddp_work work) {
   return guard([&] { not_null(of(work.group), "the work's group").synchronize(work.sequence); });
 }
 
-ddp_status ddp_set_current_stream(int32_t device, void* stream) {
+ddp_status ddp_stream_set_current(int32_t device, void* stream) {
   return guard([&] {
     check_device_index(device);
     ddp::runtime::set_current_stream(device, static_cast<ddp::collectives::CudaStream*>(stream));
   });
 }
 
-ddp_status ddp_current_stream(int32_t device, void** stream) {
+ddp_status ddp_stream_current(int32_t device, void** stream) {
   return guard([&] {
     check_device_index(device);
     not_null(stream, "where to put the stream");
@@ -293,12 +293,12 @@ ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator) {
   });
 }
 
-int ddp_install_failure_handlers(void) { return ddp::runtime::install_failure_handlers() ? 1 : 0; }
+int ddp_failure_handlers_install(void) { return ddp::runtime::install_failure_handlers() ? 1 : 0; }
 
-int ddp_record_error(const char* message) {
+int ddp_error_record(const char* message) {
   return ddp::runtime::record_error(message != nullptr ? message : "") ? 1 : 0;
 }
 
-ddp_status ddp_dump_flight_recorder(const char* path) {
+ddp_status ddp_flight_recorder_dump(const char* path) {
   return guard([&] { ddp::runtime::save_flight_recorder(&not_null(path, "the flight recorder's path"), "asked for"); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on processes that a program starts itself.
+// Exported functions on processes that a program starts itself.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include "rendezvous/base/error.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/spawn/spawned_processes.hpp"
 
 namespace {
@@ -45,7 +46,7 @@ SpawnReport run(ddp_spawn_function function, int rank, void* context) {
   const ddp_status status = function(rank, context, why.data(), why.size());
   if (status == DDP_OK) return {};
   why.back() = '\0';
-  return {status, why[0] != '\0' ? why.data() : ddp_last_error()};
+  return {status, why[0] != '\0' ? why.data() : ddp_error_last()};
 }
 
 ddp_status join(ddp_spawned* handle, Clock::time_point until, int32_t* ended, ddp_spawn_failure* failure) {
@@ -68,12 +69,12 @@ ddp_status ddp_spawn(ddp_spawn_function function, void* context, int32_t nprocs,
   return guard([&] {
     not_null(out, "what was spawned, to fill in") = nullptr;
     not_null(function, "the function to spawn");
-    const ddp_spawn_options options = given != nullptr ? *given : ddp_spawn_options{};
+    const ddp_spawn_options options = DDP_OPTIONS(ddp_spawn_options, grace_ms, given);
     check(nprocs, options);
     SpawnedProcesses::Options how;
     how.daemon = options.daemon != 0;
     if (options.grace_ms > 0) how.grace = Milliseconds(options.grace_ms);
-    std::fflush(nullptr);  // or each copy would write it too
+    std::fflush(nullptr);  // otherwise each copy would write the same text again
     auto processes =
         std::make_unique<SpawnedProcesses>(nprocs, how, [&](int rank) { return run(function, rank, context); });
     *out = reinterpret_cast<ddp_spawned*>(processes.release());

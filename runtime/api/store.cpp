@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on stores. A handle is a rendezvous::Store under a C name.
+// Exported functions on stores. A handle is a rendezvous::Store under a C name.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,8 +30,8 @@ using ddp::runtime::guard;
 using ddp::runtime::not_null;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds kTimeout = std::chrono::minutes(5);       // PyTorch's
-constexpr Milliseconds kLongest = std::chrono::hours(24 * 365);  // "for ever", without overflow
+constexpr Milliseconds kTimeout = std::chrono::minutes(5);       // as in PyTorch
+constexpr Milliseconds kLongest = std::chrono::hours(24 * 365);  // stands for "for ever", without overflow
 
 Milliseconds timeout_of(std::int64_t given, Milliseconds otherwise) {
   if (given < 0) throw Error(ErrorCode::InvalidArgument, "store: a timeout is negative; 0 means the default");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's exported functions on batch normalisation.
+// Exported functions on batch normalisation.
 #include <memory>
 
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
+#include "runtime/api/options.hpp"
 #include "runtime/training/batch_norm/sync_batch_norm.hpp"
 
 namespace {
@@ -17,14 +18,14 @@ SyncBatchNorm* of(ddp_sync_batch_norm* handle) { return reinterpret_cast<SyncBat
 
 }  // namespace
 
-ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_batch_norm_tensors* tensors,
-                                      const ddp_batch_norm_options* options, ddp_sync_batch_norm** out) {
+ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const ddp_sync_batch_norm_tensors* tensors,
+                                      const ddp_sync_batch_norm_options* options, ddp_sync_batch_norm** out) {
   return guard([&] {
     not_null(out, "the batch norm to fill in");
     *out = nullptr;
     auto norm = std::make_unique<SyncBatchNorm>(not_null(ddp::runtime::of(group), "the group"), channels,
-                                                tensors != nullptr ? *tensors : ddp_batch_norm_tensors{},
-                                                options != nullptr ? *options : ddp_batch_norm_options{});
+                                                tensors != nullptr ? *tensors : ddp_sync_batch_norm_tensors{},
+                                                DDP_OPTIONS(ddp_sync_batch_norm_options, momentum, options));
     *out = reinterpret_cast<ddp_sync_batch_norm*>(norm.release());
   });
 }

@@ -1,5 +1,5 @@
-# Installs this build into a folder of its own, builds the project that docs/library.md begins with against it, and runs
-# that: first alone, then as two ranks started by hand.
+# Installs this build into a folder of its own, builds the project that docs/library/README.md begins with against it,
+# and runs that: first alone, then as two ranks started by hand.
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix" --component libddp
@@ -17,7 +17,7 @@ if(NOT alone STREQUAL "rank 0 of 1: the ranks add up to 0\n")
   message(FATAL_ERROR "alone it said: ${alone}")
 endif()
 
-# As a pipeline both run at once; the second's output is what comes back, so rank 0 goes first.
+# In a pipeline both run at the same time, and CMake returns the output of the last, rank 1.
 execute_process(COMMAND "${FREE_PORT}" OUTPUT_VARIABLE port OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
 set(job WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=${port}")

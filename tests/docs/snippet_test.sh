@@ -1,6 +1,6 @@
 #!/bin/bash
-# A document's program says what the document shows. Lines may come in any order, for ranks do; "..." stands for any
-# text, and a line of its own for any lines. Each "$ COMMAND" is run, with ./program for the program; without one it is
+# Checks that a document's program prints what the document shows. Lines may come in any order, since ranks do; "..."
+# stands for any text, and on a line of its own for any lines. Each "$ COMMAND" is run, with ./program for the program; without one it is
 # `ddprun --nproc_per_node 2 ./program`. Only where "failed:" is shown may a command fail, and must.
 #
 #   snippet_test.sh DDPRUN PROGRAM EXPECTED
@@ -15,7 +15,7 @@ PATH=$work:$PATH
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 bad=0
-# check COMMAND LINE...: runs the command and compares what it says with the lines.
+# check COMMAND LINE...: runs the command and compares its output with the lines.
 check() {
   local command=$1 line pattern i found anything='' fails=''
   shift

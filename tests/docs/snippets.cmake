@@ -1,13 +1,13 @@
-# The C++ in a document, made into programs: no copy of it is kept anywhere.
+# Makes programs of the C++ in a document, so that no copy of it is kept anywhere.
 #
-# A ```cpp block with a main() is a program. Any other stands in library.md's frame, the block that has the line
-# "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what stands there;
-# else it is only compiled.
+# A ```cpp block with a main() is a program. Any other stands in the frame of docs/library/README.md, the block that
+# has the line "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what
+# stands there; else it is only compiled.
 
 set(frame_line "  // ...\n")
 
-# cut_block(TEXT LANGUAGE BLOCK BEFORE): TEXT, a variable's name, loses all up to the end of its first block of that
-# language. BLOCK is what stands in it, "" if there is none, and BEFORE what stood before it.
+# cut_block(TEXT LANGUAGE BLOCK BEFORE): removes everything up to the end of the first block of that language from the
+# variable TEXT. BLOCK becomes the block's content, "" if there is none, and BEFORE the text before it.
 macro(cut_block text language block before)
   string(FIND "${${text}}" "\n```${language}\n" at)
   set(${block} "")
@@ -28,11 +28,12 @@ function(write_if_new path content)
   configure_file("${path}.new" "${path}" COPYONLY)
 endfunction()
 
-# document_snippets(PATH FRAME): a program for each block, below the current folder; a test for each that says something.
+# document_snippets(PATH FRAME): makes a program of each block, and a test for each whose output is shown.
 function(document_snippets path frame)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
   file(READ "${path}" text)
-  get_filename_component(document "${path}" NAME)
+  file(RELATIVE_PATH document "${PROJECT_SOURCE_DIR}/docs" "${path}")
+  string(REGEX REPLACE "^\\.\\./" "" document "${document}")
   set(number 0)
   set(heading "")
   while(TRUE)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# docs/library.md has every environment variable that libddp alone reads (rendezvous/worker_contract.hpp).
+# Checks that docs/library/failures.md has every environment variable that libddp alone reads (rendezvous/worker_contract.hpp).
 #
 #   variables_test.sh REPOSITORY
 set -u
@@ -8,8 +8,8 @@ mapfile -t variables < <(sed -n '/---- Environment, read by libddp only/,/---- S
   grep -oE '\] = "[A-Z_]+"' | tr -d ']= "')
 missing=0
 for variable in "${variables[@]}"; do
-  grep -q "^|.*\`$variable\`" docs/library.md && continue
-  echo "not in docs/library.md: $variable"
+  grep -q "^|.*\`$variable\`" docs/library/failures.md && continue
+  echo "not in docs/library/failures.md: $variable"
   missing=1
 done
 echo "${#variables[@]} variables"

@@ -115,7 +115,7 @@ for how, exit_code, words in (("segv", -11, "SIGSEGV at address 0x0"),
 CRASH = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
-assert library.ddp_install_failure_handlers() == 1
+assert library.ddp_failure_handlers_install() == 1
 ctypes.string_at(0)
 """
 for faulthandler in False, True:

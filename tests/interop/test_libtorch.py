@@ -110,8 +110,8 @@ def check_words(program, folder):
 
 
 def write_snippet(source, expected):
-    """Checks the libtorch program in docs/library.md, and the output below it."""
-    with open(f"{repository}/docs/library.md") as document:
+    """Checks the libtorch program in docs/library/training.md, and the output below it."""
+    with open(f"{repository}/docs/library/training.md") as document:
         program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", document.read(), re.S | re.M).groups()
     for path, text in (source, program), (expected, output):
         with open(path, "w") as file:

@@ -69,7 +69,7 @@ def shape_of(array):
 
 
 def check(lib, status):
-    assert status == 0, lib.ddp_last_error().decode()
+    assert status == 0, lib.ddp_error_last().decode()
 
 
 def save_with_libddp(lib, path, tensors, metadata):
@@ -130,7 +130,7 @@ def check_folder(lib, place, tensors, metadata):
 
 def main():
     lib = ctypes.CDLL(sys.argv[1])
-    lib.ddp_last_error.restype = ctypes.c_char_p
+    lib.ddp_error_last.restype = ctypes.c_char_p
     lib.ddp_checkpoint_metadata.restype = ctypes.c_char_p
     lib.ddp_checkpoint_metadata.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     lib.ddp_checkpoint_read.argtypes = [

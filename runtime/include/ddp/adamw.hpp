@@ -13,14 +13,14 @@
 
 namespace ddp {
 
-/// Those of torch.optim.AdamW, with its defaults.
+/// Options of AdamW, with the names and defaults of torch.optim.AdamW.
 struct AdamWOptions {
   double lr = 1e-3;            ///< learning rate
-  double beta1 = 0.9;          ///< how much of the gradients' mean is kept
-  double beta2 = 0.999;        ///< how much of their squares' mean is kept
+  double beta1 = 0.9;          ///< share of the gradients' running mean that is kept
+  double beta2 = 0.999;        ///< share of the running mean of their squares that is kept
   double eps = 1e-8;           ///< added to the divisor
-  double weight_decay = 1e-2;  ///< in a step, values lose this times lr of themselves
-  bool maximize = false;       ///< go up
+  double weight_decay = 1e-2;  ///< each step multiplies values by 1 - lr * weight_decay
+  bool maximize = false;       ///< whether steps go up
 };
 
 namespace detail {
@@ -30,15 +30,16 @@ struct AdamWRule {
   static constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
   static std::size_t state_count(const Options& /*options*/) { return 2; }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
-    const ddp_adamw numbers = {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize ? 1 : 0, step};
+    const ddp_adamw_options numbers = {sizeof(ddp_adamw_options), o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
+                                       o.maximize ? 1 : 0,        step};
     const ddp_adamw_arrays arrays = {a.value, a.grad, a.states[0], a.states[1], a.updated, a.count, a.dtype};
     check(ddp_adamw_step(&numbers, &arrays));
   }
 };
 }  // namespace detail
 
-/// torch.optim.AdamW, in whose order it computes, without amsgrad. State: "exp_avg" and "exp_avg_sq", as much as two
-/// times the parameters.
+/// AdamW, without amsgrad. Its state, "exp_avg" and "exp_avg_sq", is twice as large as the
+/// parameters. Source: torch.optim.AdamW, whose order of operations it keeps.
 using AdamW = Optimizer<detail::AdamWRule>;
 
 }  // namespace ddp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What batch normalisation computes for one channel: the same functions on the host, where libddp calls them, and in
-/// the kernels of ddp/sync_batch_norm.cuh. All in double, whatever the elements are: it is little work for a channel.
+/// Arithmetic of batch normalisation for one channel: the same functions on the host, where libddp
+/// calls them, and in the kernels of ddp/sync_batch_norm.cuh. All of it is in double, whatever the
+/// elements are, since it is little work for each channel.
 #pragma once
 
 #include <cmath>
@@ -17,16 +18,17 @@
 
 namespace ddp::batch_norm {
 
-/// What is known of some values: enough to put two lots of them together without looking at them again. Sums of squares
-/// would lose everything where the mean is large beside the spread; this does not. (T. F. Chan, G. H. Golub,
-/// R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.)
+/// Count, mean and deviations of some values: enough to merge two sets without reading them again.
+/// Sums of squares would lose all digits where the mean is large compared with the spread; this
+/// does not. (T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm
+/// for computing sample variances", 1979.)
 struct Moments {
-  double count = 0;       ///< how many
+  double count = 0;       ///< number of values
   double mean = 0;        ///< their mean
-  double deviations = 0;  ///< sum of the squared distances from it
+  double deviations = 0;  ///< sum of the squared distances from the mean
 };
 
-/// Of both lots together. A lot of none changes nothing.
+/// Returns the moments of two sets together. An empty set changes nothing.
 DDP_HOST_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
   if (b.count == 0) return a;
   const double count = a.count + b.count;
@@ -35,12 +37,12 @@ DDP_HOST_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
   return {count, a.mean + distance * share, a.deviations + b.deviations + distance * distance * a.count * share};
 }
 
-/// How many doubles a rank tells the others: a mean and the deviations of each channel, then the count, which is the
-/// same for all channels.
+/// Returns the number of doubles that a rank sends: a mean and the deviations of each channel, then
+/// the count, which is the same for all channels.
 DDP_HOST_DEVICE constexpr std::size_t told_by_rank(std::size_t channels) { return 2 * channels + 1; }
 
-/// One channel's moments over all ranks, from what each of them told, one after the other. In the order of ranks, so
-/// that every rank comes to the same bits.
+/// Returns one channel's moments over all ranks, from what each of them has sent. It merges in the
+/// order of ranks, so that every rank gets the same bits.
 DDP_HOST_DEVICE inline Moments moments_of_ranks(const double* told, std::size_t ranks, std::size_t channels,
                                                 std::size_t channel) {
   Moments all;
@@ -51,39 +53,40 @@ DDP_HOST_DEVICE inline Moments moments_of_ranks(const double* told, std::size_t 
   return all;
 }
 
-/// What the values are divided by, inverted; epsilon keeps it finite.
+/// Returns the inverse of the standard deviation; epsilon keeps it finite.
 DDP_HOST_DEVICE inline double inverse_deviation(double variance, double epsilon) {
   return 1 / std::sqrt(variance + epsilon);
 }
 
-/// A running mean after it has seen one more batch. Source: torch.nn.BatchNorm1d, momentum.
+/// Returns a running mean after one more batch. Source: torch.nn.BatchNorm1d, momentum.
 DDP_HOST_DEVICE inline double moved(double running, double seen, double momentum) {
   return (1 - momentum) * running + momentum * seen;
 }
 
-/// y = (x - mean) * scale + shift.
+/// Normalisation of one channel: y = (x - mean) * scale + shift.
 struct Normalisation {
-  double mean = 0;   ///< of the channel
-  double scale = 1;  ///< its inverse deviation times its weight
-  double shift = 0;  ///< its bias
+  double mean = 0;   ///< mean of the channel
+  double scale = 1;  ///< inverse deviation times weight
+  double shift = 0;  ///< bias
 
-  /// One value.
+  /// Normalises one value.
   DDP_HOST_DEVICE double operator()(double x) const { return (x - mean) * scale + shift; }
 };
 
-/// dx = (dy - mean_dy - (x - mean) * slope) * scale: what the loss loses by x itself, less what it loses by x moving
-/// the mean and the deviation. Both sums are over all ranks.
+/// Gradient of one channel's input: dx = (dy - mean_dy - (x - mean) * slope) * scale. It is the
+/// effect of x itself on the loss, less its effect through the mean and the deviation. Both sums
+/// are over all ranks.
 struct InputGradient {
-  double mean = 0;     ///< of the channel
-  double scale = 1;    ///< its inverse deviation times its weight
-  double mean_dy = 0;  ///< of the output's gradients
-  double slope = 0;    ///< of dy against x
+  double mean = 0;     ///< mean of the channel
+  double scale = 1;    ///< inverse deviation times weight
+  double mean_dy = 0;  ///< mean of the output's gradients
+  double slope = 0;    ///< slope of dy against x
 
-  /// One value.
+  /// Returns the gradient of one value.
   DDP_HOST_DEVICE double operator()(double x, double dy) const { return (dy - mean_dy - (x - mean) * slope) * scale; }
 };
 
-/// From the sums over `count` values of dy, and of dy * (x - mean).
+/// Returns the input's gradient from the sums over `count` values of dy, and of dy * (x - mean).
 DDP_HOST_DEVICE inline InputGradient input_gradient(double mean, double inverse_deviation, double weight, double count,
                                                     double sum_dy, double sum_dy_distance) {
   return {mean, inverse_deviation * weight, sum_dy / count,

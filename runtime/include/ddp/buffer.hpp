@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The memory that libddp works on: elements of a type, in an order, on a device.
+/// Buffers: the memory that libddp works on, elements of one type on one device.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ddp {
 
-/// The type of a buffer's elements.
+/// Type of a buffer's elements.
 enum class DType : std::int32_t {
   Float32 = DDP_FLOAT32,   ///< float
   Float64 = DDP_FLOAT64,   ///< double
@@ -25,13 +25,14 @@ enum class DType : std::int32_t {
   UInt32 = DDP_UINT32,     ///< 4 bytes
   UInt64 = DDP_UINT64,     ///< 8 bytes
   Float16 = DDP_FLOAT16,   ///< IEEE half; reduced in 32 bits, rounded once
-  BFloat16 = DDP_BFLOAT16  ///< the upper half of a float; likewise
+  BFloat16 = DDP_BFLOAT16  ///< the upper half of a float; reduced in 32 bits, rounded once
 };
 
-/// How many bytes an element has.
+/// Returns the size of an element in bytes.
 inline std::size_t element_size(DType dtype) { return ddp_dtype_size(static_cast<std::int32_t>(dtype)); }
 
-/// DType of a C++ element type: dtype_of<float>() is DType::Float32. 16-bit floating point has none: name its DType.
+/// Returns the DType of a C++ element type: dtype_of<float>() is DType::Float32. 16-bit floating point has no C++ type
+/// here: name its DType.
 template <typename T>
 constexpr DType dtype_of() {
   using U = std::remove_cv_t<T>;
@@ -49,35 +50,45 @@ constexpr DType dtype_of() {
   }
 }
 
-/// Where memory is.
-struct Device {
-  ddp_device_kind kind = DDP_CPU;  ///< DDP_CPU or DDP_CUDA
-  int index = 0;                   ///< which of them; 0 for the CPU
+/// Kind of device that memory is on.
+enum class DeviceKind : std::int32_t {
+  Cpu = DDP_CPU,   ///< the host
+  Cuda = DDP_CUDA  ///< an NVIDIA GPU
 };
 
-/// count elements at data. Never owns: the memory must stay until the operation it is given to has ended.
+/// One device; the CPU by default.
+struct Device {
+  DeviceKind kind = DeviceKind::Cpu;  ///< CPU or GPU
+  int index = 0;                      ///< number of the GPU; 0 for the CPU
+
+  /// Returns the struct of ddp.h.
+  ddp_device c() const { return {static_cast<std::int32_t>(kind), index}; }
+};
+
+/// A pointer to `count` elements of one type. Never owns its memory, which must stay until the operation it is given to
+/// has ended.
 struct Buffer {
   void* data = nullptr;          ///< the first element; may be null if count is 0
   std::size_t count = 0;         ///< in elements, not bytes
-  DType dtype = DType::Float32;  ///< of each element
+  DType dtype = DType::Float32;  ///< type of each element
   Device device = {};            ///< where data is
 
-  /// Nothing: for those that are not looked at, such as gather's output away from the root.
+  /// Makes an empty buffer, for arguments that are ignored, such as gather's output on ranks other than root.
   Buffer() = default;
-  /// Memory of any type, on any device.
+  /// Makes a buffer of memory of any type, on any device.
   Buffer(void* data_, std::size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
-  /// An array on the host whose C++ type says what is in it.
+  /// Makes a buffer of an array on the host, whose C++ type gives the DType.
   template <typename T>
   Buffer(T* data_, std::size_t count_) : Buffer(data_, count_, dtype_of<T>()) {}
-  /// All of a vector, as long as its elements stay where they are.
+  /// Makes a buffer of a whole vector; its elements must stay where they are.
   template <typename T>
   Buffer(std::vector<T>& v) : Buffer(v.data(), v.size()) {}  // NOLINT: a vector is a buffer
 
-  /// How much memory it is.
+  /// Returns the size of the memory in bytes.
   std::size_t bytes() const { return count * element_size(dtype); }
-  /// For ddp.h.
-  ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), {device.kind, device.index}}; }
+  /// Returns the struct of ddp.h.
+  ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), device.c()}; }
 };
 
 namespace detail {

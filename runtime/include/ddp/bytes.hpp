@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Arbitrary bytes: what stores keep and collectives on objects carry.
+/// Bytes: what stores keep and collectives on objects carry.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,23 @@
 
 namespace ddp {
 
-/// size bytes at data. Never owns: what it was made from must live as long.
+/// A pointer to arbitrary bytes. Never owns them: what it was made from must live as long.
 class Bytes {
  public:
-  /// None.
+  /// Makes an empty one.
   Bytes() = default;
-  /// Those of any memory.
+  /// Points to any memory.
   Bytes(const void* data, std::size_t size) : c_{data, size} {}
-  /// Those of a text, without its NUL.
+  /// Points to a text, without its NUL.
   Bytes(const char* text) : Bytes(text, std::strlen(text)) {}  // NOLINT: a text is bytes
-  /// Those of a std::string, std::string_view, std::vector of std::byte, char or std::uint8_t, and the like.
+  /// Points to the content of a std::string, std::string_view, std::vector of std::byte, char or std::uint8_t, and the
+  /// like.
   template <typename Container, typename Element = std::remove_pointer_t<decltype(std::declval<Container>().data())>,
             typename = std::enable_if_t<sizeof(Element) == 1 && std::is_trivially_copyable_v<Element>>>
   Bytes(const Container& container)  // NOLINT: it has bytes and nothing else
       : Bytes(container.data(), container.size()) {}
 
-  /// For ddp.h.
+  /// Returns the struct of ddp.h.
   ddp_bytes c() const { return c_; }
 
  private:
@@ -38,7 +39,7 @@ class Bytes {
 
 namespace detail {
 
-/// What a call delivers, one text after the other.
+// Collects what a call delivers, one text after the other.
 class Texts {
  public:
   ddp_sink sink() { return {this, &take}; }

@@ -30,52 +30,53 @@ struct CheckpointFolderDeleter {
 };
 }  // namespace detail
 
-/// A named tensor to be saved. Never owns.
+/// A named tensor to be saved. Never owns its memory.
 struct Tensor {
   std::string name;                 ///< unique in its file
   const void* data = nullptr;       ///< as many elements as the shape says, row-major
-  DType dtype = DType::Float32;     ///< of each element
+  DType dtype = DType::Float32;     ///< type of each element
   std::vector<std::int64_t> shape;  ///< an empty one is a scalar
 
-  /// For ddp.h; points into this.
+  /// Returns the struct of ddp.h, which points into this one.
   ddp_tensor c() const { return {name.c_str(), data, static_cast<std::int32_t>(dtype), shape.data(), shape.size()}; }
 };
 
-/// What a rank saves of a tensor. Never owns.
+/// The part of a tensor that a rank saves. Never owns its memory.
 struct TensorSlice {
   Tensor part;                            ///< the elements that are here, under the name of the whole tensor
-  std::vector<std::int64_t> offset;       ///< where they begin in each dimension of it
-  std::vector<std::int64_t> whole_shape;  ///< of which part.shape is a part
+  std::vector<std::int64_t> offset;       ///< index of the first element in each dimension of the tensor
+  std::vector<std::int64_t> whole_shape;  ///< shape of the whole tensor
 
-  /// All of it.
+  /// Saves the whole tensor.
   TensorSlice(const Tensor& whole) : part(whole), offset(whole.shape.size()), whole_shape(whole.shape) {}  // NOLINT
-  /// A slice.
+  /// Saves a slice.
   TensorSlice(Tensor part_, std::vector<std::int64_t> offset_, std::vector<std::int64_t> whole_shape_)
       : part(std::move(part_)), offset(std::move(offset_)), whole_shape(std::move(whole_shape_)) {}
 };
 
-/// What a rank saves: tensors, slices, or both.
+/// Everything that a rank saves: tensors, slices, or both.
 class TensorSlices {
  public:
-  /// Nothing.
+  /// Saves nothing.
   TensorSlices() = default;
-  /// Whole tensors.
+  /// Saves whole tensors.
   TensorSlices(std::initializer_list<Tensor> tensors) : all_(tensors.begin(), tensors.end()) {}
-  /// Likewise.
+  /// Saves whole tensors.
   TensorSlices(const std::vector<Tensor>& tensors) : all_(tensors.begin(), tensors.end()) {}  // NOLINT: the same
-  /// Slices, and whole tensors beside them.
+  /// Saves slices, and whole tensors with them.
   TensorSlices(std::initializer_list<TensorSlice> slices) : all_(slices) {}
-  /// Likewise.
+  /// Saves slices.
   TensorSlices(std::vector<TensorSlice> slices) : all_(std::move(slices)) {}  // NOLINT: the same
 
-  /// For ddp.h; points into this.
+  /// Returns the structs of ddp.h, which point into this one.
   std::vector<ddp_tensor_slice> c() const {
     std::vector<ddp_tensor_slice> c;
     for (const TensorSlice& each : all_) {
       const std::size_t rank = each.part.shape.size();
       if (each.offset.size() != rank || each.whole_shape.size() != rank) {
-        throw Error(DDP_INVALID_ARGUMENT, each.part.name + ": offset and whole_shape need one entry for each of its " +
-                                              std::to_string(rank) + " dimensions");
+        throw Error(Status::InvalidArgument, each.part.name +
+                                                 ": offset and whole_shape need one entry for each of its " +
+                                                 std::to_string(rank) + " dimensions");
       }
       c.push_back({each.part.c(), each.offset.data(), each.whole_shape.data()});
     }
@@ -86,7 +87,7 @@ class TensorSlices {
   std::vector<TensorSlice> all_;
 };
 
-/// Lines of text that a checkpoint carries beside its tensors: keys and values.
+/// Text that is saved together with the tensors: keys and values.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 namespace detail {
@@ -99,9 +100,10 @@ inline std::vector<ddp_metadata_entry> c_metadata(const Metadata& metadata) {
 
 }  // namespace detail
 
-/// Writes one safetensors file: temporary name, fsync, rename, so that a crash leaves the previous file or the new one.
-/// Call it on one rank, and let the others wait, for example in a barrier. Any thread. Throws Error:
-/// DDP_INVALID_ARGUMENT for a name that is empty or given twice, DDP_SYSTEM if the file cannot be written.
+/// Writes one safetensors file: under a temporary name, with fsync and rename, so that a crash
+/// leaves the previous file or the new one. Call it on one rank, and let the others wait, for
+/// example in a barrier. Any thread. Throws Error: Status::InvalidArgument for a name that is empty
+/// or given twice, Status::System if the file cannot be written.
 inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata) {
   std::vector<ddp_tensor> c_tensors;
   for (const Tensor& each : tensors) c_tensors.push_back(each.c());
@@ -110,8 +112,8 @@ inline void save_checkpoint(const std::string& path, const std::vector<Tensor>& 
       ddp_checkpoint_save(path.c_str(), c_tensors.data(), c_tensors.size(), c_metadata.data(), c_metadata.size()));
 }
 
-/// Of tensors that every rank has, those that this rank is to save, so that each saves about as many bytes. The same
-/// tensors in the same order on every rank.
+/// Returns the tensors that this rank should save, of tensors that every rank has, so that each
+/// saves about as many bytes. Every rank gives the same tensors in the same order.
 inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const ProcessGroup& group) {
   const auto bytes_of = [](const Tensor& tensor) {
     std::size_t bytes = element_size(tensor.dtype);
@@ -131,27 +133,28 @@ inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const Pr
   return share;
 }
 
-/// A checkpoint opened for reading: a safetensors file, whoever wrote it, or a step of a CheckpointFolder. Any thread
-/// may read.
+/// A checkpoint opened for reading: a safetensors file of any program, or a step of a
+/// CheckpointFolder. Any thread may read.
 class Checkpoint {
  public:
-  /// A file, or a step's folder. Validates header and record; throws Error with DDP_CORRUPT if something is truncated
-  /// or malformed.
+  /// Opens a file, or a step's folder, and validates header and record. Throws Error with
+  /// Status::Corrupt if something is truncated or malformed.
   explicit Checkpoint(const std::string& path) {
     ddp_checkpoint* checkpoint = nullptr;
     detail::check(ddp_checkpoint_open(path.c_str(), &checkpoint));
     checkpoint_.reset(checkpoint);
   }
-  /// From ddp.h; owns it from now on.
+  /// Takes ownership of a checkpoint of ddp.h.
   explicit Checkpoint(ddp_checkpoint* checkpoint) : checkpoint_(checkpoint) {}
-  /// The step it was saved under; -1 of a plain file.
+  /// Returns the step of the checkpoint; -1 for a plain file.
   std::int64_t step() const { return ddp_checkpoint_step(checkpoint_.get()); }
-  /// The value of a key, if there is one.
+  /// Returns the value of a metadata key, if there is one.
   std::optional<std::string> metadata(const std::string& key) const {
     const char* value = ddp_checkpoint_metadata(checkpoint_.get(), key.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   }
-  /// What tensors it has, in the order of names, without data. Those of a type that only others use are left out.
+  /// Returns all tensors in the order of names, without data. Those of a type that libddp does not
+  /// have are left out.
   std::vector<Tensor> tensors() const {
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < ddp_checkpoint_tensor_count(checkpoint_.get()); ++i) {
@@ -162,23 +165,24 @@ class Checkpoint {
     }
     return all;
   }
-  /// Copies the tensor into buffer, as many elements as its shape says. Throws Error: DDP_MISMATCH if its type or shape
-  /// is not the one asked for, DDP_CORRUPT if there is no such tensor, or its bytes are not what was written.
+  /// Copies a tensor into buffer, as many elements as its shape says. Throws Error: Status::Mismatch
+  /// if its type or shape is not the one asked for, Status::Corrupt if there is no such tensor or
+  /// its bytes are not what was written.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     detail::check(ddp_checkpoint_read(checkpoint_.get(), name.c_str(), buffer.c(), shape.data(), shape.size()));
   }
-  /// The same of a slice: shape[d] elements from offset[d] on in each dimension d, however the tensor was sliced when
-  /// it was saved. Reads no more than it needs.
+  /// Copies a slice of a tensor into buffer: shape[d] elements starting at offset[d] in each
+  /// dimension d, however the tensor was sliced when it was saved. Reads no more than it needs.
   void read_slice(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& offset,
                   const std::vector<std::int64_t>& shape) const {
     if (offset.size() != shape.size()) {
-      throw Error(DDP_INVALID_ARGUMENT, name + ": offset and shape differ in their number of dimensions");
+      throw Error(Status::InvalidArgument, name + ": offset and shape differ in their number of dimensions");
     }
     detail::check(ddp_checkpoint_read_slice(checkpoint_.get(), name.c_str(), buffer.c(), offset.data(), shape.data(),
                                             shape.size()));
   }
-  /// Reads everything and compares it with its checksums. Throws Error: DDP_CORRUPT names the file and the tensor that
-  /// is not as it was written. A plain file has no checksums.
+  /// Reads everything and compares it with its checksums. Throws Error: Status::Corrupt names the file and the tensor
+  /// that is not as it was written. A plain file has no checksums.
   void verify() const { detail::check(ddp_checkpoint_verify(checkpoint_.get())); }
 
  private:
@@ -187,22 +191,23 @@ class Checkpoint {
 
 /// How a CheckpointFolder is used.
 struct CheckpointOptions {
-  std::int64_t keep_last = 0;              ///< after each save, of the steps up to it only so many stay; 0: all
-  std::int64_t keep_every = 0;             ///< and the multiples of this beside them; 0: none
-  Milliseconds timeout = kDefaultTimeout;  ///< for a save in flight, and for other ranks; by default the group's
-  bool read_only = false;                  ///< nothing is created or saved here
+  std::int64_t keep_last = 0;              ///< number of steps to keep after each save, of those up to it; 0: all
+  std::int64_t keep_every = 0;             ///< multiples of this number are kept as well; 0: none
+  Milliseconds timeout = kDefaultTimeout;  ///< for a save in flight, and for other ranks; the group's by default
+  bool read_only = false;                  ///< whether nothing is created or saved here
 };
 
-/// A save that goes on. A plain value, valid as long as its folder; dropping it neither waits nor cancels.
+/// A save in flight. It is a plain value, valid as long as its folder; dropping it neither waits
+/// nor cancels.
 class PendingSave {
  public:
-  /// From ddp.h.
+  /// Wraps a save of ddp.h.
   PendingSave(ddp_checkpoint_folder* folder, std::uint64_t save) : folder_(folder), save_(save) {}
-  /// Returns when it is on the disk. Throws what it failed with; DDP_TIMEOUT leaves it going on.
+  /// Waits until the save is on the disk. Throws its failure; after Status::Timeout the save goes on.
   void wait(Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_checkpoint_folder_wait(folder_, save_, timeout.count()));
   }
-  /// Has it ended? Does not wait, nor throw.
+  /// Returns whether the save has ended. Neither waits nor throws.
   bool is_completed() const { return ddp_checkpoint_folder_has_ended(folder_, save_) != 0; }
 
  private:
@@ -210,33 +215,37 @@ class PendingSave {
   std::uint64_t save_;
 };
 
-/// The checkpoints of a training, each step in a folder of its own that has its name once all of it is on the disk:
-/// whatever is killed at whatever moment, what was saved before can be read. On a file system that all ranks share.
+/// All checkpoints of a training, on a file system that all ranks share. Each step is a folder of
+/// its own, which gets its name once all of it is on the disk: whatever process is killed at
+/// whatever moment, what was saved before can be read.
 ///
-/// save(), save_async() and the latest ones are collective over the group, and run in a group of the folder's own, so
-/// that they wait for nothing else. If one rank fails, all throw Error with its words, and what was saved before is
-/// untouched; if one is lost or late, later saves fail too. One thread at a time. Ends before its session.
+/// save(), save_async(), latest() and latest_valid() are collective over the group; they run in a
+/// group that belongs to the folder, so they wait for nothing else. If one rank fails, all throw
+/// its error, and what was saved before is unchanged; if one is lost or late, later saves fail too.
+/// One thread at a time. Destroy it before its session.
 class CheckpointFolder {
  public:
-  /// For this process alone.
+  /// Opens a folder for this process alone.
   explicit CheckpointFolder(const std::string& path, const CheckpointOptions& options = {})
       : CheckpointFolder(static_cast<ddp_group*>(nullptr), path, options) {}
-  /// For these ranks; collective. Creates the folder if need be; throws Error with DDP_SYSTEM if it cannot be written
-  /// to.
+  /// Opens a folder for the ranks of a group, and creates it if necessary. Collective. Throws Error
+  /// with Status::System if it cannot be written to.
   CheckpointFolder(const ProcessGroup& group, const std::string& path, const CheckpointOptions& options = {})
       : CheckpointFolder(member(group, path), path, options) {}
 
-  /// Each rank gives what it is to write: all on rank 0 and nothing elsewhere, share_of() what all have, or its own
-  /// slices. Together they make every tensor whole, each element once. Rank 0's metadata counts. Returns when the step
-  /// is on the disk; one of the same number is replaced.
+  /// Saves a step, and returns when it is on the disk. Each rank gives what it writes: everything on
+  /// rank 0 and nothing elsewhere, share_of() what all have, or its own slices. Together they make
+  /// every tensor whole, with each element once. Rank 0's metadata is saved. A step of the same
+  /// number is replaced.
   void save(std::int64_t step, const TensorSlices& slices, const Metadata& metadata = {}) {
     const auto c_slices = slices.c();
     const auto c_metadata = detail::c_metadata(metadata);
     detail::check(ddp_checkpoint_folder_save(folder_.get(), step, c_slices.data(), c_slices.size(), c_metadata.data(),
                                              c_metadata.size()));
   }
-  /// Returns once the tensors are copied; a thread writes the copy. Waits for the save before; throws what that failed
-  /// with, if nobody has waited for it. PyTorch's torch.distributed.checkpoint.async_save.
+  /// Starts saving a step: copies the tensors and returns, and a thread writes the copy. Waits for
+  /// the save before, and throws its failure if no wait() has thrown it. Source:
+  /// torch.distributed.checkpoint.async_save.
   PendingSave save_async(std::int64_t step, const TensorSlices& slices, const Metadata& metadata = {}) {
     const auto c_slices = slices.c();
     const auto c_metadata = detail::c_metadata(metadata);
@@ -246,7 +255,7 @@ class CheckpointFolder {
     return PendingSave(folder_.get(), save);
   }
 
-  /// The steps that are there, in ascending order. Not collective.
+  /// Returns the saved steps, in ascending order. Not collective.
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> steps;
     std::size_t count = 0;
@@ -263,12 +272,13 @@ class CheckpointFolder {
     detail::check(ddp_checkpoint_folder_open_step(folder_.get(), step, &checkpoint));
     return Checkpoint(checkpoint);
   }
-  /// Opens the newest checkpoint, the same on every rank, if there is one. Collective. Its bytes are compared with
-  /// their checksums as they are read.
+  /// Opens the newest checkpoint, the same on every rank, if there is one. Collective. Its bytes are
+  /// compared with their checksums when they are read.
   std::optional<Checkpoint> latest() { return open_latest(false, nullptr); }
-  /// Opens the newest checkpoint of which every byte is as it was written: reads all of them first, each rank some of
-  /// the files. Calls skipped(why) for each newer one that is not. Throws Error with DDP_CORRUPT if there are some, but
-  /// none is whole. Collective.
+  /// Opens the newest checkpoint in which every byte is as it was written: it first reads all of
+  /// them, each rank some of the files, and calls skipped(why) for each newer checkpoint that is
+  /// damaged. Throws Error with Status::Corrupt if there are checkpoints but none is whole.
+  /// Collective.
   std::optional<Checkpoint> latest_valid(const std::function<void(const std::string&)>& skipped = nullptr) {
     return open_latest(true, skipped);
   }
@@ -276,11 +286,11 @@ class CheckpointFolder {
  private:
   static ddp_group* member(const ProcessGroup& group, const std::string& path) {
     if (group) return group.c();
-    throw Error(DDP_INVALID_ARGUMENT, "checkpoints in " + path + ": this process is no member of the group");
+    throw Error(Status::InvalidArgument, "checkpoints in " + path + ": this process is no member of the group");
   }
   CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
-    const ddp_checkpoint_folder_options c = {options.keep_last, options.keep_every, options.timeout.count(),
-                                             options.read_only ? 1 : 0};
+    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options), options.keep_last,
+                                             options.keep_every, options.timeout.count(), options.read_only ? 1 : 0};
     ddp_checkpoint_folder* folder = nullptr;
     detail::check(ddp_checkpoint_folder_create(group, path.c_str(), &c, &folder));
     folder_.reset(folder);

@@ -17,47 +17,48 @@
 
 namespace ddp {
 
-/// Gradients that travel together, as a communication hook sees them. PyTorch's torch.distributed.GradBucket.
+/// Gradients that travel together, as a communication hook sees them. Source:
+/// torch.distributed.GradBucket.
 class GradBucket {
  public:
-  /// Of ddp.h's.
+  /// Makes a view of a bucket of ddp.h.
   explicit GradBucket(const ddp_grad_bucket& bucket) : bucket_(bucket) {}
-  /// The first that is reduced has 0.
+  /// Returns the bucket's number; the first that is reduced has 0.
   std::size_t index() const { return bucket_.index; }
-  /// No other comes behind it.
+  /// Returns whether it is the last bucket of the step.
   bool is_last() const { return bucket_.is_last != 0; }
-  /// All of its gradients, without gaps: to be given to collectives, and changed in place.
+  /// Returns all of its gradients, without gaps: to be given to collectives, and changed in place.
   Buffer buffer() const {
     return {bucket_.buffer.data,
             bucket_.buffer.count,
             static_cast<DType>(bucket_.buffer.dtype),
-            {static_cast<ddp_device_kind>(bucket_.buffer.device.kind), bucket_.buffer.device.index}};
+            {static_cast<DeviceKind>(bucket_.buffer.device.kind), bucket_.buffer.device.index}};
   }
-  /// How many gradients lie in it.
+  /// Returns the number of gradients in it.
   std::size_t size() const { return bucket_.slice_count; }
-  /// Number of the parameter whose gradient lies there as the k-th.
+  /// Returns the number of the parameter whose gradient is the k-th in the bucket.
   std::size_t parameter(std::size_t k) const { return bucket_.slices[k].parameter; }
-  /// The k-th gradient alone.
+  /// Returns the k-th gradient alone.
   Buffer gradient(std::size_t k) const {
     const Buffer all = buffer();
     return {detail::element_at(all.data, bucket_.slices[k].offset, all.dtype), bucket_.slices[k].count, all.dtype,
             all.device};
   }
-  /// And its shape, whose product is the gradient's count.
+  /// Returns the k-th gradient's shape, whose product is its count.
   std::vector<std::int64_t> shape(std::size_t k) const {
     return {bucket_.slices[k].shape, bucket_.slices[k].shape + bucket_.slices[k].rank};
   }
-  /// For ddp.h.
+  /// Returns the bucket of ddp.h.
   const ddp_grad_bucket& c() const { return bucket_; }
 
  private:
   const ddp_grad_bucket& bucket_;
 };
 
-/// How gradients travel. Its functions are called by the thread that calls the model, for the same buckets in the same
-/// order on every rank; they may issue operations on the model's group. What they throw comes out of the model's call
-/// on this rank, and aborts the group, so that no other rank waits. PyTorch's
-/// DistributedDataParallel.register_comm_hook.
+/// Replaces the plain average of gradients. The thread that calls the model calls its functions,
+/// for the same buckets in the same order on every rank; they may issue operations on the model's
+/// group. Their exceptions come out of the model's call on this rank, and abort the group, so that
+/// no other rank waits. Source: DistributedDataParallel.register_comm_hook.
 class CommHook {
  public:
   CommHook() = default;
@@ -65,11 +66,13 @@ class CommHook {
   CommHook(const CommHook&) = delete;
   CommHook& operator=(const CommHook&) = delete;
 
-  /// The bucket is full of this rank's own gradients, not divided: the division is the hook's. Called in backward:
-  /// issue an asynchronous operation, do not wait for it.
+  /// Starts a bucket's exchange. The bucket is full of this rank's own gradients, not divided:
+  /// dividing is the hook's task. Called in backward: issue an asynchronous operation, do not wait
+  /// for it.
   virtual void start(const GradBucket& bucket) = 0;
-  /// Called in synchronize(), for all buckets in order, again and again for those for which it returned true. Waits for
-  /// what was issued. False: the bucket holds the average. True: there is another stage, which was issued.
+  /// Waits for what was issued. Returns false if the bucket now holds the average, or true if it has
+  /// issued another stage. Called in synchronize(), for all buckets in order, again and again for
+  /// those for which it returned true.
   virtual bool advance(const GradBucket& bucket) = 0;
 };
 
@@ -105,15 +108,15 @@ class HookCall {
     } catch (const Error& e) {
       return keep(e.status(), e.what());
     } catch (const std::exception& e) {
-      return keep(DDP_SYSTEM, e.what());
+      return keep(Status::System, e.what());
     } catch (...) {
-      return keep(DDP_SYSTEM, "an exception of an unknown kind");
+      return keep(Status::System, "an exception of an unknown kind");
     }
   }
-  ddp_status keep(ddp_status status, const char* why) {
+  ddp_status keep(Status status, const char* why) {
     error_ = std::current_exception();
     why_ = why;
-    return status;
+    return static_cast<ddp_status>(status);
   }
 
   std::shared_ptr<CommHook> hook_;

@@ -34,16 +34,17 @@
 
 namespace ddp {
 
-/// Some rows of a batch, one behind the other.
+/// Consecutive rows of a batch.
 struct Chunk {
-  std::size_t first = 0;  ///< its first row
-  std::size_t rows = 0;   ///< how many
+  std::size_t first = 0;  ///< index of the first row
+  std::size_t rows = 0;   ///< number of rows
 };
 
-/// Rows as evenly as torch.chunk splits them: all chunks but the last have as many, rounded up. So there may be fewer
-/// chunks than asked for (5 rows for 4: 2, 2, 1); of no rows there are as many as asked for, all empty.
+/// Splits rows as evenly as torch.chunk does: all chunks but the last have the same number, rounded
+/// up. So there may be fewer chunks than asked for (5 rows in 4 chunks: 2, 2, 1). Without rows
+/// there are as many as asked for, all empty.
 inline std::vector<Chunk> chunk(std::size_t rows, std::size_t chunks) {
-  if (chunks == 0) throw Error(DDP_INVALID_ARGUMENT, "chunk: rows cannot be split into no chunks");
+  if (chunks == 0) throw Error(Status::InvalidArgument, "chunk: rows cannot be split into no chunks");
   if (rows == 0) return std::vector<Chunk>(chunks);
   const std::size_t each = rows / chunks + (rows % chunks != 0 ? 1 : 0);
   std::vector<Chunk> result;
@@ -51,23 +52,24 @@ inline std::vector<Chunk> chunk(std::size_t rows, std::size_t chunks) {
   return result;
 }
 
-/// How elements get from one memory into another. Empty functions: the host's memory only. For devices give both, such
-/// as cudaMemcpyPeer and a kernel; they return when the data is there.
+/// Functions that move elements from one memory to another. Empty ones handle the host's memory
+/// only. For devices give both, such as cudaMemcpyPeer and a kernel; they return when the data is
+/// there.
 struct MemoryOperations {
-  /// Same count, same type: to becomes from.
+  /// Copies `from` into `to`, of the same count and type.
   std::function<void(const Buffer& to, const Buffer& from)> copy;
-  /// Same count, same type: from is added to to, element by element.
+  /// Adds `from` to `to`, of the same count and type, element by element.
   std::function<void(const Buffer& to, const Buffer& from)> add;
 };
 
-/// A replica's exception as the caller of DataParallel::parallel_apply() gets it; std::rethrow_if_nested() has the
-/// exception itself. status() is that of an Error, DDP_SYSTEM of anything else.
+/// Exception of a replica, as DataParallel::parallel_apply() throws it; std::rethrow_if_nested()
+/// gives the original. status() is that of an Error, and Status::System for anything else.
 class ReplicaError : public Error {
  public:
-  /// what: of the replica's exception.
-  ReplicaError(ddp_status status, std::size_t replica, const std::string& what)
+  /// Makes the error; `what` is the text of the replica's exception.
+  ReplicaError(Status status, std::size_t replica, const std::string& what)
       : Error(status, "DataParallel: replica " + std::to_string(replica) + ": " + what), replica_(replica) {}
-  /// Whose it is; the first one's if several failed.
+  /// Returns the replica that failed; the first if several did.
   std::size_t replica() const noexcept { return replica_; }
 
  private:
@@ -94,7 +96,7 @@ class ReplicaThreads {
 
   std::size_t count() const { return threads_.size(); }
 
-  // body(i) on each of the first `active` threads; returns when all have, and then throws the first one's exception.
+  // Runs body(i) on each of the first `active` threads, waits for all, and throws the first one's exception.
   void run(std::size_t active, const std::function<void(std::size_t)>& body) {
     std::unique_lock<std::mutex> lock(mutex_);
     body_ = &body;
@@ -142,9 +144,9 @@ class ReplicaThreads {
     } catch (const Error& e) {
       std::throw_with_nested(ReplicaError(e.status(), replica, e.what()));
     } catch (const std::exception& e) {
-      std::throw_with_nested(ReplicaError(DDP_SYSTEM, replica, e.what()));
+      std::throw_with_nested(ReplicaError(Status::System, replica, e.what()));
     } catch (...) {
-      std::throw_with_nested(ReplicaError(DDP_SYSTEM, replica, "an exception of an unknown kind"));
+      std::throw_with_nested(ReplicaError(Status::System, replica, "an exception of an unknown kind"));
     }
   }
 
@@ -160,7 +162,7 @@ class ReplicaThreads {
   std::mutex mutex_;
   std::condition_variable begun_;
   std::condition_variable ended_;
-  const std::function<void(std::size_t)>* body_ = nullptr;  // the caller's, during run()
+  const std::function<void(std::size_t)>* body_ = nullptr;  // the caller's body, during run()
   std::size_t active_ = 0;
   std::size_t busy_ = 0;
   std::uint64_t round_ = 0;
@@ -170,9 +172,9 @@ class ReplicaThreads {
 };
 
 inline void check_on_host(const char* what, const Buffer& buffer) {
-  if (buffer.device.kind == DDP_CPU) return;
-  throw Error(DDP_INVALID_ARGUMENT, std::string("DataParallel: cannot ") + what +
-                                        " the memory of a device by itself: give it MemoryOperations that do");
+  if (buffer.device.kind == DeviceKind::Cpu) return;
+  throw Error(Status::InvalidArgument, std::string("DataParallel: cannot ") + what +
+                                           " the memory of a device by itself: give it MemoryOperations that do");
 }
 
 inline void copy_on_host(const Buffer& to, const Buffer& from) {
@@ -193,36 +195,38 @@ inline void add_on_host(const Buffer& to, const Buffer& from) {
   check_on_host("add up", from);
   if (to.dtype == DType::Float32) return add_elements<float>(to.data, from.data, to.count);
   if (to.dtype == DType::Float64) return add_elements<double>(to.data, from.data, to.count);
-  throw Error(DDP_INVALID_ARGUMENT, "DataParallel: only float32 and float64 gradients are added up");
+  throw Error(Status::InvalidArgument, "DataParallel: only float32 and float64 gradients are added up");
 }
 
 }  // namespace detail
 
-/// A batch's rows on several replicas of a model. What is split, copied and added up is plain memory of the caller's;
-/// one caller at a time. PyTorch's torch.nn.DataParallel.
+/// Distributes a batch's rows over several replicas of a model. It splits, copies and adds up plain
+/// memory of the caller; one caller at a time. Source: torch.nn.DataParallel.
 class DataParallel {
  public:
-  /// A model's replicas: the parameters of each, in the same order.
+  /// The replicas of a model: the parameters of each, in the same order.
   using Replicas = std::vector<std::vector<Parameter>>;
 
-  /// replicas: at least 1. Starts a thread for each, on which alone parallel_apply() runs its part: what a thread has
-  /// set up for its device, such as cudaSetDevice(), stays.
+  /// Starts a thread for each replica, of which there is at least one. parallel_apply() always runs a
+  /// replica on its thread: what that has set up for its device, such as cudaSetDevice(), stays.
   explicit DataParallel(std::size_t replicas, MemoryOperations memory = {})
       : memory_(std::move(memory)), threads_(checked(replicas)) {
     if (!memory_.copy) memory_.copy = detail::copy_on_host;
     if (!memory_.add) memory_.add = detail::add_on_host;
   }
 
-  /// How many there are.
+  /// Returns the number of replicas.
   std::size_t replicas() const { return threads_.count(); }
-  /// Which rows each replica gets; a replica without rows has no chunk, unless there are no rows at all.
+  /// Returns the rows of each replica. A replica without rows has no chunk, unless there are no rows
+  /// at all.
   std::vector<Chunk> chunks(std::size_t rows) const { return chunk(rows, replicas()); }
 
-  /// The input's parts, one for each chunk: its first dimension is split. Nothing is copied.
+  /// Returns views of the input's parts, one for each chunk: its first dimension is split. Nothing is
+  /// copied.
   std::vector<Buffer> scatter(const Buffer& input, std::size_t rows) const {
     if (rows == 0 ? input.count != 0 : input.count % rows != 0) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(input.count) + " elements are not " +
-                                            std::to_string(rows) + " equal rows");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(input.count) + " elements are not " +
+                                               std::to_string(rows) + " equal rows");
     }
     const std::size_t row = rows > 0 ? input.count / rows : 0;
     std::vector<Buffer> parts;
@@ -232,23 +236,24 @@ class DataParallel {
     }
     return parts;
   }
-  /// The same, copied to the replicas' devices: parts has a buffer of the right size for each chunk.
+  /// Copies the input's parts to the replicas' devices: parts has a buffer of the right size for each
+  /// chunk.
   void scatter(const Buffer& input, std::size_t rows, const std::vector<Buffer>& parts) const {
     const std::vector<Buffer> pieces = scatter(input, rows);
     if (parts.size() != pieces.size()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(rows) + " rows make " +
-                                            std::to_string(pieces.size()) + " chunks, there are " +
-                                            std::to_string(parts.size()) + " buffers for them");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(rows) + " rows make " +
+                                               std::to_string(pieces.size()) + " chunks, there are " +
+                                               std::to_string(parts.size()) + " buffers for them");
     }
     for (std::size_t i = 0; i < parts.size(); ++i) copy("part " + std::to_string(i), parts[i], pieces[i]);
   }
-  /// output: the parts, one behind the other.
+  /// Copies the parts into output, one after the other.
   void gather(const std::vector<Buffer>& parts, const Buffer& output) const {
     std::size_t count = 0;
     for (const Buffer& part : parts) count += part.count;
     if (count != output.count) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: the parts have " + std::to_string(count) +
-                                            " elements together, the output " + std::to_string(output.count));
+      throw Error(Status::InvalidArgument, "DataParallel: the parts have " + std::to_string(count) +
+                                               " elements together, the output " + std::to_string(output.count));
     }
     std::size_t first = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -258,8 +263,8 @@ class DataParallel {
     }
   }
 
-  /// Replica 0's values become everyone's. Throws Error with DDP_MISMATCH, which names the parameter, before anything
-  /// is copied if the replicas' parameters differ.
+  /// Copies replica 0's values to all replicas. If their parameters differ it throws Error with
+  /// Status::Mismatch, which names the parameter, before anything is copied.
   void replicate(const Replicas& models) const {
     compare(models);
     for (std::size_t r = 1; r < models.size(); ++r) {
@@ -268,17 +273,19 @@ class DataParallel {
       }
     }
   }
-  /// body(replica, chunk) for each chunk, each on its replica's thread, and waits for all of them. If some threw,
-  /// throws ReplicaError for the first of them, once all have ended. body must not call this object.
+  /// Runs body(replica, chunk) for each chunk, each on its replica's thread, and waits for all of
+  /// them. If some threw, it throws ReplicaError for the first of them once all have ended. body
+  /// must not call this object.
   void parallel_apply(const std::vector<Chunk>& chunks, const std::function<void(std::size_t, Chunk)>& body) {
     if (chunks.size() > replicas()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + std::to_string(chunks.size()) + " chunks for " +
-                                            std::to_string(replicas()) + " replicas");
+      throw Error(Status::InvalidArgument, "DataParallel: " + std::to_string(chunks.size()) + " chunks for " +
+                                               std::to_string(replicas()) + " replicas");
     }
     threads_.run(chunks.size(), [&chunks, &body](std::size_t i) { body(i, chunks[i]); });
   }
-  /// Adds the gradients of the first `active` replicas (0: of all) to replica 0's, in their order: the same bits every
-  /// time. A parameter whose gradient is null is left out. Throws as replicate().
+  /// Adds the gradients of the first `active` replicas (0: of all) to replica 0's, in their order:
+  /// the same bits every time. A parameter whose gradient is null is left out. Throws as
+  /// replicate() does.
   void reduce_gradients(const Replicas& models, std::size_t active = 0) const {
     compare(models);
     const std::size_t count = active > 0 ? std::min(active, models.size()) : models.size();
@@ -293,14 +300,14 @@ class DataParallel {
  private:
   static std::size_t checked(std::size_t replicas) {
     if (replicas > 0) return replicas;
-    throw Error(DDP_INVALID_ARGUMENT, "DataParallel: there must be a replica");
+    throw Error(Status::InvalidArgument, "DataParallel: there must be a replica");
   }
 
   void copy(const std::string& what, const Buffer& to, const Buffer& from) const {
     if (to.count != from.count || to.dtype != from.dtype) {
-      throw Error(DDP_INVALID_ARGUMENT, "DataParallel: " + what + " has " + std::to_string(from.count) +
-                                            " elements, the buffer for it " + std::to_string(to.count) +
-                                            (to.dtype != from.dtype ? " of another type" : ""));
+      throw Error(Status::InvalidArgument, "DataParallel: " + what + " has " + std::to_string(from.count) +
+                                               " elements, the buffer for it " + std::to_string(to.count) +
+                                               (to.dtype != from.dtype ? " of another type" : ""));
     }
     memory_.copy(to, from);
   }
@@ -308,8 +315,8 @@ class DataParallel {
     for (std::size_t r = 1; r < models.size(); ++r) {
       const std::string replica = "replica " + std::to_string(r);
       if (models[r].size() != models[0].size()) {
-        throw Error(DDP_MISMATCH, "DataParallel: replica 0 has " + std::to_string(models[0].size()) + " parameters, " +
-                                      replica + " has " + std::to_string(models[r].size()));
+        throw Error(Status::Mismatch, "DataParallel: replica 0 has " + std::to_string(models[0].size()) +
+                                          " parameters, " + replica + " has " + std::to_string(models[r].size()));
       }
       for (std::size_t i = 0; i < models[r].size(); ++i) {
         const Parameter& first = models[0][i];
@@ -318,10 +325,10 @@ class DataParallel {
             (first.grad == nullptr) == (other.grad == nullptr)) {
           continue;
         }
-        throw Error(DDP_MISMATCH, "DataParallel: parameter " + std::to_string(i) +
-                                      (first.name.empty() ? "" : " (" + first.name + ")") +
-                                      " is not the same on replica 0 and on " + replica +
-                                      ": its size, its type, or whether it has a gradient");
+        throw Error(Status::Mismatch, "DataParallel: parameter " + std::to_string(i) +
+                                          (first.name.empty() ? "" : " (" + first.name + ")") +
+                                          " is not the same on replica 0 and on " + replica +
+                                          ": its size, its type, or whether it has a gradient");
       }
     }
   }

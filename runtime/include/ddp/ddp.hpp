@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// libddp for C++17: process groups, collectives and DistributedDataParallel on plain buffers, in PyTorch's words.
-/// Header-only over ddp/ddp.h; link ddprun::ddp.
+/// libddp for C++17: process groups, collectives and DistributedDataParallel on plain buffers, with PyTorch's names.
+/// Header-only over ddp/ddp.h; link ddprun::ddp, or what `pkg-config --cflags --libs ddp` says.
 ///
-///     ddp::Session session = ddp::init_process_group();                // environment as ddprun sets it
+///     ddp::Session session = ddp::init_process_group();                // the environment as ddprun sets it
 ///     ddp::DistributedDataParallel model(session.world(), parameters); // rank 0's values go to everyone
 ///     for (int step = 0; step < steps; ++step) {
 ///       backward();             // calls model.mark_ready(i) as gradient i is done; buckets reduce meanwhile
@@ -11,7 +11,10 @@
 ///       optimizer_step();
 ///     }
 ///
-/// Every failure throws ddp::Error. Threads: one thread at a time per group.
+/// Every failure throws ddp::Error. Threads: one thread at a time for each group.
+///
+/// It includes all public headers except those that need another library: ddp/json.hpp (nlohmann's JSON),
+/// ddp/spdlog.hpp (spdlog), ddp/torch.hpp (libtorch) and ddp/sync_batch_norm.cuh (CUDA, compiled by nvcc).
 #pragma once
 
 #include "ddp/adamw.hpp"
@@ -35,6 +38,7 @@
 #include "ddp/progress_bar.hpp"
 #include "ddp/rank_zero.hpp"
 #include "ddp/reduction.hpp"
+#include "ddp/sampler.hpp"
 #include "ddp/session.hpp"
 #include "ddp/sgd.hpp"
 #include "ddp/spawn.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// DistributedDataParallel: averages gradients over a group's ranks while backward goes on.
+/// DistributedDataParallel: averages gradients over a group's ranks while backward is still
+/// running.
 #pragma once
 
 #include <cstddef>
@@ -25,44 +26,50 @@ struct ModelDeleter {
 };
 }  // namespace detail
 
-/// As PyTorch's arguments of these names. Equal on all ranks, but for gradient_as_bucket_view.
+/// How DistributedDataParallel works; the names are those of PyTorch's arguments. All ranks give
+/// equal options, except for gradient_as_bucket_view.
 struct DistributedDataParallelOptions {
-  std::size_t first_bucket_bytes = 1 << 20;  ///< small, so that communication starts early
-  std::size_t bucket_bytes = 25 << 20;       ///< of each further one
-  std::vector<Parameter> buffers = {};       ///< not trained, but of the model: running statistics, say
-  bool broadcast_buffers = true;             ///< rank 0's go to all in before_forward(), not at the beginning only
-  bool find_unused_parameters = false;       ///< who is not marked in a step is unused by this rank, not an error
-  bool static_graph = false;                 ///< each is marked as often as in the first step: maybe never, maybe twice
-  bool gradient_as_bucket_view = false;      ///< gradients live in the buckets, none is copied: every grad is null
+  std::size_t first_bucket_bytes = 1 << 20;  ///< size of the first bucket, small so that communication starts early
+  std::size_t bucket_bytes = 25 << 20;       ///< size of each further bucket
+  std::vector<Parameter> buffers = {};       ///< tensors of the model that are not trained, such as running statistics
+  bool broadcast_buffers =
+      true;  ///< whether before_forward() copies rank 0's buffers to all ranks; false: only at creation
+  bool find_unused_parameters =
+      false;                  ///< whether a parameter that is not marked in a step is unused by this rank, not an error
+  bool static_graph = false;  ///< whether each is marked as often as in the first step: maybe never, maybe twice
+  bool gradient_as_bucket_view =
+      false;  ///< whether gradients live in the buckets, so that none is copied: every grad is null
 };
 
-/// How ranks with different amounts of input go along. As PyTorch's arguments of these names.
+/// How join() works; the names are those of PyTorch's arguments.
 struct JoinOptions {
-  bool divide_by_initial_world_size = true;  ///< false: gradients are averaged over the ranks that have input
-  bool throw_on_early_termination = false;   ///< all ranks throw as soon as one has no input left
+  bool divide_by_initial_world_size = true;  ///< false: gradients are averaged only over the ranks that have input
+  bool throw_on_early_termination = false;   ///< whether all ranks throw as soon as one has no input left
 };
 
-/// Averages gradients over a group's ranks, in buckets, while backward goes on. Its collectives are the group's: one
-/// thread at a time, the group's deadline and errors. Destroy it before its session; in the middle of a step that
-/// aborts the group. PyTorch's torch.nn.parallel.DistributedDataParallel.
+/// Averages gradients over a group's ranks, in buckets, while backward is still running. Its
+/// collectives are the group's: one thread at a time, the group's deadline and errors. Destroy it
+/// before its session; in the middle of a step that aborts the group. Source:
+/// torch.nn.parallel.DistributedDataParallel.
 ///
-/// Parameters may be on a GPU, if the group has a backend for it: then mark_ready() and synchronize() follow this
-/// thread's current stream (ddp/cuda.hpp), as the group's operations do, and the host does not wait, except in the
-/// first step and with find_unused_parameters. gradient() is memory of that GPU.
+/// Parameters may be on a GPU if the group has a backend for it. Then mark_ready() and
+/// synchronize() follow this thread's current stream (ddp/cuda.hpp), as the group's operations do,
+/// and the host does not wait, except in the first step and with find_unused_parameters. gradient()
+/// is memory of that GPU.
 ///
-/// Buckets are filled from the last parameter to the first; after the first step they are made anew in the order in
-/// which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
-/// memory may not move.
+/// Buckets are filled from the last parameter to the first. After the first step they are built
+/// again in the order in which gradients came on rank 0, unless find_unused_parameters says that
+/// there is no such order, or a gradient's memory may not move.
 class DistributedDataParallel {
  public:
-  /// Collective. Checks that all ranks have the same parameters and buffers, then copies rank 0's values to every rank.
-  /// Throws Error with DDP_MISMATCH, naming the first that differs and both shapes, on every rank. The memory must
-  /// stay; the list need not.
+  /// Checks that all ranks have the same parameters and buffers, then copies rank 0's values to every
+  /// rank. Collective. Throws Error with Status::Mismatch on every rank, which names the first that
+  /// differs and both shapes. The memory must stay; the list need not.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
                           const DistributedDataParallelOptions& options = {}) {
     const std::vector<ddp_parameter> trained = c(parameters);
     const std::vector<ddp_parameter> buffers = c(options.buffers);
-    ddp_reducer_options model_options = {};
+    ddp_reducer_options model_options = DDP_REDUCER_OPTIONS_INIT;
     model_options.first_bucket_bytes = options.first_bucket_bytes;
     model_options.bucket_bytes = options.bucket_bytes;
     model_options.buffers = buffers.data();
@@ -76,37 +83,41 @@ class DistributedDataParallel {
     model_.reset(model);
   }
 
-  /// Call it before each forward if there are buffers, or inside join(): buffers become rank 0's, and ranks without
-  /// input hear that there is another step. Inside no_sync() buffers are left alone, except before the first forward
-  /// after one that synchronizes, as in PyTorch.
+  /// Begins a step: copies rank 0's buffers to all ranks, and inside join() informs ranks without
+  /// input that there is another step. Call it before each forward if there are buffers, or inside
+  /// join(). Inside no_sync() buffers are left alone, except before the first forward after one
+  /// that synchronizes, as in PyTorch.
   void before_forward() { check(ddp_reducer_before_forward(model_.get())); }
-  /// Gradient i of this step is complete. May start the reduction of its bucket. Twice in a step is an error that names
-  /// the parameter, and final: every later call fails with it too (with static_graph, more often than in the first
-  /// step). Inside no_sync() it only counts as used.
+  /// Marks gradient i of this step as complete, which may start the reduction of its bucket. Marking
+  /// a parameter twice in a step (with static_graph: more often than in the first step) is an error
+  /// that names it, and it is final: every later call fails with it too. Inside no_sync() the mark
+  /// only counts as a use.
   void mark_ready(std::size_t i) { check(ddp_reducer_mark_ready(model_.get(), i)); }
-  /// With find_unused_parameters: gradient i will not come in this step, so its bucket need not wait for synchronize()
-  /// to find that out.
+  /// Marks gradient i as unused in this step, so that its bucket need not wait for synchronize() to
+  /// find that out. For find_unused_parameters.
   void mark_unused(std::size_t i) { check(ddp_reducer_mark_unused(model_.get(), i)); }
-  /// Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
-  /// it, and final; with find_unused_parameters this rank adds zeros to its average, and if no rank used it its
-  /// gradient stays as it was. The caller's gradients change only once all reductions have succeeded. Does nothing
-  /// inside no_sync().
+  /// Waits until every gradient is the average over all ranks. A parameter that was never marked is
+  /// an error that names it, and it is final; with find_unused_parameters this rank contributes
+  /// zeros for it, and if no rank used it its gradient stays as it was. The caller's gradients
+  /// change only after all reductions have succeeded. Does nothing inside no_sync().
   void synchronize() { check(ddp_reducer_synchronize(model_.get())); }
-  /// Has any rank used parameter i in the last step? If not, its gradient is no average, but what it was.
+  /// Returns whether any rank used parameter i in the last step. If not, its gradient is not an
+  /// average, but what it was.
   bool was_used(std::size_t i) const { return ddp_reducer_was_used(model_.get(), i) != 0; }
-  /// Parameter i's gradient: the caller's memory, or if Parameter::grad was null memory in a bucket, which is reduced
-  /// without a copy and valid as long as this object. But with gradient_as_bucket_view it moves once, values and all,
-  /// in the first synchronize() outside no_sync(), or in join(): ask again after it. T is the parameter's type. Null if
-  /// there is no parameter i.
+  /// Returns the memory of gradient i: the caller's, or if Parameter::grad was null memory in a
+  /// bucket, which is reduced without a copy and valid as long as this object. With
+  /// gradient_as_bucket_view it moves once, values and all, in the first synchronize() outside
+  /// no_sync(), or in join(): call again after it. T is the parameter's type. Null if there is no
+  /// parameter i.
   template <typename T = float>
   T* gradient(std::size_t i) {
     return static_cast<T*>(ddp_reducer_gradient(model_.get(), i));
   }
-  /// Number of buckets, for those who tune.
+  /// Returns the number of buckets, for tuning.
   std::size_t bucket_count() const { return ddp_reducer_bucket_count(model_.get()); }
 
-  /// Gradients travel as the hook says, on every rank, instead of as the plain average. Once, before the first
-  /// backward.
+  /// Registers a hook that replaces the plain average. Once, before the first backward, on every
+  /// rank.
   void register_comm_hook(std::shared_ptr<CommHook> hook) {
     auto call = std::make_unique<detail::HookCall>(std::move(hook));
     const ddp_comm_hook c = call->c();
@@ -114,24 +125,25 @@ class DistributedDataParallel {
     hook_ = std::move(call);
   }
 
-  /// The same with one of libddp's own: allreduce_hook, fp16_compress_hook, bf16_compress_hook.
+  /// Registers one of libddp's own hooks: allreduce_hook, fp16_compress_hook, bf16_compress_hook.
   void register_comm_hook(BuiltinCommHook hook) {
     detail::check(ddp_reducer_register_builtin_comm_hook(model_.get(), static_cast<std::int32_t>(hook)));
   }
-  /// The same with PowerSGD.
+  /// Registers PowerSGD.
   void register_comm_hook(const PowerSGD& hook) {
     const ddp_powersgd_options c = hook.c();
     detail::check(ddp_reducer_register_powersgd_hook(model_.get(), &c));
   }
 
-  /// Runs body, a loop over input of which each rank may have another amount; each step begins with before_forward(). A
-  /// rank that is through takes part in the others' steps with zeros, until all are; then the model becomes that of the
-  /// last one (of several the highest rank). With throw_on_early_termination all ranks throw Error with DDP_MISMATCH
-  /// instead, which names the first that had no input left.
+  /// Runs body, a loop over input of which each rank may have a different amount; each step begins
+  /// with before_forward(). A rank that has finished takes part in the others' steps with zeros
+  /// until all have finished. Then the model becomes that of the last rank, or of the highest of
+  /// several. With throw_on_early_termination all ranks throw Error with Status::Mismatch instead,
+  /// which names the first rank that had no input left.
   template <typename Body>
   void join(Body&& body, const JoinOptions& options = {}) {
-    const ddp_join_options c = {options.divide_by_initial_world_size ? 0 : 1,
-                                options.throw_on_early_termination ? 1 : 0};
+    const ddp_reducer_join_options c = {sizeof(ddp_reducer_join_options), options.divide_by_initial_world_size ? 0 : 1,
+                                        options.throw_on_early_termination ? 1 : 0};
     detail::check(ddp_reducer_join_begin(model_.get(), &c));
     try {
       body();
@@ -142,11 +154,13 @@ class DistributedDataParallel {
     check(ddp_reducer_join_end(model_.get()));
   }
 
-  /// While it lives, gradients stay local and may accumulate; the first backward after it reduces the sum.
+  /// Keeps gradients local while it lives, so that they may accumulate; the first backward after it
+  /// reduces the sum.
   class NoSync {
    public:
-    /// Made by no_sync().
+    /// Begins the part without averages; made by no_sync().
     explicit NoSync(ddp_reducer* model) : model_(model) { detail::check(ddp_reducer_set_no_sync(model_, 1)); }
+    /// Averages gradients again.
     ~NoSync() { ddp_reducer_set_no_sync(model_, 0); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -154,9 +168,9 @@ class DistributedDataParallel {
    private:
     ddp_reducer* model_;
   };
-  /// From now on, until what it returns is destroyed, gradients stay local.
+  /// Keeps gradients local until the object that it returns is destroyed.
   [[nodiscard]] NoSync no_sync() { return NoSync(model_.get()); }
-  /// For ddp.h.
+  /// Returns the reducer of ddp.h.
   ddp_reducer* c() const { return model_.get(); }
 
  private:
@@ -165,24 +179,18 @@ class DistributedDataParallel {
     result.reserve(tensors.size());
     for (const Parameter& t : tensors) {
       const bool has_shape = !t.shape.empty();
-      result.push_back({t.value,
-                        t.grad,
-                        t.count,
-                        static_cast<std::int32_t>(t.dtype),
-                        {t.device.kind, t.device.index},
-                        t.name.c_str(),
-                        has_shape ? t.shape.data() : nullptr,
-                        t.shape.size()});
+      result.push_back({t.value, t.grad, t.count, static_cast<std::int32_t>(t.dtype), t.device.c(), t.name.c_str(),
+                        has_shape ? t.shape.data() : nullptr, t.shape.size()});
     }
     return result;
   }
-  // What a hook threw comes out as it is.
+  // Rethrows what a hook threw.
   void check(ddp_status status) {
     if (status != DDP_OK && hook_ != nullptr) hook_->rethrow();
     detail::check(status);
   }
 
-  std::unique_ptr<detail::HookCall> hook_;  // goes after the model
+  std::unique_ptr<detail::HookCall> hook_;  // destroyed after the model
   std::unique_ptr<ddp_reducer, detail::ModelDeleter> model_;
 };
 

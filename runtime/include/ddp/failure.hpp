@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a worker tells its launcher when it fails.
+/// Failures: what a worker leaves for its launcher's failure report.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace ddp {
 
-/// Leaves `message` where the launcher's failure report finds it. Call it before exiting with an error. False if there
-/// is no launcher that would print it.
-inline bool record_error(const std::string& message) { return ddp_record_error(message.c_str()) != 0; }
+/// Writes a message for the launcher's failure report. Call it before exiting with an error. Returns false if there is
+/// no launcher that would print it.
+inline bool record_error(const std::string& message) { return ddp_error_record(message.c_str()) != 0; }
 
-/// A crash, or an exception that nobody catches, leaves its reason and a backtrace there too. init_process_group does
-/// this; before it, or in each further thread whose stack may overflow, call it yourself. It changes nothing about how
-/// the process dies, and leaves signals alone that have a handler: see ddp_install_failure_handlers in ddp.h. False if
-/// there is no launcher that would print it.
-inline bool install_failure_handlers() { return ddp_install_failure_handlers() != 0; }
+/// Installs handlers that write the reason and a backtrace of a crash, or of an uncaught exception, to the same place.
+/// init_process_group() does this; call it yourself to cover what happens before, and in each further thread whose
+/// stack may overflow. The process dies as it would without them, and signals that have a handler are left alone; more
+/// at ddp_failure_handlers_install(). Returns false if there is no launcher that would print it.
+inline bool install_failure_handlers() { return ddp_failure_handlers_install() != 0; }
 
-/// Writes what each group of this process did last to a file: see ddp_dump_flight_recorder().
-inline void dump_flight_recorder(const std::string& path) { detail::check(ddp_dump_flight_recorder(path.c_str())); }
+/// Writes the last operations of each group of this process to a file, as ddp_flight_recorder_dump() does.
+inline void dump_flight_recorder(const std::string& path) { detail::check(ddp_flight_recorder_dump(path.c_str())); }
 
 }  // namespace ddp

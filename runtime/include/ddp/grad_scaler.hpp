@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Dynamic loss scaling, for gradients of 16 bits: a loss that is scaled up keeps small gradients from becoming zero;
-/// where they overflow the step is left out, and the scale becomes smaller. The rules of torch.amp.GradScaler.
+/// GradScaler: dynamic loss scaling, for gradients of 16 bits. A loss that is scaled up keeps small
+/// gradients from becoming zero; if they overflow, the step is left out and the scale becomes
+/// smaller. The rules are those of torch.amp.GradScaler.
 ///
 ///     ddp::GradScaler scaler({}, session.world());
 ///     for (;;) {
@@ -31,17 +32,18 @@
 
 namespace ddp {
 
-/// How the scale begins, grows and falls. By default as torch.amp.GradScaler's.
+/// How the scale begins, grows and falls. The defaults are those of torch.amp.GradScaler.
 struct GradScalerOptions {
-  float init_scale = 65536;                                  ///< 2 to the power of 16
-  double growth_factor = 2;                                  ///< above 1
-  double backoff_factor = 0.5;                               ///< below 1
-  int growth_interval = 2000;                                ///< so many steps without overflow, and the scale grows
-  float min_scale = 0;                                       ///< it does not fall below
-  float max_scale = std::numeric_limits<float>::infinity();  ///< nor grow beyond
+  float init_scale = 65536;     ///< 2 to the power of 16
+  double growth_factor = 2;     ///< above 1
+  double backoff_factor = 0.5;  ///< below 1
+  int growth_interval = 2000;   ///< number of steps without overflow after which the scale grows
+  float min_scale = 0;          ///< lower limit of the scale
+  float max_scale = std::numeric_limits<float>::infinity();  ///< upper limit of the scale
   bool enabled = true;                                       ///< false: the scale is 1, every step is taken
 
-  /// As apex's dynamic loss scale of its opt levels O1 and O2: at most 2 to the power of 24.
+  /// Returns the options of apex's dynamic loss scale in opt levels O1 and O2: at most 2 to the power
+  /// of 24.
   static GradScalerOptions apex() {
     GradScalerOptions options;
     options.max_scale = 16777216;
@@ -49,23 +51,25 @@ struct GradScalerOptions {
   }
 };
 
-/// All that a scaler has to remember from one run to the next; the entries of torch.amp.GradScaler.state_dict().
+/// State of a scaler for a checkpoint; the entries of torch.amp.GradScaler.state_dict().
 struct GradScalerState {
-  float scale = 65536;          ///< the current one
-  double growth_factor = 2;     ///< see GradScalerOptions
-  double backoff_factor = 0.5;  ///< likewise
-  int growth_interval = 2000;   ///< likewise
+  float scale = 65536;          ///< current scale
+  double growth_factor = 2;     ///< as in GradScalerOptions
+  double backoff_factor = 0.5;  ///< as in GradScalerOptions
+  int growth_interval = 2000;   ///< as in GradScalerOptions
   int growth_tracker = 0;       ///< steps without overflow since the scale last changed
 };
 
-/// Scales a loss, and decides which steps are taken. What it unscales is named by the object that has the gradients: an
-/// optimizer (anything with parameters() and step()), MasterWeights, or a vector of Parameters; each has its turn once
-/// between two calls of update(). One thread at a time. torch.amp.GradScaler.
+/// Scales a loss, and decides which steps are taken. Its functions take the object that has the
+/// gradients: an optimizer (anything with parameters() and step()), MasterWeights, or a vector of
+/// Parameters; each is used once between two calls of update(). One thread at a time. Source:
+/// torch.amp.GradScaler.
 class GradScaler {
  public:
-  /// With a group, its ranks decide alike: unscaling is a collective then, by which all learn whether one of them found
-  /// an overflow. Without one each decides by itself, which is as good where all ranks have the same gradients. Throws
-  /// Error with DDP_INVALID_ARGUMENT for factors that could not work.
+  /// Makes a scaler. With a group, its ranks decide alike: unscaling is then a collective by which
+  /// all learn whether one of them found an overflow. Without a group each rank decides by itself,
+  /// which is enough where all have the same gradients. Throws Error with Status::InvalidArgument
+  /// for factors that cannot work.
   explicit GradScaler(const GradScalerOptions& options = {}, ProcessGroup group = {})
       : options_(options), group_(group), scale_(options.init_scale) {
     if (options.growth_factor <= 1) fail("growth_factor must be above 1");
@@ -73,20 +77,21 @@ class GradScaler {
     if (options.growth_interval < 1) fail("growth_interval must be at least 1");
   }
 
-  /// The loss, or what else backward begins with, times the scale.
+  /// Returns the loss, or whatever backward begins with, times the scale.
   template <typename T>
   T scale(T loss) const {
     return options_.enabled ? loss * static_cast<T>(scale_) : loss;
   }
-  /// The current scale; 1 if not enabled.
+  /// Returns the current scale; 1 if not enabled.
   float get_scale() const { return options_.enabled ? scale_ : 1; }
-  /// Is any of this done?
+  /// Returns whether scaling is enabled.
   bool is_enabled() const { return options_.enabled; }
 
-  /// Divides gradients by the scale, to look at them or clip them before step(). Of MasterWeights: the masters' become
-  /// the model's divided by the scale, while those of the model stay as they are. Once between two calls of update(),
-  /// else Error with DDP_INVALID_ARGUMENT; also for gradients of DType::Float16, whose small values that would make
-  /// zeros again: give the optimizer MasterWeights. Collective if there is a group.
+  /// Divides gradients by the scale, to inspect or clip them before step(). For MasterWeights, the
+  /// masters' gradients become the model's divided by the scale, and the model's stay as they are.
+  /// Collective if there is a group. Throws Error with Status::InvalidArgument if called twice
+  /// between two calls of update(), and for gradients of DType::Float16, whose small values would
+  /// become zeros again: give the optimizer MasterWeights.
   template <typename Gradients>
   void unscale(Gradients& gradients) {
     const Stage stage = stage_of(&gradients);
@@ -97,8 +102,9 @@ class GradScaler {
     turns_[&gradients] = {Stage::Unscaled, options_.enabled && found_inf != 0};
   }
 
-  /// Unscales what was not yet, then calls take_step() unless a gradient was infinite or not a number, on any rank of
-  /// the group. True: it was called. Once between two calls of update().
+  /// Unscales the gradients if unscale() was not called, then calls take_step() unless a gradient was
+  /// infinite or not a number on any rank of the group. Returns whether it was called. Once between
+  /// two calls of update().
   template <typename Gradients, typename Step>
   bool step(Gradients& gradients, Step&& take_step) {
     if (stage_of(&gradients) == Stage::Stepped) fail("step() was called twice for the same gradients: call update()");
@@ -109,14 +115,15 @@ class GradScaler {
     take_step();
     return true;
   }
-  /// The same with optimizer.step().
+  /// Calls optimizer.step() as the overload above calls take_step().
   template <typename Optimizer>
   bool step(Optimizer& optimizer) {
     return step(optimizer, [&] { optimizer.step(); });
   }
 
-  /// At the end of an iteration: the scale falls if an overflow was found in it, and grows after growth_interval
-  /// iterations without one. Throws Error with DDP_INVALID_ARGUMENT if nothing was unscaled.
+  /// Ends an iteration: the scale falls if an overflow was found in it, and grows after
+  /// growth_interval iterations without one. Throws Error with Status::InvalidArgument if nothing
+  /// was unscaled.
   void update() {
     const auto turns = std::exchange(turns_, {});
     if (!options_.enabled) return;
@@ -129,17 +136,17 @@ class GradScaler {
       growth_tracker_ = 0;
     }
   }
-  /// Ends the iteration with a scale of the caller's.
+  /// Ends an iteration and sets the scale.
   void update(float new_scale) {
     turns_.clear();
     scale_ = new_scale;
   }
 
-  /// For a checkpoint; after update().
+  /// Returns the state for a checkpoint; call it after update().
   GradScalerState state_dict() const {
     return {scale_, options_.growth_factor, options_.backoff_factor, options_.growth_interval, growth_tracker_};
   }
-  /// Goes on from there. Limits stay those of this scaler's options.
+  /// Restores a state. The limits stay those of this scaler's options.
   void load_state_dict(const GradScalerState& state) {
     scale_ = state.scale;
     options_.growth_factor = state.growth_factor;
@@ -151,22 +158,24 @@ class GradScaler {
  private:
   enum class Stage {
     Ready,     ///< gradients are times the scale
-    Unscaled,  ///< and are not any more
-    Stepped    ///< nothing is to be done before update()
+    Unscaled,  ///< gradients are divided by the scale
+    Stepped    ///< step() was called
   };
   struct Turn {
     Stage stage = Stage::Ready;
     bool found_inf = false;
   };
 
-  [[noreturn]] static void fail(const std::string& what) { throw Error(DDP_INVALID_ARGUMENT, "GradScaler: " + what); }
+  [[noreturn]] static void fail(const std::string& what) {
+    throw Error(Status::InvalidArgument, "GradScaler: " + what);
+  }
 
   Stage stage_of(const void* gradients) const {
     const auto turn = turns_.find(gradients);
     return turn == turns_.end() ? Stage::Ready : turn->second.stage;
   }
 
-  // These tell whether all gradients are finite.
+  // Unscale, and return whether all gradients are finite.
   template <typename Optimizer>
   bool unscale_all(Optimizer& optimizer) const {
     return unscale_all(optimizer.parameters());
@@ -181,12 +190,12 @@ class GradScaler {
         fail("gradient " + p.name + " is float16, where small values unscaled are zeros: unscale MasterWeights");
       }
       const ddp_buffer grad = detail::gradient_of(p).c();
-      detail::check(ddp_multiply(grad, grad, inverse(), &found_inf));
+      detail::check(ddp_buffer_multiply(grad, grad, inverse(), &found_inf));
     }
     return found_inf == 0;
   }
 
-  // In 64 bits, then rounded, as torch does.
+  // Computed in 64 bits, then rounded, as torch does.
   double inverse() const { return static_cast<float>(1 / static_cast<double>(get_scale())); }
 
   void set_scale(double scale) {
@@ -198,7 +207,7 @@ class GradScaler {
   ProcessGroup group_;
   float scale_;
   int growth_tracker_ = 0;
-  std::map<const void*, Turn> turns_;  // of what was unscaled since the last update(), by its address
+  std::map<const void*, Turn> turns_;  // by the address of what was unscaled since the last update()
 };
 
 }  // namespace ddp

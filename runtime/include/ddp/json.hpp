@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The collectives on objects for JSON values: settings, metrics, whatever a rank wants to tell. Includes
-/// nlohmann/json.hpp (Debian: nlohmann-json3-dev), which your build must find; ddp/ddp.hpp does not include this
-/// header.
+/// JSON: the collectives on objects for JSON values, such as settings and metrics. Includes
+/// nlohmann/json.hpp (Debian: nlohmann-json3-dev), which your build must find; so ddp/ddp.hpp does
+/// not include this header.
 ///
 /// Values travel as CBOR, so that infinities, NaN and 64-bit integers arrive as they were sent.
 #pragma once
@@ -29,8 +29,8 @@ inline nlohmann::json unpacked(const std::string& bytes) {
   try {
     return nlohmann::json::from_cbor(bytes);
   } catch (const nlohmann::json::exception& e) {
-    throw Error(DDP_MISMATCH, std::string("what another rank sent is no JSON value: ") + e.what() +
-                                  " (do all ranks call the collective for JSON?)");
+    throw Error(Status::Mismatch, std::string("what another rank sent is no JSON value: ") + e.what() +
+                                      " (do all ranks call the collective for JSON?)");
   }
 }
 
@@ -43,26 +43,30 @@ inline std::vector<nlohmann::json> unpacked(const std::vector<std::string>& obje
 
 }  // namespace detail
 
-/// Root's value, on every rank; the others' is not looked at. See ProcessGroup::broadcast_object().
+/// Returns root's value on every rank; the other ranks' values are ignored. Waits and fails as
+/// ProcessGroup::broadcast_object() does.
 inline nlohmann::json broadcast_json(const ProcessGroup& group, const nlohmann::json& value, int root = 0,
                                      Milliseconds timeout = kDefaultTimeout) {
   const std::string mine = group.rank() == root ? detail::packed(value) : std::string();
   return detail::unpacked(group.broadcast_object(mine, root, timeout));
 }
 
-/// Every rank's value, in the order of ranks. See ProcessGroup::all_gather_object().
+/// Returns every rank's value, in the order of ranks. Waits and fails as
+/// ProcessGroup::all_gather_object() does.
 inline std::vector<nlohmann::json> all_gather_json(const ProcessGroup& group, const nlohmann::json& value,
                                                    Milliseconds timeout = kDefaultTimeout) {
   return detail::unpacked(group.all_gather_object(detail::packed(value), timeout));
 }
 
-/// The same on root; empty on the others. See ProcessGroup::gather_object().
+/// Returns every rank's value on root, and nothing on the other ranks. Waits and fails as
+/// ProcessGroup::gather_object() does.
 inline std::vector<nlohmann::json> gather_json(const ProcessGroup& group, const nlohmann::json& value, int root = 0,
                                                Milliseconds timeout = kDefaultTimeout) {
   return detail::unpacked(group.gather_object(detail::packed(value), root, timeout));
 }
 
-/// Value r of root's, on rank r; the others need not give any. See ProcessGroup::scatter_object().
+/// Returns root's value r on rank r; the other ranks need not give any. Waits and fails as
+/// ProcessGroup::scatter_object() does.
 inline nlohmann::json scatter_json(const ProcessGroup& group, const std::vector<nlohmann::json>& values, int root = 0,
                                    Milliseconds timeout = kDefaultTimeout) {
   std::vector<std::string> objects;

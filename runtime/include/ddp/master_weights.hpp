@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Master weights: float32 copies of weights of 16 bits, for the optimizer. What a step changes is often too little for
-/// 16 bits to show; in the copies it adds up.
+/// Master weights: float32 copies of 16-bit weights, for the optimizer. The change of one step is
+/// often too small for 16 bits; in the copies it adds up.
 ///
 ///     ddp::MasterWeights master(parameters);           // float16 or bfloat16 ones, and their gradients
 ///     ddp::AdamW optimizer(master.parameters());
@@ -25,16 +25,17 @@
 
 namespace ddp {
 
-/// Float32 copies of parameters of 16 bits, and of their gradients. Others are among parameters() as they were given:
-/// the optimizer works on them in place. One thread at a time. What apex calls master parameters (opt level O2).
+/// Float32 copies of 16-bit parameters, and of their gradients. Other parameters are in
+/// parameters() as they were given: the optimizer works on them in place. One thread at a time.
+/// Source: apex's master parameters (opt level O2).
 class MasterWeights {
  public:
-  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error with DDP_INVALID_ARGUMENT for
-  /// a parameter that is not of floating point or has no gradient.
+  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error with Status::InvalidArgument
+  /// for a parameter that is not of floating point or has no gradient.
   explicit MasterWeights(const std::vector<Parameter>& parameters) : model_(parameters), masters_(parameters) {
     std::size_t count = 0;
     for (const Parameter& p : model_) {
-      if (p.grad == nullptr) throw Error(DDP_INVALID_ARGUMENT, "MasterWeights: " + p.name + " has no gradient");
+      if (p.grad == nullptr) throw Error(Status::InvalidArgument, "MasterWeights: " + p.name + " has no gradient");
       if (is_copied(p)) count += p.count;
     }
     values_.resize(count);
@@ -50,32 +51,33 @@ class MasterWeights {
     read_values();
   }
   MasterWeights(MasterWeights&&) = default;             ///< parameters() stay where they are
-  MasterWeights& operator=(MasterWeights&&) = default;  ///< likewise
+  MasterWeights& operator=(MasterWeights&&) = default;  ///< parameters() stay where they are
 
-  /// What the optimizer is to be given, in the order and under the names of the model's.
+  /// Returns the parameters for the optimizer, in the order and with the names of the model's.
   const std::vector<Parameter>& parameters() const { return masters_; }
 
-  /// The model's gradients, times factor, become those of parameters(). False if one of them is infinite or not a
-  /// number.
+  /// Copies the model's gradients, times factor, to those of parameters(). Returns false if one of
+  /// them is infinite or not a number.
   bool read_gradients(double factor = 1) {
     std::int32_t found_inf = 0;
     for (std::size_t i = 0; i < model_.size(); ++i) {
-      detail::check(ddp_multiply(gradient(model_[i]), gradient(masters_[i]), factor, &found_inf));
+      detail::check(ddp_buffer_multiply(gradient(model_[i]), gradient(masters_[i]), factor, &found_inf));
     }
     return found_inf == 0;
   }
 
-  /// The masters' values, rounded to the nearest, become the model's.
+  /// Copies the masters' values, rounded to the nearest, to the model.
   void write_values() {
     for_each_copy([](const Parameter& model, const Parameter& master) {
-      detail::check(ddp_convert(value(master), value(model)));
+      detail::check(ddp_buffer_convert(value(master), value(model)));
     });
   }
 
-  /// The model's values become the masters', for example after a checkpoint of the model alone was read.
+  /// Copies the model's values to the masters, for example after a checkpoint of the model alone was
+  /// read.
   void read_values() {
     for_each_copy([](const Parameter& model, const Parameter& master) {
-      detail::check(ddp_convert(value(model), value(master)));
+      detail::check(ddp_buffer_convert(value(model), value(master)));
     });
   }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What all optimizers have in common: parameters in groups, state beside them, a step. See adamw.hpp and sgd.hpp, and
-/// zero_redundancy_optimizer.hpp for state that is spread over the ranks.
+/// Optimizers: what AdamW (adamw.hpp), SGD (sgd.hpp) and ZeroRedundancyOptimizer
+/// (zero_redundancy_optimizer.hpp) have in common, which is parameters in groups, their state, and
+/// a step.
 #pragma once
 
 #include <algorithm>
@@ -21,36 +22,36 @@
 
 namespace ddp {
 
-/// Parameters that have options of their own, such as those that do not decay.
+/// Parameters with options of their own, such as those that do not decay.
 template <typename Options>
 struct ParameterGroup {
   std::vector<Parameter> parameters;  ///< each in one group only
   Options options = {};               ///< may be changed between steps
 };
 
-/// A tensor of an optimizer's state, or what this rank has of it: the optimizer's own memory, for those who save it
-/// where it lies.
+/// A tensor of an optimizer's state, or this rank's part of it, in the optimizer's own memory: to
+/// save it without a copy.
 struct OptimizerTensor {
   std::string name;        ///< such as "optimizer.weight.exp_avg"
   Buffer buffer;           ///< the elements that are here
-  std::size_t first = 0;   ///< the place of the first of them in the tensor, which has one dimension
-  std::size_t count = 0;   ///< how many elements the tensor has in all
-  bool is_scalar = false;  ///< it has none
+  std::size_t first = 0;   ///< index of the first of them in the tensor, which has one dimension
+  std::size_t count = 0;   ///< number of elements of the whole tensor
+  bool is_scalar = false;  ///< whether the tensor has no dimension
 };
 
 namespace detail {
 
-// All parameters' elements, one after the other in a row of bytes. Each begins at a multiple of 8, so that a cut at any
-// other multiple of 8 is between two elements, whatever their types.
+// All parameters' elements, one after the other in a row of bytes. Each parameter begins at a multiple of 8, so that a
+// cut at any multiple of 8 is between two elements, whatever their types.
 class ParameterRow {
  public:
   static constexpr std::size_t kAlignment = 8;
 
   struct Piece {
-    std::size_t parameter;  // which
-    std::size_t first;      // of its elements
+    std::size_t parameter;  // number of the parameter
+    std::size_t first;      // index of its first element
     std::size_t count;      // in elements
-    std::size_t offset;     // in the row
+    std::size_t offset;     // in the row, in bytes
   };
 
   explicit ParameterRow(const std::vector<Parameter>& parameters) {
@@ -64,7 +65,7 @@ class ParameterRow {
   std::size_t bytes() const { return bytes_; }
   std::size_t offset(std::size_t parameter) const { return places_[parameter].offset; }
 
-  // Calls use(piece) for what lies between two places, multiples of kAlignment.
+  // Calls use(piece) for each piece between two places, which are multiples of kAlignment.
   template <typename Use>
   void for_each_piece(std::size_t begin, std::size_t end, const Use& use) const {
     auto place = std::upper_bound(places_.begin(), places_.end(), begin,
@@ -83,17 +84,17 @@ class ParameterRow {
   struct Place {
     std::size_t offset;
     std::size_t count;
-    std::size_t element;  // bytes of one
+    std::size_t element;  // bytes of one element
   };
   std::vector<Place> places_;
   std::size_t bytes_ = 0;
 };
 
-// One piece of a step, as an optimizer's rule sees it.
+// Arrays of one piece of a step, for an optimizer's rule.
 struct StepArrays {
   void* value;
   const void* grad;
-  std::array<void*, 2> states;  // as many as the rule has
+  std::array<void*, 2> states;  // one for each state of the rule
   void* updated;                // null: into value
   std::size_t count;
   std::int32_t dtype;
@@ -101,27 +102,29 @@ struct StepArrays {
 
 }  // namespace detail
 
-/// A copy of an optimizer's state, whole: taken from an optimizer on any number of ranks, for one on any other. Empty
-/// where ZeroRedundancyOptimizer::state_dict() did not gather it.
+/// A copy of an optimizer's whole state: taken from an optimizer on any number of ranks, for one on
+/// any other number. Empty on ranks where ZeroRedundancyOptimizer::state_dict() did not gather it.
 class OptimizerState {
  public:
-  OptimizerState() = default;                             ///< nothing
+  OptimizerState() = default;                             ///< an empty state
   OptimizerState(OptimizerState&&) = default;             ///< the tensors stay where they are
-  OptimizerState& operator=(OptimizerState&&) = default;  ///< likewise
+  OptimizerState& operator=(OptimizerState&&) = default;  ///< the tensors stay where they are
 
-  /// For save_checkpoint(), beside the model's; the memory is this object's.
+  /// Returns the tensors, for save_checkpoint() together with the model's. This object owns the
+  /// memory.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// As Checkpoint::read(). Throws Error with DDP_CORRUPT if there is no such tensor, DDP_MISMATCH if it is another.
+  /// Copies a tensor into buffer, as Checkpoint::read() does. Throws Error with Status::Corrupt if
+  /// there is no such tensor, Status::Mismatch if its type or shape differs.
   void read(const std::string& name, Buffer buffer, const std::vector<std::int64_t>& shape) const {
     const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
-    if (found == tensors_.end()) throw Error(DDP_CORRUPT, "the optimizer's state has no tensor " + name);
+    if (found == tensors_.end()) throw Error(Status::Corrupt, "the optimizer's state has no tensor " + name);
     if (found->dtype != buffer.dtype || found->shape != shape) {
-      throw Error(DDP_MISMATCH, "the optimizer's state has a tensor " + name + " of another type or shape");
+      throw Error(Status::Mismatch, "the optimizer's state has a tensor " + name + " of another type or shape");
     }
     if (buffer.count > 0) std::memcpy(buffer.data, found->data, buffer.bytes());
   }
 
-  /// For optimizers: takes memory in which all tensors of `tensors` lie, however it got there.
+  /// Makes a state for optimizers: takes the memory in which all tensors of `tensors` lie.
   OptimizerState(std::vector<std::vector<std::byte>> memory, std::vector<Tensor> tensors, std::int64_t step,
                  std::string step_name)
       : memory_(std::move(memory)), tensors_(std::move(tensors)) {
@@ -135,8 +138,9 @@ class OptimizerState {
   std::vector<Tensor> tensors_;
 };
 
-/// The part of an optimizer that one rank has: state for the parameters' elements between two places in their row. What
-/// ddp::AdamW, ddp::SGD and ddp::ZeroRedundancyOptimizer have in common; not for itself.
+/// The part of an optimizer that one rank has: state for the parameters' elements between two
+/// places in their row. It is the base of ddp::AdamW, ddp::SGD and ddp::ZeroRedundancyOptimizer,
+/// and not for direct use.
 template <typename Rule>
 class OptimizerShard {
  public:
@@ -146,24 +150,26 @@ class OptimizerShard {
   OptimizerShard(const OptimizerShard&) = delete;
   OptimizerShard& operator=(const OptimizerShard&) = delete;
 
-  /// All parameters, of all groups, one group after the other.
+  /// Returns all parameters, one group after the other.
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  /// A group's options: change them between steps, on all ranks alike. A learning-rate schedule sets lr of each.
+  /// Returns a group's options. Change them between steps, on all ranks alike; a learning-rate
+  /// schedule sets lr of each group.
   Options& options(std::size_t group = 0) { return options_.at(group); }
-  /// How many groups there are.
+  /// Returns the number of groups.
   std::size_t group_count() const { return options_.size(); }
   /// Sets the learning rate of all groups.
   void set_lr(double lr) {
     for (Options& o : options_) o.lr = lr;
   }
-  /// Where parameter i's gradient is from now on: for DistributedDataParallel's own memory, which moves once with
-  /// gradient_as_bucket_view.
+  /// Sets where parameter i's gradient is from now on: for DistributedDataParallel's own memory,
+  /// which moves once with gradient_as_bucket_view.
   void set_gradient(std::size_t i, void* grad) { parameters_.at(i).grad = grad; }
-  /// How many steps were taken.
+  /// Returns the number of steps taken.
   std::int64_t steps_taken() const { return steps_taken_; }
 
-  /// The state's tensors where they lie. What the ranks have is together all of it, once. Names are prefix, the
-  /// parameter's name (its number if it has none), and PyTorch's name of the state; "step" counts the steps.
+  /// Returns the state's tensors where they lie. All ranks together have the whole state once. A name
+  /// is the prefix, the parameter's name (its number if it has none), and PyTorch's name of the
+  /// state; "step" counts the steps.
   std::vector<OptimizerTensor> tensors(const std::string& prefix = "optimizer.") {
     std::vector<OptimizerTensor> tensors;
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
@@ -175,8 +181,9 @@ class OptimizerShard {
     return tensors;
   }
 
-  /// Goes on from a state: a Checkpoint, an OptimizerState, or what else has their read(). Reads what this rank needs;
-  /// every rank calls it, with the whole state. Throws what read() throws; the state is then of neither.
+  /// Restores a state from a Checkpoint, an OptimizerState, or another type with their read(). It
+  /// reads what this rank needs; every rank calls it, with the whole state. Throws what read()
+  /// throws; the state is then a mixture of both.
   template <typename Source>
   void load_state_dict(const Source& source, const std::string& prefix = "optimizer.") {
     std::vector<std::byte> whole;
@@ -192,7 +199,7 @@ class OptimizerShard {
   }
 
  protected:
-  /// Of all parameters, before it is said which part of them is this rank's.
+  /// Makes the base for all parameters; take() then says which part is this rank's.
   explicit OptimizerShard(const std::vector<Group>& groups) : parameters_(flatten(groups)), row_(parameters_) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       options_.push_back(groups[g].options);
@@ -201,10 +208,10 @@ class OptimizerShard {
   }
   ~OptimizerShard() = default;
 
-  /// All parameters' elements.
+  /// Returns the row of all parameters' elements.
   const detail::ParameterRow& row() const { return row_; }
 
-  /// Which part of the row is this rank's, and how much memory each of its states gets.
+  /// Sets which part of the row is this rank's, and how much memory each of its states gets.
   void take(std::size_t begin, std::size_t end, std::size_t bytes) {
     begin_ = begin;
     end_ = end;
@@ -213,10 +220,11 @@ class OptimizerShard {
     states_.assign(states, std::vector<std::byte>(bytes));
   }
 
-  /// Before update().
+  /// Counts a step; called before update().
   void count_step() { ++steps_taken_; }
 
-  /// Steps what lies between two places of this rank's part; updated is the row from `begin` on, or null: in place.
+  /// Steps the elements between two places of this rank's part. updated is where the row starting at
+  /// `begin` goes; null means in place.
   void update(std::size_t begin, std::size_t end, std::byte* updated) {
     row_.for_each_piece(begin, std::min(end, end_), [&](const detail::ParameterRow::Piece& piece) {
       const Parameter& p = parameters_[piece.parameter];
@@ -231,7 +239,7 @@ class OptimizerShard {
     });
   }
 
-  /// memory: of each state, the whole row.
+  /// Makes a copy of the whole state; memory has the whole row for each state.
   OptimizerState make_state(std::vector<std::vector<std::byte>> memory, const std::string& prefix) const {
     std::vector<Tensor> tensors;
     for (std::size_t s = 0; s < memory.size(); ++s) {
@@ -244,10 +252,10 @@ class OptimizerShard {
     return OptimizerState(std::move(memory), std::move(tensors), steps_taken_, prefix + "step");
   }
 
-  /// Of this rank's part.
+  /// Returns the states of this rank's part.
   const std::vector<std::vector<std::byte>>& states() const { return states_; }
 
-  /// A piece's size.
+  /// Returns a piece's size in bytes.
   std::size_t bytes_of(const detail::ParameterRow::Piece& piece) const {
     return piece.count * element_size(parameters_[piece.parameter].dtype);
   }
@@ -263,11 +271,12 @@ class OptimizerShard {
   static void check(const Parameter& p) {
     const std::string what = std::string(Rule::kName) + ": parameter " + p.name;
     if (p.dtype != DType::Float32 && p.dtype != DType::Float64) {
-      throw Error(DDP_INVALID_ARGUMENT, what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
+      throw Error(Status::InvalidArgument,
+                  what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
     }
-    if (p.device.kind != DDP_CPU) throw Error(DDP_INVALID_ARGUMENT, what + " is not in the CPU's memory");
+    if (p.device.kind != DeviceKind::Cpu) throw Error(Status::InvalidArgument, what + " is not in the CPU's memory");
     if (p.grad == nullptr && p.count > 0) {
-      throw Error(DDP_INVALID_ARGUMENT, what + " has no gradient: give DistributedDataParallel::gradient(i)");
+      throw Error(Status::InvalidArgument, what + " has no gradient: give DistributedDataParallel::gradient(i)");
     }
   }
 
@@ -291,11 +300,12 @@ class OptimizerShard {
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;
-  std::vector<std::vector<std::byte>> states_;  // of that part
+  std::vector<std::vector<std::byte>> states_;  // memory of that part, for each state
   std::int64_t steps_taken_ = 0;
 };
 
-/// An optimizer whose state is all here. One thread at a time. The parameters' memory must stay; the list need not.
+/// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
+/// must stay; the list need not.
 template <typename RuleOf>
 class Optimizer : public OptimizerShard<RuleOf> {
  public:
@@ -303,22 +313,22 @@ class Optimizer : public OptimizerShard<RuleOf> {
   using Options = typename OptimizerShard<Rule>::Options;  ///< AdamWOptions or SGDOptions
   using Group = typename OptimizerShard<Rule>::Group;      ///< parameters, and options for them
 
-  /// Throws Error with DDP_INVALID_ARGUMENT, naming the parameter, if one is not float32 or float64 in the CPU's memory
-  /// or has no gradient.
+  /// Makes the optimizer. Throws Error with Status::InvalidArgument, which names the parameter, if
+  /// one is not float32 or float64 in the CPU's memory or has no gradient.
   explicit Optimizer(std::vector<Parameter> parameters, const Options& options = {})
       : Optimizer(std::vector<Group>{{std::move(parameters), options}}) {}
-  /// Parameters with options of their own.
+  /// Makes the optimizer for groups of parameters, each with its options.
   explicit Optimizer(const std::vector<Group>& groups) : OptimizerShard<Rule>(groups) {
     this->take(0, this->row().bytes(), this->row().bytes());
   }
 
-  /// Takes one step with the gradients that are there.
+  /// Takes one step with the current gradients.
   void step() {
     this->count_step();
     this->update(0, this->row().bytes(), nullptr);
   }
 
-  /// A copy of the state.
+  /// Returns a copy of the state.
   OptimizerState state_dict(const std::string& prefix = "optimizer.") const {
     return this->make_state(this->states(), prefix);
   }

@@ -17,247 +17,265 @@
 
 namespace ddp {
 
-/// What a group is to be like.
+/// Source for ProcessGroup::recv() and irecv() that takes the message of whichever rank sends first.
+inline constexpr int kAnyRank = DDP_ANY_RANK;
+/// Color for ProcessGroup::split() that puts this rank into none of the groups.
+inline constexpr int kNoColor = DDP_NO_COLOR;
+
+/// Properties of a new group.
 struct GroupOptions {
-  std::string name = {};                   ///< for one group of the job, without a slash; empty: made from the members
+  std::string name = {};                   ///< unique in the job, without a slash; empty: made from the members
   std::string backend = {};                ///< empty: as its session or parent
   Milliseconds timeout = kDefaultTimeout;  ///< for each collective; by default as its session or parent
+
+  /// Returns the struct of ddp.h, which points into this one.
+  ddp_group_options c() const { return {sizeof(ddp_group_options), name.c_str(), backend.c_str(), timeout.count()}; }
 };
 
-/// The ranks that talk to each other. A view: the session owns the group. Single-use after an error.
-/// Empty where this process is no member: then it is false, and has neither rank nor size (both -1).
+/// Ranks that talk to each other. It is a view: the session owns the group. Single-use after an error. Where this
+/// process is not a member the group is empty: it converts to false, and rank() and size() are -1.
 ///
-/// Every rank calls the same operations in the same order, with the same counts, types, reductions and roots. timeout
-/// is from the call to the operation's end; kDefaultTimeout is the group's. Throws Error: DDP_INVALID_ARGUMENT before
-/// anything is sent, which leaves the group as it was; any other status ends the group, and what is in the buffers then
-/// is unspecified. One thread at a time. Named after torch.distributed's functions; each says what it is called there
-/// if that is another name.
+/// Every rank calls the same operations in the same order, with the same counts, types, reductions
+/// and roots. timeout is from the call to the operation's end; kDefaultTimeout means the timeout of
+/// with_timeout(), else the group's. Operations throw Error: Status::InvalidArgument before
+/// anything is sent, which leaves the group as it was; any other status ends the group, and the
+/// content of the buffers is unspecified then. One thread at a time. Operations have the names of
+/// torch.distributed; where the names differ, the description has PyTorch's.
 class ProcessGroup {
  public:
+  /// Makes an empty group.
   ProcessGroup() = default;
-  /// From ddp.h.
+  /// Makes a view of a group of ddp.h.
   explicit ProcessGroup(ddp_group* group) : group_(group) {}
-  /// Is this process a member?
+  /// Returns whether this process is a member.
   explicit operator bool() const { return group_ != nullptr; }
-  /// This process's rank within the group, from 0 to size() - 1. Any thread may ask.
+  /// Returns this process's rank in the group, from 0 to size() - 1. Any thread may call.
   int rank() const { return ddp_group_rank(group_); }
-  /// How many ranks the group has, at least 1. Any thread may ask.
+  /// Returns the number of ranks in the group, at least 1. Any thread may call.
   int size() const { return ddp_group_size(group_); }
-  /// What messages call it, such as "world".
+  /// Returns the group's name in messages, such as "world".
   std::string name() const { return ddp_group_name(group_); }
-  /// What carries it, such as "gloo". PyTorch's get_backend.
+  /// Returns the name of the group's backend, such as "gloo". PyTorch: get_backend.
   std::string backend() const { return ddp_group_backend(group_); }
-  /// The rank in the job of this group's rank `rank`. Throws Error with DDP_INVALID_ARGUMENT if there is none.
-  /// PyTorch's get_global_rank.
+  /// Returns the rank in the job of this group's rank `rank`. Throws Error with Status::InvalidArgument if there is
+  /// none. PyTorch: get_global_rank.
   int global_rank(int rank) const {
     const int found = ddp_group_global_rank(group_, rank);
-    if (found < 0) throw Error(DDP_INVALID_ARGUMENT, name() + ": has no rank " + std::to_string(rank));
+    if (found < 0) throw Error(Status::InvalidArgument, name() + ": has no rank " + std::to_string(rank));
     return found;
   }
-  /// The rank in this group of the job's rank `global_rank`; -1 if it is not a member. PyTorch's get_group_rank.
-  int rank_of(int global_rank) const { return ddp_group_rank_of(group_, global_rank); }
+  /// Returns the rank in this group of the job's rank `global_rank`; -1 if it is not a member. PyTorch: get_group_rank.
+  int group_rank(int global_rank) const { return ddp_group_group_rank(group_, global_rank); }
 
-  /// Collective: the ranks that give the same color make a group, in the order of their keys, then of their ranks here.
-  /// With DDP_NO_COLOR: an empty group. MPI's MPI_Comm_split.
+  /// Splits the group: ranks that give the same color become a new group, in the order of their keys, then of their
+  /// ranks here. kNoColor gives an empty group. Collective. Source: MPI_Comm_split.
   ProcessGroup split(int color, int key = 0, const GroupOptions& options = {}) const {
-    const ddp_group_options c = {options.name.c_str(), options.backend.c_str(), options.timeout.count()};
+    const ddp_group_options c = options.c();
     ddp_group* group = nullptr;
     detail::check(ddp_group_split(group_, color, key, &c, &group));
     return ProcessGroup(group);
   }
-  /// Leaves the group: waits for operations in flight, closes its connections; no copy of this view may be used then.
-  /// Not for the world, which ends with its session, as do the groups that are left then. PyTorch's
+  /// Leaves the group: waits for operations in flight and closes its connections. No copy of this view may be used
+  /// afterwards. The world is refused: it ends with its session, as do all groups that are left then. PyTorch:
   /// destroy_process_group.
   void destroy() {
     detail::check(ddp_group_destroy(group_));
     group_ = nullptr;
   }
 
-  /// In place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
-  void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), timeout.count()));
+  /// Returns a view of the same group whose operations have this timeout unless they are given one:
+  /// `world.with_timeout(5s).all_reduce(gradients)`. It is for operations only: what is made from the view, such as a
+  /// DistributedDataParallel or a split(), has the group's own timeout.
+  ProcessGroup with_timeout(Milliseconds timeout) const {
+    ProcessGroup view = *this;
+    view.timeout_ = timeout;
+    return view;
   }
-  /// In place on root; what is in the others' buffers afterwards is unspecified.
+
+  /// Reduces in place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
+  void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), ms(timeout)));
+  }
+  /// Reduces in place on root; the content of the other ranks' buffers is unspecified afterwards.
   void reduce(Buffer buffer, const Reduction& reduction = {}, int root = 0,
               Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, timeout.count()));
+    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, ms(timeout)));
   }
-  /// Every rank's buffer becomes root's.
+  /// Copies root's buffer into every rank's buffer.
   void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_broadcast(group_, buffer.c(), root, timeout.count()));
+    detail::check(ddp_broadcast(group_, buffer.c(), root, ms(timeout)));
   }
-  /// output: size() * input.count elements, rank r's input at r * input.count. PyTorch's all_gather_into_tensor.
+  /// Gathers every rank's input on every rank. output has size() * input.count elements: rank r's input is at
+  /// r * input.count. PyTorch: all_gather_into_tensor.
   void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_gather(group_, input.c(), output.c(), timeout.count()));
+    detail::check(ddp_all_gather(group_, input.c(), output.c(), ms(timeout)));
   }
-  /// The same on root; output is not looked at on the others.
+  /// Gathers every rank's input on root, laid out as by all_gather(); output is ignored on the other ranks.
   void gather(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_gather(group_, input.c(), output.c(), root, timeout.count()));
+    detail::check(ddp_gather(group_, input.c(), output.c(), root, ms(timeout)));
   }
-  /// Rank r's output becomes output.count elements of root's input, from r * output.count on. input is not looked at on
-  /// the others.
+  /// Distributes root's input: rank r's output becomes output.count elements of it, starting at r * output.count. input
+  /// is ignored on the other ranks.
   void scatter(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_scatter(group_, input.c(), output.c(), root, timeout.count()));
+    detail::check(ddp_scatter(group_, input.c(), output.c(), root, ms(timeout)));
   }
-  /// input: size() * output.count elements; rank r's output becomes the reduction of those from r * output.count on.
-  /// The input is left as it is. PyTorch's reduce_scatter_tensor.
+  /// Reduces the inputs and gives each rank one part. input has size() * output.count elements; rank r's output becomes
+  /// the reduction of those starting at r * output.count. The input is not changed. PyTorch: reduce_scatter_tensor.
   void reduce_scatter(Buffer input, Buffer output, const Reduction& reduction = {},
                       Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), timeout.count()));
+    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), ms(timeout)));
   }
-  /// Each rank sends an equal part of its input to every rank, and gets one from each, in the order of ranks. Buffers
-  /// must not overlap. PyTorch's all_to_all_single.
+  /// Sends an equal part of each rank's input to every rank; parts are received in the order of ranks. Buffers must not
+  /// overlap. PyTorch: all_to_all_single.
   void all_to_all(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, timeout.count()));
+    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout)));
   }
-  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it. A count for
-  /// each rank; they add up to the buffers'.
+  /// Sends parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it. There is a count
+  /// for each rank, and they add up to the buffers' counts.
   void all_to_all(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                   const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     detail::check(
-        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), timeout.count()));
+        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), ms(timeout)));
   }
-  /// Returns once every rank has called it.
-  void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, timeout.count())); }
-  /// A barrier that knows who is missing: if some rank has not come in time, every rank gets DDP_TIMEOUT and its
-  /// number; those of all that are missing with wait_all_ranks. See ddp_monitored_barrier(). Source:
-  /// torch.distributed.monitored_barrier.
+  /// Waits until every rank has called it.
+  void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, ms(timeout))); }
+  /// Waits until every rank has called it, and names a missing rank, or with wait_all_ranks all of them, in the
+  /// Status::Timeout that every rank gets if one does not come in time. More at ddp_monitored_barrier().
   void monitored_barrier(Milliseconds timeout = kDefaultTimeout, bool wait_all_ranks = false) const {
-    detail::check(ddp_monitored_barrier(group_, wait_all_ranks ? 1 : 0, timeout.count()));
+    detail::check(ddp_monitored_barrier(group_, wait_all_ranks ? 1 : 0, ms(timeout)));
   }
 
   /// @name Asynchronous collectives
-  /// The same, in order, on a thread of the group's; the buffers must stay until the operation ended. PyTorch's
-  /// async_op=True. They throw what is wrong with the arguments; the Work, what goes wrong later.
+  /// These are the collectives above, run in order on a thread of the group; the buffers must stay until the operation
+  /// has ended. They throw if an argument is wrong; the Work throws later failures. PyTorch: async_op=True.
   /// @{
 
-  /// all_reduce(), asynchronously.
+  /// Issues all_reduce() without waiting.
   Work all_reduce_async(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), timeout.count(), &work));
+    detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), ms(timeout), &work));
     return Work(work);
   }
-  /// reduce(), asynchronously.
+  /// Issues reduce() without waiting.
   Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
                     Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, timeout.count(), &work));
+    detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, ms(timeout), &work));
     return Work(work);
   }
-  /// broadcast(), asynchronously.
+  /// Issues broadcast() without waiting.
   Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_broadcast_async(group_, buffer.c(), root, timeout.count(), &work));
+    detail::check(ddp_broadcast_async(group_, buffer.c(), root, ms(timeout), &work));
     return Work(work);
   }
-  /// all_gather(), asynchronously.
+  /// Issues all_gather() without waiting.
   Work all_gather_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_all_gather_async(group_, input.c(), output.c(), timeout.count(), &work));
+    detail::check(ddp_all_gather_async(group_, input.c(), output.c(), ms(timeout), &work));
     return Work(work);
   }
-  /// gather(), asynchronously.
+  /// Issues gather() without waiting.
   Work gather_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_gather_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    detail::check(ddp_gather_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
-  /// scatter(), asynchronously.
+  /// Issues scatter() without waiting.
   Work scatter_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, timeout.count(), &work));
+    detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
-  /// reduce_scatter(), asynchronously.
+  /// Issues reduce_scatter() without waiting.
   Work reduce_scatter_async(Buffer input, Buffer output, const Reduction& reduction = {},
                             Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), timeout.count(), &work));
+    detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), ms(timeout), &work));
     return Work(work);
   }
-  /// all_to_all() of equal parts, asynchronously.
+  /// Issues all_to_all() of equal parts without waiting.
   Work all_to_all_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, timeout.count(), &work));
+    detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), &work));
     return Work(work);
   }
-  /// all_to_all() of parts of any size, asynchronously.
+  /// Issues all_to_all() of parts of any size without waiting.
   Work all_to_all_async(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                         const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     ddp_work work;
     detail::check(ddp_all_to_all_async(group_, input.c(), input_counts.data(), output.c(), output_counts.data(),
-                                       timeout.count(), &work));
+                                       ms(timeout), &work));
     return Work(work);
   }
-  /// barrier(), asynchronously.
+  /// Issues barrier() without waiting.
   Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_barrier_async(group_, timeout.count(), &work));
+    detail::check(ddp_barrier_async(group_, ms(timeout), &work));
     return Work(work);
   }
 
   /// @}
 
   /// @name Messages between two ranks
-  /// They wait for nothing else in their group, only for each other. Messages between two ranks with the same tag
-  /// arrive in the order in which they were sent; count and type of both sides must agree. Source: torch.distributed's
-  /// send, recv, isend and irecv.
+  /// Messages wait only for each other, not for other operations of their group. Messages between two ranks with the
+  /// same tag arrive in the order in which they were sent; count and type of both sides must agree.
   /// @{
 
-  /// Returns once the buffer may be used again, which says nothing about the receiver.
+  /// Sends the buffer to another rank. Returns once the buffer may be used again; the receiver may not have it yet.
   void send(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_send(group_, buffer.c(), destination, tag, timeout.count()));
+    detail::check(ddp_send(group_, buffer.c(), destination, tag, ms(timeout)));
   }
-  /// Waits until the buffer holds what source, a rank or DDP_ANY_RANK, has sent; returns the rank it came from.
-  int recv(Buffer buffer, int source = DDP_ANY_RANK, std::uint32_t tag = 0,
-           Milliseconds timeout = kDefaultTimeout) const {
+  /// Waits until the buffer holds what source, a rank or kAnyRank, has sent. Returns the rank it came from.
+  int recv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
     std::int32_t sender = -1;
-    detail::check(ddp_recv(group_, buffer.c(), source, tag, timeout.count(), &sender));
+    detail::check(ddp_recv(group_, buffer.c(), source, tag, ms(timeout), &sender));
     return sender;
   }
-  /// send() that does not wait. Wait for each: until then the library remembers it.
+  /// Issues send() without waiting. Wait for each message: until then the library remembers it.
   Work isend(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_isend(group_, buffer.c(), destination, tag, timeout.count(), &work));
+    detail::check(ddp_isend(group_, buffer.c(), destination, tag, ms(timeout), &work));
     return Work(work);
   }
-  /// recv() that does not wait. Likewise; Work::wait_source() tells the sender.
-  Work irecv(Buffer buffer, int source = DDP_ANY_RANK, std::uint32_t tag = 0,
+  /// Issues recv() without waiting. Wait for each message: until then the library remembers it. Work::wait_source()
+  /// gives the sender.
+  Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0,
              Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
-    detail::check(ddp_irecv(group_, buffer.c(), source, tag, timeout.count(), &work));
+    detail::check(ddp_irecv(group_, buffer.c(), source, tag, ms(timeout), &work));
     return Work(work);
   }
 
   /// @}
 
   /// @name Collectives on objects
-  /// Bytes, as many as each rank likes: std::string, std::vector<std::byte> and the like go in, std::string comes out.
-  /// ddp/json.hpp does the same for JSON. See ddp_broadcast_object().
+  /// An object is bytes, as many as each rank likes: std::string, std::vector<std::byte> and similar types go in,
+  /// std::string comes out. ddp/json.hpp does the same for JSON. More at ddp_broadcast_object().
   /// @{
 
-  /// Root's object, on every rank; the others need not give one.
+  /// Returns root's object on every rank; the other ranks need not give one.
   std::string broadcast_object(const Bytes& object = {}, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts objects;
-    detail::check(ddp_broadcast_object(group_, object.c(), root, timeout.count(), objects.sink()));
+    detail::check(ddp_broadcast_object(group_, object.c(), root, ms(timeout), objects.sink()));
     return objects.one();
   }
-  /// Every rank's object, in the order of ranks.
+  /// Returns every rank's object, in the order of ranks.
   std::vector<std::string> all_gather_object(const Bytes& object, Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts objects;
-    detail::check(ddp_all_gather_object(group_, object.c(), timeout.count(), objects.sink()));
+    detail::check(ddp_all_gather_object(group_, object.c(), ms(timeout), objects.sink()));
     return objects.all();
   }
-  /// The same on root; empty on the others.
+  /// Returns every rank's object on root, in the order of ranks; nothing on the other ranks.
   std::vector<std::string> gather_object(const Bytes& object, int root = 0,
                                          Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts objects;
-    detail::check(ddp_gather_object(group_, object.c(), root, timeout.count(), objects.sink()));
+    detail::check(ddp_gather_object(group_, object.c(), root, ms(timeout), objects.sink()));
     return objects.all();
   }
-  /// Object r of root's, on rank r; the others need not give any.
+  /// Returns root's object r on rank r; the other ranks need not give any.
   template <typename Object = std::string>
   std::string scatter_object(const std::vector<Object>& given, int root = 0,
                              Milliseconds timeout = kDefaultTimeout) const {
@@ -265,32 +283,35 @@ class ProcessGroup {
     c_objects.reserve(given.size());
     for (const Object& object : given) c_objects.push_back(Bytes(object).c());
     detail::Texts objects;
-    detail::check(
-        ddp_scatter_object(group_, c_objects.data(), c_objects.size(), root, timeout.count(), objects.sink()));
+    detail::check(ddp_scatter_object(group_, c_objects.data(), c_objects.size(), root, ms(timeout), objects.sink()));
     return objects.one();
   }
 
   /// @}
 
-  /// The group's ncclComm_t: see ddp_group_nccl_communicator() for who may use it when.
+  /// Returns the group's ncclComm_t. ddp_group_nccl_communicator() says when it may be used.
   void* nccl_communicator() const {
     void* communicator = nullptr;
     detail::check(ddp_group_nccl_communicator(group_, &communicator));
     return communicator;
   }
 
-  /// For ddp.h.
+  /// Returns the group of ddp.h.
   ddp_group* c() const { return group_; }
 
  private:
   void check_counts(const std::vector<std::size_t>& input, const std::vector<std::size_t>& output) const {
     const auto ranks = static_cast<std::size_t>(size());
     if (input.size() == ranks && output.size() == ranks) return;
-    throw Error(DDP_INVALID_ARGUMENT, "all_to_all: give a count for each of the " + std::to_string(ranks) +
-                                          " ranks, of the input and of the output");
+    throw Error(Status::InvalidArgument, "all_to_all: give a count for each of the " + std::to_string(ranks) +
+                                             " ranks, of the input and of the output");
   }
 
+  // The timeout of one operation, for ddp.h.
+  std::int64_t ms(Milliseconds given) const { return (given != kDefaultTimeout ? given : timeout_).count(); }
+
   ddp_group* group_ = nullptr;
+  Milliseconds timeout_ = kDefaultTimeout;
 };
 
 }  // namespace ddp

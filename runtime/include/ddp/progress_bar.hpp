@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How far a loop has come, how fast it is and how long it will take: on stderr, on rank 0 only.
+/// Progress bar: how far a loop has come, how fast it is and how long it will take, on stderr of
+/// rank 0.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -21,13 +22,13 @@
 
 namespace ddp {
 
-/// Where a ProgressBar begins, and how often it speaks.
+/// Options of a ProgressBar: where it begins, and how often it prints.
 struct ProgressOptions {
-  /// Where the count begins, of a loop that goes on from a checkpoint.
+  /// First count, for a loop that goes on from a checkpoint.
   std::uint64_t initial = 0;
-  /// On a terminal: drawn no oftener than this.
+  /// Shortest time between two drawings on a terminal.
   Milliseconds redraw = Milliseconds(100);
-  /// Elsewhere (a file, a pipe, ddprun's --tee): a line no oftener than this.
+  /// Shortest time between two lines elsewhere (a file, a pipe, ddprun's --tee).
   Milliseconds line = Milliseconds(10'000);
 };
 
@@ -37,8 +38,8 @@ struct Progress {
   const std::string& description;
   const std::string& postfix;
   std::uint64_t count;
-  std::uint64_t total;    // 0: nobody knows
-  std::uint64_t initial;  // of count
+  std::uint64_t total;    // 0: unknown
+  std::uint64_t initial;  // the first count
   double seconds;
 };
 
@@ -57,7 +58,7 @@ inline std::string clock_text(double seconds) {
   return text;
 }
 
-// "34.5/s", or of slow ones "2.5 s each"
+// "34.5/s", or "2.5 s each" for slow ones
 inline std::string rate_text(double per_second) {
   char text[32];
   if (per_second >= 1) {
@@ -68,7 +69,7 @@ inline std::string rate_text(double per_second) {
   return text;
 }
 
-// At most so many characters, of UTF-8 none in part.
+// Cuts text to at most `columns` characters, and no UTF-8 character in two.
 inline void cut(std::string& text, std::size_t columns) {
   std::size_t seen = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -85,7 +86,7 @@ inline std::size_t columns_of(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-// One line. With a width: a bar in it takes what room there is.
+// Returns the line. With a width, a bar takes the columns that are left.
 inline std::string progress_line(const Progress& p, std::size_t width) {
   std::string before = p.description.empty() ? "" : p.description + ": ";
   std::string after = std::to_string(p.count);
@@ -103,7 +104,7 @@ inline std::string progress_line(const Progress& p, std::size_t width) {
     after += ", " + rate_text(rate);
   }
   after += "]" + (p.postfix.empty() ? "" : " " + p.postfix);
-  constexpr std::size_t kLeast = 10, kMost = 60, kFrame = 3;  // of a bar; "[] "
+  constexpr std::size_t kLeast = 10, kMost = 60, kFrame = 3;  // columns of a bar; "[] "
   const std::size_t used = columns_of(before) + columns_of(after) + kFrame;
   if (p.total > 0 && used + kLeast <= width) {
     const std::size_t room = std::min(width - used, kMost);
@@ -119,9 +120,9 @@ inline std::string progress_line(const Progress& p, std::size_t width) {
 
 }  // namespace detail
 
-/// A line that follows a loop. On a terminal it is drawn in place, as wide as the terminal, with a bar; elsewhere it is
-/// a line of its own now and then, without control characters. Its last state stays. On ranks other than 0 it does
-/// nothing.
+/// A line that shows a loop's progress. On a terminal it is drawn in place, as wide as the
+/// terminal, with a bar; elsewhere it is printed as a line of its own now and then, without control
+/// characters. Its last state stays visible. On ranks other than 0 it does nothing.
 ///
 ///     ddp::ProgressBar progress(steps, "train");
 ///     for (int step = 0; step < steps; ++step) {
@@ -132,11 +133,11 @@ inline std::string progress_line(const Progress& p, std::size_t width) {
 ///
 ///     train:  42% [=========>             ] 420/1000 [00:12, 00:17 left, 34.5/s] loss 0.123
 ///
-/// tick() looks at the clock and is done within 100 ns, unless it draws. Lines that log_rank_zero() or
-/// make_rank_logger() write meanwhile stand above it. One thread at a time, one bar at a time.
+/// tick() reads the clock and takes less than 100 ns, unless it draws. Lines of log_rank_zero() and
+/// of make_rank_logger() appear above the bar. One thread at a time, one bar at a time.
 class ProgressBar {
  public:
-  /// total: of ticks; 0 if nobody knows. description: stands before it.
+  /// Makes a bar for `total` ticks, 0 if the number is unknown, with a description before it.
   explicit ProgressBar(std::uint64_t total, std::string description = {}, const ProgressOptions& options = {})
       : total_(total),
         description_(std::move(description)),
@@ -147,25 +148,25 @@ class ProgressBar {
     on_terminal_ = speaks_ && ::isatty(STDERR_FILENO) == 1 && (kind == nullptr || std::strcmp(kind, "dumb") != 0);
     if (on_terminal_) draw(start_);
   }
-  /// As finish().
+  /// Calls finish().
   ~ProgressBar() { finish(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// So much more is done.
+  /// Adds to the count.
   void tick(std::uint64_t count = 1) {
     count_ += count;
     if (!speaks_) return;
     const Clock::time_point now = Clock::now();
     if (now >= next_) draw(now);
   }
-  /// What stands behind the numbers, from the next time it is drawn.
+  /// Sets the text after the numbers, from the next time the bar is drawn.
   void set_postfix(std::string text) {
     if (speaks_) postfix_ = std::move(text);
   }
-  /// How much is done, on every rank.
+  /// Returns the count, on every rank.
   std::uint64_t count() const { return count_; }
-  /// Draws how far it came and leaves it there. Afterwards the bar does nothing any more.
+  /// Draws the last state and leaves it there. Afterwards the bar does nothing.
   void finish() {
     if (!speaks_) return;
     draw(Clock::now());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What one rank does for all: printing, writing a file, showing progress.
+/// Rank 0 only: what one rank does for all, such as printing or writing a file.
 #pragma once
 
 #include <unistd.h>
@@ -16,15 +16,17 @@
 
 namespace ddp {
 
-/// This process's rank in its job: its first session's, else as the environment says (RANK, or what srun or mpirun
-/// set); 0 if nothing does. Unlike get_rank() it asks for no session, and never throws. From any thread.
+/// Returns this process's rank in its job: that of its first session, else what the environment
+/// says (RANK, or what srun or mpirun set); 0 if nothing is set. Unlike get_rank() it needs no
+/// session and never throws. Any thread may call.
 inline int job_rank() noexcept { return ddp_job_rank(); }
 
-/// Is this rank 0, or a process without a job?
+/// Returns whether this is rank 0, or a process without a job.
 inline bool is_rank_zero() noexcept { return job_rank() == 0; }
 
-/// Calls function() on rank 0 and nowhere else. Returns what it returns, as std::optional, which is empty on the
-/// others. There must be no collective in it: nobody else would come. Source: PyTorch Lightning's rank_zero_only.
+/// Calls function() on rank 0 only. Returns its result as std::optional, which is empty on the
+/// other ranks. The function must not call a collective: the other ranks would not take part.
+/// Source: PyTorch Lightning's rank_zero_only.
 ///
 ///     ddp::rank_zero_only([&] { save(model, "model.bin"); });
 template <typename Function>
@@ -41,7 +43,7 @@ auto rank_zero_only(Function&& function) {
 
 namespace detail {
 
-// What is drawn over and over at the bottom of stderr, and the lines that are written above it meanwhile.
+// The line at the bottom of stderr that is drawn again and again, and the lines that are written above it.
 class StatusLine {
  public:
   static StatusLine& of_stderr() {
@@ -53,13 +55,13 @@ class StatusLine {
     text_ = text;
     put("\r" + text_ + kRestErased);
   }
-  // It stays as it is, and is nobody's any more.
+  // Leaves the line as it is; the next one is drawn below it.
   void leave() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!text_.empty()) put("\n");
     text_.clear();
   }
-  // lines: whole ones.
+  // `lines` has whole lines.
   void write_above(const std::string& lines) {
     const std::lock_guard<std::mutex> lock(mutex_);
     put(text_.empty() ? lines : "\r" + (kRestErased + lines) + text_);
@@ -68,7 +70,7 @@ class StatusLine {
  private:
   static constexpr const char* kRestErased = "\x1b[K";
 
-  // At once, so that lines of several processes do not mix. Who cannot be written to is not told either.
+  // Writes all at once, so that lines of several processes do not mix. A failure has nowhere to be reported.
   static void put(const std::string& text) {
     const char* from = text.data();
     const char* const end = from + text.size();
@@ -85,8 +87,8 @@ class StatusLine {
 
 }  // namespace detail
 
-/// A line on stderr, on rank 0 only; above a ProgressBar if there is one. From any thread. For levels, times and files
-/// there is ddp/spdlog.hpp.
+/// Prints a line on stderr, on rank 0 only, above a ProgressBar if there is one. Any thread may
+/// call. For levels, times and files there is ddp/spdlog.hpp.
 inline void log_rank_zero(const std::string& line) {
   if (is_rank_zero()) detail::StatusLine::of_stderr().write_above(line + "\n");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What becomes of the contributions of several ranks.
+/// Reductions: how the contributions of several ranks are combined.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,35 @@
 
 namespace ddp {
 
-/// How contributions become one.
+/// How contributions are combined.
 enum class ReduceOp : std::int32_t {
   Sum = DDP_SUM,              ///< integers wrap
   Avg = DDP_AVG,              ///< each contribution times 1/N, then summed; floating point only
   Product = DDP_PRODUCT,      ///< integers wrap
   Min = DDP_MIN,              ///< the smallest
   Max = DDP_MAX,              ///< the largest
-  BitAnd = DDP_BAND,          ///< bitwise; integers only
-  BitOr = DDP_BOR,            ///< likewise
-  BitXor = DDP_BXOR,          ///< likewise
-  PremulSum = DDP_PREMUL_SUM  ///< see premul_sum()
+  BitAnd = DDP_BAND,          ///< bitwise and; integers only
+  BitOr = DDP_BOR,            ///< bitwise or; integers only
+  BitXor = DDP_BXOR,          ///< bitwise exclusive or; integers only
+  PremulSum = DDP_PREMUL_SUM  ///< each contribution times its rank's factor, then summed; made by premul_sum()
 };
 
-/// What becomes of the contributions: an operation, and for one of them a factor.
+/// A reduction: an operation, and for ReduceOp::PremulSum a factor.
 struct Reduction {
-  ReduceOp op = ReduceOp::Sum;  ///< all ranks give the same
-  double factor = 1;            ///< this rank's, for ReduceOp::PremulSum; else unused
+  ReduceOp op = ReduceOp::Sum;  ///< equal on all ranks
+  double factor = 1;            ///< this rank's factor for ReduceOp::PremulSum; unused otherwise
 
-  /// A sum.
+  /// Makes a sum.
   Reduction() = default;
-  /// Any other operation; a ReduceOp may be given wherever a Reduction is asked for.
+  /// Makes a reduction of any operation; a ReduceOp may be given wherever a Reduction is expected.
   Reduction(ReduceOp op_) : op(op_) {}  // NOLINT: an operation is a reduction
-  /// See premul_sum().
+  /// Makes a reduction with a factor, as premul_sum() does.
   Reduction(ReduceOp op_, double factor_) : op(op_), factor(factor_) {}
-  /// For ddp.h.
+  /// Returns the struct of ddp.h.
   ddp_reduction c() const { return {static_cast<std::int32_t>(op), factor}; }
 };
 
-/// This rank's contribution times factor, summed with the others' times theirs; floating point only.
+/// Returns the reduction that sums each rank's contribution times that rank's factor; floating point only.
 inline Reduction premul_sum(double factor) { return {ReduceOp::PremulSum, factor}; }
 
 }  // namespace ddp

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Which samples of a data set a rank trains on: the same indices in the same order as PyTorch's DistributedSampler,
-/// bit for bit (torch/utils/data/distributed.py; torch.randperm on the CPU,
-/// aten/src/ATen/native/TensorFactories.cpp), and where to go on after an interruption, on any number of ranks.
+/// DistributedSampler: which samples of a data set a rank trains on. They are the same indices in
+/// the same order as PyTorch's DistributedSampler gives, bit for bit
+/// (torch/utils/data/distributed.py; torch.randperm on the CPU,
+/// aten/src/ATen/native/TensorFactories.cpp). It also says where to go on after an interruption, on
+/// any number of ranks.
 ///
 ///     ddp::DistributedSampler sampler(data.size(), session.world_size(), session.rank());
 ///     for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -10,7 +12,8 @@
 ///       for (std::int64_t i : sampler.indices()) train_on(data[i]);
 ///     }
 ///
-/// Every rank gets equally many samples: the list is filled up by repeating its beginning, or cut with drop_last.
+/// Every rank gets the same number of samples: the list is filled up by repeating its beginning, or
+/// cut with drop_last.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +29,8 @@
 
 namespace ddp {
 
-/// 0..length-1 in random order, as torch.randperm(length, generator=torch.Generator().manual_seed(seed)).
+/// Returns 0..length-1 in random order, as torch.randperm(length,
+/// generator=torch.Generator().manual_seed(seed)) does.
 inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uint64_t seed) {
   std::mt19937 random(static_cast<std::mt19937::result_type>(seed & 0xffffffffU));  // torch uses the low 32 bits too
   std::vector<std::int64_t> permutation(length);
@@ -48,30 +52,31 @@ inline std::vector<std::int64_t> random_permutation(std::size_t length, std::uin
   return permutation;
 }
 
-/// How far all ranks together have come in an epoch. It says nothing of how many ranks there were, so any number of
-/// them may go on from it. Plain numbers, the same on every rank; to_string() writes them into a checkpoint's metadata.
+/// How far all ranks together have come in an epoch. It does not depend on the number of ranks, so
+/// any number may go on from it. It has plain numbers, the same on every rank; to_string() makes
+/// text of them for a checkpoint's metadata.
 struct SamplerState {
-  std::uint64_t epoch = 0;     ///< as set_epoch() was told
-  std::uint64_t position = 0;  ///< samples of the epoch's order that are used up: the first `position` of it
-  std::uint64_t length = 0;    ///< of the data set; these three say which order it is
-  std::uint64_t seed = 0;      ///< of the sampler
-  bool shuffle = true;         ///< of the sampler
+  std::uint64_t epoch = 0;     ///< as given to set_epoch()
+  std::uint64_t position = 0;  ///< number of samples of the epoch's order that were used: the first `position`
+  std::uint64_t length = 0;    ///< length of the data set; with seed and shuffle it determines the order
+  std::uint64_t seed = 0;      ///< the sampler's
+  bool shuffle = true;         ///< the sampler's
 
-  /// The same in everything?
+  /// Returns whether all fields are equal.
   bool operator==(const SamplerState& other) const {
     return epoch == other.epoch && position == other.position && length == other.length && seed == other.seed &&
            shuffle == other.shuffle;
   }
 };
 
-/// One line, such as "epoch 3, position 4096 of 50000, seed 7, shuffled".
+/// Returns a state as one line, such as "epoch 3, position 4096 of 50000, seed 7, shuffled".
 inline std::string to_string(const SamplerState& state) {
   return "epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) + " of " +
          std::to_string(state.length) + ", seed " + std::to_string(state.seed) +
          (state.shuffle ? ", shuffled" : ", in order");
 }
 
-/// What to_string() wrote. Throws Error with DDP_CORRUPT if it is anything else.
+/// Returns the state that to_string() wrote. Throws Error with Status::Corrupt for any other text.
 inline SamplerState sampler_state(const std::string& text) {
   SamplerState state;
   std::istringstream in(text);
@@ -84,42 +89,45 @@ inline SamplerState sampler_state(const std::string& text) {
                        number("of", state.length) && comma() && number("seed", state.seed) && comma();
   state.shuffle = text.size() >= 8 && text.compare(text.size() - 8, 8, "shuffled") == 0;
   if (!numbers || to_string(state) != text) {
-    throw Error(DDP_CORRUPT, "\"" + text + "\" is no sampler's state as to_string() writes it");
+    throw Error(Status::Corrupt, "\"" + text + "\" is no sampler's state as to_string() writes it");
   }
   return state;
 }
 
-/// The samples of one rank, epoch by epoch. One thread at a time. PyTorch's torch.utils.data.DistributedSampler.
+/// The samples of one rank, epoch by epoch. One thread at a time. Source:
+/// torch.utils.data.DistributedSampler.
 class DistributedSampler {
  public:
-  /// length: of the data set, in samples. seed must be the same on every rank; a negative one of Python's is its two's
-  /// complement here, as in torch. drop_last: the list is cut rather than filled up. Throws Error with
-  /// DDP_INVALID_ARGUMENT if rank is not one of world_size ranks.
+  /// Makes a sampler for a data set of `length` samples. seed must be the same on every rank; a
+  /// negative seed of Python is its two's complement here, as in torch. With drop_last the list is
+  /// cut rather than filled up. Throws Error with Status::InvalidArgument if rank is not one of
+  /// world_size ranks.
   DistributedSampler(std::size_t length, int world_size, int rank, std::uint64_t seed = 0, bool shuffle = true,
                      bool drop_last = false)
       : length_(length), seed_(seed), shuffle_(shuffle), drop_last_(drop_last) {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
-      throw Error(DDP_INVALID_ARGUMENT, "DistributedSampler: there is no rank " + std::to_string(rank) + " among " +
-                                            std::to_string(world_size));
+      throw Error(Status::InvalidArgument, "DistributedSampler: there is no rank " + std::to_string(rank) + " among " +
+                                               std::to_string(world_size));
     }
     world_size_ = static_cast<std::size_t>(world_size);
     rank_ = static_cast<std::size_t>(rank);
   }
 
-  /// Before each epoch; part of the seed. Without it every epoch has the same order. Another epoch than the one before
-  /// starts at its beginning; the one that load_state() has set goes on where it was.
+  /// Sets the epoch, which is part of the seed; call it before each epoch. Without it every epoch has
+  /// the same order. An epoch other than the current one starts at its beginning; the one that
+  /// load_state() has set goes on where it was.
   void set_epoch(std::uint64_t epoch) {
     if (epoch != epoch_) start_ = 0;
     epoch_ = epoch;
   }
 
-  /// How many samples indices() gives, on every rank.
+  /// Returns the number of samples that indices() gives, on every rank.
   std::size_t size() const {
     const std::size_t left = length_ - start_;
     return left / world_size_ + (!drop_last_ && left % world_size_ != 0 ? 1 : 0);
   }
 
-  /// This rank's samples of this epoch; after load_state(), of what is left of it.
+  /// Returns this rank's samples of this epoch; after load_state(), of the rest of it.
   std::vector<std::int64_t> indices() const {
     std::vector<std::int64_t> all;
     if (shuffle_) {
@@ -134,12 +142,12 @@ class DistributedSampler {
     return mine;
   }
 
-  /// Where the job is once every rank has trained on the first `consumed` of its indices(). What a loader has fetched
-  /// ahead does not count: it would be missing after a restart.
+  /// Returns the state after every rank has trained on the first `consumed` of its indices(). Do not
+  /// count samples that a loader has fetched ahead: they would be missing after a restart.
   SamplerState state(std::size_t consumed = 0) const {
     if (consumed > size()) {
-      throw Error(DDP_INVALID_ARGUMENT, "DistributedSampler: " + std::to_string(consumed) +
-                                            " samples cannot be used up, this rank has " + std::to_string(size()));
+      throw Error(Status::InvalidArgument, "DistributedSampler: " + std::to_string(consumed) +
+                                               " samples cannot be used up, this rank has " + std::to_string(size()));
     }
     // The last samples of a list that was filled up are repeated ones: there is no position behind the end.
     const std::size_t left = length_ - start_;
@@ -147,17 +155,18 @@ class DistributedSampler {
     return {epoch_, start_ + used, length_, seed_, shuffle_};
   }
 
-  /// Goes on from there, on this sampler's number of ranks: no sample of the epoch is missing and none comes twice, but
-  /// for those at its end that fill up the list (or that drop_last cuts). On as many ranks as before, each gets what it
-  /// would have got without the interruption. Throws Error with DDP_MISMATCH, and changes nothing, if the state is of
-  /// another order: another data set's length, another seed or shuffle.
+  /// Goes on from a state, on this sampler's number of ranks. No sample of the epoch is missing and
+  /// none comes twice, except those at its end that fill up the list (or that drop_last cuts). On
+  /// as many ranks as before, each gets what it would have got without the interruption. Throws
+  /// Error with Status::Mismatch, and changes nothing, if the state belongs to another order:
+  /// another length of the data set, another seed or shuffle.
   void load_state(const SamplerState& state) {
     const SamplerState here = {state.epoch, state.position, length_, seed_, shuffle_};
     if (!(state == here) || state.position > state.length) {
-      throw Error(DDP_MISMATCH, "DistributedSampler: cannot go on from \"" + to_string(state) +
-                                    "\", this sampler's order is \"" +
-                                    to_string({state.epoch, 0, length_, seed_, shuffle_}) +
-                                    "\": make it with the same data set, seed and shuffle");
+      throw Error(Status::Mismatch, "DistributedSampler: cannot go on from \"" + to_string(state) +
+                                        "\", this sampler's order is \"" +
+                                        to_string({state.epoch, 0, length_, seed_, shuffle_}) +
+                                        "\": make it with the same data set, seed and shuffle");
     }
     epoch_ = state.epoch;
     start_ = static_cast<std::size_t>(state.position);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A logger for the ranks of a job, of spdlog's. Includes spdlog (Debian: libspdlog-dev), which your build must find;
-/// ddp/ddp.hpp does not include this header.
+/// spdlog: a logger for the ranks of a job. Includes spdlog (Debian: libspdlog-dev), which your
+/// build must find; so ddp/ddp.hpp does not include this header.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>
@@ -30,18 +30,19 @@ class StderrAboveStatusLine final : public spdlog::sinks::base_sink<std::mutex> 
 
 }  // namespace detail
 
-/// What a rank's logger says, and how.
+/// Options of make_rank_logger().
 struct RankLoggerOptions {
-  /// From here on rank 0 speaks.
+  /// Lowest level that rank 0 logs.
   spdlog::level::level_enum level = spdlog::level::info;
-  /// And from here on the others.
+  /// Lowest level that the other ranks log.
   spdlog::level::level_enum others = spdlog::level::warn;
-  /// spdlog's, for rank 0. Before the others' stands "[rank 3] ".
+  /// Pattern of spdlog for rank 0. On other ranks "[rank 3] " comes before it.
   std::string pattern = "%Y-%m-%d %H:%M:%S.%e %l: %v";
 };
 
-/// A logger that speaks on rank 0, and on the others only of what is serious. To stderr, above a ProgressBar if there
-/// is one. Make it the program's, and add sinks as to any other:
+/// Makes a logger that logs everything on rank 0, and only warnings and errors on the others. It
+/// writes to stderr, above a ProgressBar if there is one. Make it the program's default, and add
+/// sinks as to any other logger:
 ///
 ///     spdlog::set_default_logger(ddp::make_rank_logger());
 ///     spdlog::info("epoch {}: loss {:.4f}", epoch, loss);   // rank 0

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Key-value stores for C++17, as torch.distributed has them, with its protocol and its file format: ranks in C++ and
-/// in Python can share one. Included by ddp/ddp.hpp, which also gives each session a store (Session::store()).
+/// Stores: keys and values that ranks share. They are the stores of torch.distributed, with its
+/// protocol and file format, so ranks in C++ and in Python can share one. Each session also has one
+/// (Session::store()).
 ///
-///     ddp::TcpStore store("10.0.0.1", 29500);            // torchrun's, ddprun's, or a dist.TCPStore
+///     ddp::TcpStore store("10.0.0.1", 29500);            // of torchrun, ddprun, or a dist.TCPStore
 ///     ddp::PrefixStore mine("my_app", store);            // "k" here is "my_app/k" there
 ///     mine.set("address", "10.0.0.7:4000");
-///     std::string peer = mine.get("peer");               // waits until somebody sets it
+///     std::string peer = mine.get("peer");               // waits until a process sets it
 ///     mine.barrier("all set", 4);
 ///
-/// Every call ends: those that wait take a deadline, the others have the store's timeout. A deadline that passes throws
-/// Error with DDP_TIMEOUT, which names store, key and how long, and leaves the store usable.
-/// Values are arbitrary bytes; keys hold no NUL byte (DDP_INVALID_ARGUMENT). Any thread may call.
+/// Every call ends: calls that wait take a timeout, the others have the store's. A deadline that
+/// passes throws Error with Status::Timeout, which names the store, the key and the time waited,
+/// and the store remains usable. Values are arbitrary bytes; keys hold no NUL byte
+/// (Status::InvalidArgument). Any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +38,7 @@ struct StoreDeleter {
 
 inline const char* c_key(const std::string& key) {
   if (key.find('\0') == std::string::npos) return key.c_str();
-  throw Error(DDP_INVALID_ARGUMENT, "store: a key must not hold a NUL byte");
+  throw Error(Status::InvalidArgument, "store: a key must not hold a NUL byte");
 }
 
 inline std::vector<const char*> c_keys(const std::vector<std::string>& keys) {
@@ -48,73 +50,78 @@ inline std::vector<const char*> c_keys(const std::vector<std::string>& keys) {
 
 }  // namespace detail
 
-/// What all stores can do. A view, cheap to copy: the object it came from (TcpStore, Session, ...) owns the store.
-/// timeout: kDefaultTimeout is the store's.
+/// A view of any store, cheap to copy: the object it came from (TcpStore, Session, ...) owns the
+/// store. As a timeout, kDefaultTimeout means the store's.
 class Store {
  public:
-  /// From ddp.h.
+  /// Makes a view of a store of ddp.h.
   explicit Store(ddp_store* store) : store_(store) {}
 
-  /// For connecting anew and for every call without a timeout of its own. On a PrefixStore: of the store under it.
+  /// Sets the store's timeout, for connecting again and for every call without a timeout of its own.
+  /// On a PrefixStore it sets that of the store under it.
   void set_timeout(Milliseconds timeout) const { detail::check(ddp_store_set_timeout(store_, timeout.count())); }
 
-  /// Makes value the key's value, whatever was there.
+  /// Sets a key to a value, whatever it had before.
   void set(const std::string& key, const std::string& value) const {
     detail::check(ddp_store_set(store_, detail::c_key(key), Bytes(value).c()));
   }
-  /// Waits until the key exists.
+  /// Returns a key's value; waits until the key exists.
   std::string get(const std::string& key, Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts value;
     detail::check(ddp_store_get(store_, detail::c_key(key), timeout.count(), value.sink()));
     return value.one();
   }
-  /// Adds to the decimal number there, 0 if there is none, and returns the sum.
+  /// Adds delta to the decimal number that is a key's value, and returns the sum. A missing key
+  /// counts as 0.
   std::int64_t add(const std::string& key, std::int64_t delta) const {
     std::int64_t sum = 0;
     detail::check(ddp_store_add(store_, detail::c_key(key), delta, &sum));
     return sum;
   }
-  /// Do all of them exist now? A queue that is not empty counts as its key.
+  /// Returns whether all keys exist now. A queue that is not empty counts as its key.
   bool check(const std::vector<std::string>& keys) const {
     std::int32_t all = 0;
     detail::check(ddp_store_check(store_, detail::c_keys(keys).data(), keys.size(), &all));
     return all != 0;
   }
-  /// Until check(keys).
+  /// Waits until all keys exist, as check() counts.
   void wait(const std::vector<std::string>& keys, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_store_wait(store_, detail::c_keys(keys).data(), keys.size(), timeout.count()));
   }
-  /// Sets desired if the value is expected; a missing key counts as one with an empty value. Returns the value after
-  /// that, but expected if the key is missing and expected is not empty (as every PyTorch answers).
+  /// Sets a key to `desired` if its value is `expected`; a missing key counts as one with an empty
+  /// value. Returns the value after that; if the key is missing and expected is not empty, it
+  /// returns expected, as PyTorch does.
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) const {
     detail::Texts value;
     detail::check(
         ddp_store_compare_set(store_, detail::c_key(key), Bytes(expected).c(), Bytes(desired).c(), value.sink()));
     return value.one();
   }
-  /// Puts value behind what is there; a missing key is created.
+  /// Appends a value to a key's value; a missing key is created.
   void append(const std::string& key, const std::string& value) const {
     detail::check(ddp_store_append(store_, detail::c_key(key), Bytes(value).c()));
   }
-  /// Was it there? Queues cannot be deleted.
+  /// Removes a key, and returns whether it existed. Queues cannot be deleted.
   bool delete_key(const std::string& key) const {
     std::int32_t deleted = 0;
     detail::check(ddp_store_delete_key(store_, detail::c_key(key), &deleted));
     return deleted != 0;
   }
-  /// Of the whole store, whatever the prefix, its own counters among them.
+  /// Returns the number of keys of the whole store, whatever the prefix, including the store's own
+  /// counters.
   std::int64_t num_keys() const {
     std::int64_t count = 0;
     detail::check(ddp_store_num_keys(store_, &count));
     return count;
   }
-  /// In no order. On a PrefixStore: those with its prefix, without it.
+  /// Returns every key, in no particular order; on a PrefixStore those that have the prefix, without
+  /// it.
   std::vector<std::string> list_keys() const {
     detail::Texts keys;
     detail::check(ddp_store_list_keys(store_, keys.sink()));
     return keys.all();
   }
-  /// Waits until all exist; values in the order of the keys.
+  /// Returns the values of several keys, in the order of the keys; waits until all exist.
   std::vector<std::string> multi_get(const std::vector<std::string>& keys,
                                      Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts values;
@@ -122,47 +129,47 @@ class Store {
         ddp_store_multi_get(store_, detail::c_keys(keys).data(), keys.size(), timeout.count(), values.sink()));
     return values.all();
   }
-  /// As many values as keys.
+  /// Sets several keys at once; there are as many values as keys.
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) const {
-    if (keys.size() != values.size()) throw Error(DDP_INVALID_ARGUMENT, "store: as many values as keys, please");
+    if (keys.size() != values.size()) throw Error(Status::InvalidArgument, "store: as many values as keys, please");
     std::vector<ddp_bytes> c_values;
     c_values.reserve(values.size());
     for (const std::string& value : values) c_values.push_back(Bytes(value).c());
     detail::check(ddp_store_multi_set(store_, detail::c_keys(keys).data(), c_values.data(), keys.size()));
   }
 
-  /// Queues, first in, first out. Their names are apart from keys. A FileStore has none, nor has a PyTorch server
-  /// before 2.8 or with use_libuv=False.
+  /// Appends an element to a queue. Queues are first in, first out; their names are separate from
+  /// keys. A FileStore has no queues, nor has a PyTorch server before 2.8 or with use_libuv=False.
   void queue_push(const std::string& key, const std::string& value) const {
     detail::check(ddp_store_queue_push(store_, detail::c_key(key), Bytes(value).c()));
   }
-  /// The oldest element; waits for one.
+  /// Removes and returns the oldest element of a queue; waits until there is one.
   std::string queue_pop(const std::string& key, Milliseconds timeout = kDefaultTimeout) const {
     detail::Texts value;
     detail::check(ddp_store_queue_pop(store_, detail::c_key(key), timeout.count(), value.sink()));
     return value.one();
   }
-  /// The oldest element, or none if the queue is empty.
-  std::optional<std::string> try_queue_pop(const std::string& key) const {
+  /// Removes and returns the oldest element of a queue, or nothing if the queue is empty.
+  std::optional<std::string> queue_try_pop(const std::string& key) const {
     detail::Texts value;
     std::int32_t popped = 0;
     detail::check(ddp_store_queue_try_pop(store_, detail::c_key(key), &popped, value.sink()));
     return popped != 0 ? std::optional<std::string>(value.one()) : std::nullopt;
   }
-  /// How many elements it has; 0 if there is no such queue.
+  /// Returns the number of elements of a queue; 0 if there is no queue of that name.
   std::int64_t queue_len(const std::string& key) const {
     std::int64_t length = 0;
     detail::check(ddp_store_queue_len(store_, detail::c_key(key), &length));
     return length;
   }
 
-  /// Returns once world_size calls with this key were made. For one use: afterwards the key stays open, and a call that
-  /// ran out of time has counted all the same.
+  /// Waits until world_size calls with this key were made. A key is for one use: afterwards it stays
+  /// open, and a call that timed out still counts.
   void barrier(const std::string& key, std::int64_t world_size, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_store_barrier(store_, detail::c_key(key), world_size, timeout.count()));
   }
 
-  /// For ddp.h.
+  /// Returns the store of ddp.h.
   ddp_store* c() const { return store_; }
 
  private:
@@ -180,18 +187,19 @@ class OwnedStore : public Store {
 };
 }  // namespace detail
 
-/// How to connect.
+/// Options for TcpStore.
 struct TcpStoreOptions {
-  Milliseconds timeout = kDefaultTimeout;  ///< for connecting, and for later calls; 0 means 5 minutes
-  bool count_in = false;                   ///< be one of the workers that a dist.TCPStore(world_size=...) waits for
+  Milliseconds timeout = kDefaultTimeout;  ///< for connecting and for later calls; 5 minutes by default
+  bool count_in = false;  ///< count as one of the workers that a dist.TCPStore(world_size=...) waits for
 };
 
-/// A client of a c10d TCPStore: ddprun's, torchrun's, or any PyTorch program's since 2.2. Connects, retrying until its
-/// deadline. Keys up to 8191 bytes, values up to 8 MiB. A lost connection is DDP_SYSTEM, then and ever after.
-/// A call that waits delays those of other threads: give each thread that waits a TcpStore of its own.
+/// A client of a c10d TCPStore: ddprun's, torchrun's, or that of any PyTorch program since 2.2.
+/// Keys have up to 8191 bytes, values up to 8 MiB. A lost connection is Status::System, for that
+/// call and all later ones. A call that waits delays those of other threads: give each thread that
+/// waits a TcpStore of its own.
 class TcpStore : public detail::OwnedStore {
  public:
-  /// Connects.
+  /// Connects, and retries until the timeout has passed.
   TcpStore(const std::string& host, std::uint16_t port, const TcpStoreOptions& options = {})
       : OwnedStore(create(host, port, options)) {}
 
@@ -203,8 +211,9 @@ class TcpStore : public detail::OwnedStore {
   }
 };
 
-/// A store in a file that all ranks can open, in torch's FileStore's format. The folder must exist. The last of
-/// world_size to end removes the file; with -1 nobody does, nor if a rank was killed: give each run a file of its own.
+/// A store in a file that all ranks can open, in the format of torch's FileStore. The folder must
+/// exist. The last of world_size objects to end removes the file; with -1 nothing removes it, nor
+/// if a rank was killed: use a new file for each run.
 class FileStore : public detail::OwnedStore {
  public:
   /// Opens the file, or creates it.
@@ -222,7 +231,7 @@ class FileStore : public detail::OwnedStore {
 /// A store inside this process.
 class HashStore : public detail::OwnedStore {
  public:
-  /// An empty one.
+  /// Makes an empty store.
   explicit HashStore(Milliseconds timeout = kDefaultTimeout) : OwnedStore(create(timeout)) {}
 
  private:
@@ -233,10 +242,10 @@ class HashStore : public detail::OwnedStore {
   }
 };
 
-/// Another store, every key with "PREFIX/" before it. That store must outlive it.
+/// A view of another store that puts "PREFIX/" before every key. That store must outlive it.
 class PrefixStore : public detail::OwnedStore {
  public:
-  /// Every key of `base` that begins with "PREFIX/".
+  /// Makes a view of the keys of `base` that begin with "PREFIX/".
   PrefixStore(const std::string& prefix, const Store& base) : OwnedStore(create(prefix, base)) {}
 
  private:

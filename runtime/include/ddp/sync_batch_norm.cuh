@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// SyncBatchNorm on the memory of a GPU, for programs that nvcc compiles. Its kernels and both exchanges, which are the
-/// group's over NCCL, run on the stream it is given; the host waits for nothing. What a channel's numbers come to is
-/// computed by the functions that the CPU's takes (ddp/batch_norm_math.hpp), in double; elements in float, those of
-/// double in double, all relative to a value of their channel, so that a mean far from zero costs nothing.
+/// SyncBatchNorm on the memory of a GPU, for programs that nvcc compiles. Its kernels and both
+/// exchanges, which go through the group over NCCL, run on the stream it is given; the host does
+/// not wait. A channel's numbers are computed in double, by the same functions as on the CPU
+/// (ddp/batch_norm_math.hpp). Elements are computed in float, or in double if they are double, all
+/// relative to a value of their channel, so that a mean far from zero costs no precision.
 ///
 ///     ddp::CudaSyncBatchNorm<float> norm(session.world(), channels, tensors);    // pointers to the GPU's memory
 ///     norm.forward(x, y, {rows, height * width}, stream);                        // float*, __half*, __nv_bfloat16*
@@ -28,10 +29,10 @@
 
 namespace ddp {
 
-/// How large a batch is on this rank: rows x channels x length elements, or rows x length x channels.
+/// Size of a batch on this rank: rows x channels x length elements, or rows x length x channels.
 struct BatchSize {
-  std::size_t rows = 0;    ///< may be 0: the rank takes part all the same
-  std::size_t length = 1;  ///< values a row and channel
+  std::size_t rows = 0;    ///< number of rows; may be 0, the rank takes part all the same
+  std::size_t length = 1;  ///< number of values for each row and channel
 };
 
 namespace detail::cuda_batch_norm {
@@ -42,10 +43,10 @@ using batch_norm::Normalisation;
 
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  throw Error(DDP_SYSTEM, std::string("SyncBatchNorm: ") + what + ": " + cudaGetErrorString(error));
+  throw Error(Status::System, std::string("SyncBatchNorm: ") + what + ": " + cudaGetErrorString(error));
 }
 
-// In which type the elements of another are computed with.
+// Type in which elements are computed.
 template <typename Element>
 using Math = std::conditional_t<std::is_same_v<Element, double>, double, float>;
 
@@ -65,7 +66,7 @@ struct Shape {
   bool channels_last;
 };
 
-// The values of one channel that a thread looks at, by their place in memory. Without a division for each.
+// Visits the values of one channel that a thread reads, by their place in memory, without a division for each.
 class Walk {
  public:
   __device__ Walk(const Shape& shape, std::size_t channel, std::size_t first, std::size_t step)
@@ -97,7 +98,8 @@ class Walk {
   std::size_t ats_;
 };
 
-// threadIdx.x counts channels, threadIdx.y values of one: so that neighbours in a warp read neighbours in memory.
+// threadIdx.x counts channels and threadIdx.y the values of one, so that neighbours in a warp read neighbours in
+// memory.
 inline dim3 block_for(const Shape& shape) {
   return shape.channels_last || shape.length == 1 ? dim3(32, 16) : dim3(1, 512);
 }
@@ -106,7 +108,7 @@ inline dim3 grid_for(const Shape& shape, dim3 block, std::size_t slices) {
 }
 __device__ inline std::size_t my_channel() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-// One value of each thread of a channel becomes one: the first thread's. The order is always the same.
+// Combines one value of each thread of a channel into the first thread's. The order is always the same.
 template <typename Value, typename Combine>
 __device__ Value over_threads(const Value& mine, Combine combine) {
   extern __shared__ double memory[];
@@ -146,7 +148,7 @@ __global__ void moments(const Element* x, Shape shape, double* told) {
   if (channel == 0) told[2 * shape.channels] = all.count;
 }
 
-// What the last forward leaves for backward: one a channel.
+// Results of the last forward that backward needs, one for each channel.
 struct Saved {
   double count;
   double mean;
@@ -194,7 +196,7 @@ __global__ void take_running(Channels<T> channels) {
   channels.save(c, 1, channels.tensors.running_mean[c], channels.tensors.running_var[c]);
 }
 
-// A double as two of the elements' type: what it is rounded to, and what is then missing.
+// A double as two numbers of the elements' type: its rounded value, and the rest.
 template <typename M>
 struct Split {
   __device__ explicit Split(double x) : high(static_cast<M>(x)), low(static_cast<M>(x - static_cast<double>(high))) {}
@@ -242,7 +244,7 @@ __global__ void gradient_sums(const Element* x, const Element* dy, Shape shape, 
   if (threadIdx.y == 0 && channel < shape.channels) sums[channel] = all;
 }
 
-// own: this rank's sums; all: those of all ranks, or null if the statistics do not move with the input.
+// own has this rank's sums; all has the sums of all ranks, or is null if the statistics do not depend on the input.
 template <typename T>
 __global__ void prepare_backward(Channels<T> channels, const Sums* own, const Sums* all, InputGradient* gradients) {
   const std::size_t c = my_channel();
@@ -292,7 +294,7 @@ class Array {
 
   T* data() const { return data_; }
   Buffer doubles(int device) const {
-    return {data_, count_ * sizeof(T) / sizeof(double), DType::Float64, {DDP_CUDA, device}};
+    return {data_, count_ * sizeof(T) / sizeof(double), DType::Float64, {DeviceKind::Cuda, device}};
   }
 
  private:
@@ -302,18 +304,21 @@ class Array {
 
 }  // namespace detail::cuda_batch_norm
 
-/// Batch normalisation over the rows of all ranks of a group with a backend for CUDA memory, on the GPU that is current
-/// when it is made, and must be at every call. One thread at a time, the group's deadline and errors. T: of the weights
-/// and statistics, which are in the GPU's memory (num_batches_tracked: in the host's). Otherwise as SyncBatchNorm, but
-/// for four things: ranks' numbers of channels are not compared; eval() needs running statistics; with fewer than 2
-/// values a channel in all, which only the GPU knows, training gives the bias and leaves the running statistics;
-/// elements are computed in float, unless they are double.
+/// Batch normalisation over the rows of all ranks of a group with a backend for CUDA memory. It
+/// works on the GPU that is current when it is made, which must also be current at every call. One
+/// thread at a time, the group's deadline and errors. T is the type of the weights and statistics,
+/// which are in the GPU's memory (num_batches_tracked is in the host's). It differs from
+/// SyncBatchNorm in four ways: ranks' numbers of channels are not compared; eval() needs running
+/// statistics; with fewer than 2 values for a channel in all, which only the GPU knows, training
+/// gives the bias and leaves the running statistics as they are; elements are computed in float,
+/// unless they are double.
 template <typename T>
 class CudaSyncBatchNorm {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>, "weights and statistics are float or double");
 
  public:
-  /// channels: as many on every rank. The tensors' memory must stay. Allocates what it needs; nothing later.
+  /// Makes a batch normalisation, with the same number of channels on every rank. The tensors' memory
+  /// must stay. It allocates all memory here, and none later.
   CudaSyncBatchNorm(const ProcessGroup& group, std::size_t channels, const BatchNormTensors<T>& tensors = {},
                     const BatchNormOptions& options = {})
       : group_(group),
@@ -331,23 +336,24 @@ class CudaSyncBatchNorm {
     detail::cuda_batch_norm::check(cudaGetDevice(&device_), "cudaGetDevice");
   }
 
-  /// By the batch's statistics from now on, as at first; they move the running ones.
+  /// Normalises by the batch's statistics from now on, as at first; they update the running ones.
   void train() { training_ = true; }
-  /// By the running statistics from now on, without any exchange. Throws Error with DDP_INVALID_ARGUMENT without any.
+  /// Normalises by the running statistics from now on, without any exchange. Throws Error with
+  /// Status::InvalidArgument if there are none.
   void eval() {
     if (tensors_.running_mean == nullptr) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: eval needs running statistics");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: eval needs running statistics");
     }
     training_ = false;
   }
 
-  /// Enqueues the normalisation. Element: float or double as T, or __half or __nv_bfloat16 with T float. Collective in
-  /// training. Input and output must stay until the stream has come so far.
+  /// Enqueues the normalisation. Element is T, or with T = float also __half or __nv_bfloat16.
+  /// Collective in training. Input and output must stay until the stream has done it.
   template <typename Element>
   void forward(const Element* input, Element* output, BatchSize size, cudaStream_t stream = nullptr) {
     namespace kernels = detail::cuda_batch_norm;
     check_element<Element>();
-    if (size.length == 0) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: a length of 0");
+    if (size.length == 0) throw Error(Status::InvalidArgument, "SyncBatchNorm: a length of 0");
     shape_ = {size.rows, channels_, size.length, options_.channels_last};
     const StreamGuard current(stream, device_);
     if (training_) {
@@ -372,7 +378,7 @@ class CudaSyncBatchNorm {
   void backward(const Element* input, const Element* grad_output, Element* grad_input, cudaStream_t stream = nullptr) {
     namespace kernels = detail::cuda_batch_norm;
     check_element<Element>();
-    if (!forwarded_) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: backward without a forward before it");
+    if (!forwarded_) throw Error(Status::InvalidArgument, "SyncBatchNorm: backward without a forward before it");
     const StreamGuard current(stream, device_);
     kernels::gradient_sums<<<one_slice(), block(), shared<kernels::Sums>(), stream>>>(input, grad_output, shape_,
                                                                                       saved_.data(), own_sums_.data());
@@ -401,9 +407,9 @@ class CudaSyncBatchNorm {
                   "elements are of the weights' type, or of 16 bits with float weights");
   }
   static std::size_t checked(std::size_t channels, const BatchNormTensors<T>& tensors) {
-    if (channels == 0) throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: there are no channels");
+    if (channels == 0) throw Error(Status::InvalidArgument, "SyncBatchNorm: there are no channels");
     if ((tensors.running_mean == nullptr) != (tensors.running_var == nullptr)) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: running_mean and running_var are given both, or neither");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: running_mean and running_var are given both, or neither");
     }
     return channels;
   }

@@ -22,24 +22,25 @@
 
 namespace ddp {
 
-/// What a batch normalisation works with: an element for each channel, never owned. T: float or double.
+/// Tensors of a batch normalisation, with an element for each channel. It never owns them. T is
+/// float or double.
 template <typename T>
 struct BatchNormTensors {
   T* weight = nullptr;                          ///< null: 1
   T* bias = nullptr;                            ///< null: 0
-  T* weight_grad = nullptr;                     ///< backward adds to it; null: not asked for
-  T* bias_grad = nullptr;                       ///< likewise
-  T* running_mean = nullptr;                    ///< null, and running_var too: not tracked; starts as 0
+  T* weight_grad = nullptr;                     ///< backward adds to it; null: not computed
+  T* bias_grad = nullptr;                       ///< backward adds to it; null: not computed
+  T* running_mean = nullptr;                    ///< starts as 0; null, and running_var too: not tracked
   T* running_var = nullptr;                     ///< starts as 1
   std::int64_t* num_batches_tracked = nullptr;  ///< one number, on the host; null: counted inside
 };
 
-/// PyTorch's defaults.
+/// How a batch normalisation computes, with PyTorch's defaults.
 struct BatchNormOptions {
   double eps = 1e-5;                ///< added to the variance, above 0
-  double momentum = 0.1;            ///< of a new batch in the running statistics, above 0
-  bool cumulative_average = false;  ///< running statistics are the mean over all batches; torch's momentum=None
-  bool channels_last = false;       ///< elements lie as rows x length x channels, not rows x channels x length
+  double momentum = 0.1;            ///< weight of a new batch in the running statistics, above 0
+  bool cumulative_average = false;  ///< whether running statistics are the mean over all batches; torch's momentum=None
+  bool channels_last = false;       ///< whether elements lie as rows x length x channels, not rows x channels x length
 };
 
 namespace detail {
@@ -48,42 +49,47 @@ struct SyncBatchNormDeleter {
 };
 }  // namespace detail
 
-/// Batch normalisation over the rows of all ranks of a group; see ddp_sync_batch_norm_create(). One thread at a time,
-/// the group's deadline and errors. Destroy it before its session. PyTorch's torch.nn.SyncBatchNorm.
+/// Batch normalisation over the rows of all ranks of a group. One thread at a time, the group's
+/// deadline and errors. Destroy it before its session. More at ddp_sync_batch_norm_create().
+/// Source: torch.nn.SyncBatchNorm.
 template <typename T>
 class SyncBatchNorm {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>, "weights and statistics are float or double");
 
  public:
-  /// channels: as many on every rank. The tensors' memory must stay.
+  /// Makes a batch normalisation, with the same number of channels on every rank. The tensors' memory
+  /// must stay.
   SyncBatchNorm(const ProcessGroup& group, std::size_t channels, const BatchNormTensors<T>& tensors = {},
                 const BatchNormOptions& options = {}) {
     // For ddp.h 0 is the default.
     if (options.eps == 0 || options.momentum == 0) {
-      throw Error(DDP_INVALID_ARGUMENT, "SyncBatchNorm: eps and momentum must be above 0");
+      throw Error(Status::InvalidArgument, "SyncBatchNorm: eps and momentum must be above 0");
     }
-    const ddp_batch_norm_tensors c_tensors = {
+    const ddp_sync_batch_norm_tensors c_tensors = {
         tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,
         tensors.running_mean, tensors.running_var, tensors.num_batches_tracked};
-    const ddp_batch_norm_options c_options = {static_cast<std::int32_t>(dtype_of<T>()),
-                                              options.cumulative_average ? 1 : 0, options.channels_last ? 1 : 0,
-                                              options.eps, options.momentum};
+    const ddp_sync_batch_norm_options c_options = {sizeof(ddp_sync_batch_norm_options),
+                                                   static_cast<std::int32_t>(dtype_of<T>()),
+                                                   options.cumulative_average ? 1 : 0,
+                                                   options.channels_last ? 1 : 0,
+                                                   options.eps,
+                                                   options.momentum};
     ddp_sync_batch_norm* norm = nullptr;
     detail::check(ddp_sync_batch_norm_create(group.c(), channels, &c_tensors, &c_options, &norm));
     norm_.reset(norm);
   }
 
-  /// By the batch's statistics from now on, as at first; they move the running ones.
+  /// Normalises by the batch's statistics from now on, as at first; they update the running ones.
   void train() { detail::check(ddp_sync_batch_norm_set_training(norm_.get(), 1)); }
-  /// By the running statistics from now on, without any exchange.
+  /// Normalises by the running statistics from now on, without any exchange.
   void eval() { detail::check(ddp_sync_batch_norm_set_training(norm_.get(), 0)); }
-  /// Normalises. length: values a row and channel, 1 for a batch of rows x channels. Collective in training; see
-  /// ddp_sync_batch_norm_forward().
+  /// Normalises a batch. length is the number of values for each row and channel, 1 for a batch of
+  /// rows x channels. Collective in training. More at ddp_sync_batch_norm_forward().
   void forward(Buffer input, Buffer output, std::size_t length = 1) {
     detail::check(ddp_sync_batch_norm_forward(norm_.get(), input.c(), output.c(), length));
   }
-  /// Of the last forward(), whose input is given again. Collective after one in training; see
-  /// ddp_sync_batch_norm_backward().
+  /// Computes the gradients of the last forward(), whose input is given again. Collective after a
+  /// forward in training. More at ddp_sync_batch_norm_backward().
   void backward(Buffer input, Buffer grad_output, Buffer grad_input) {
     detail::check(ddp_sync_batch_norm_backward(norm_.get(), input.c(), grad_output.c(), grad_input.c()));
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// An optimizer whose state is spread over a group's ranks: each has that of its part of the parameters only, steps
-/// that part, and gets the others' new values. What it computes is bit for bit what the plain optimizer does.
+/// ZeroRedundancyOptimizer: an optimizer whose state is spread over a group's ranks. Each rank has
+/// the state of its part of the parameters only, steps that part, and gets the others' new values.
+/// The results are bit for bit those of the plain optimizer.
 ///
 ///     ddp::DistributedDataParallel model(world, parameters);
 ///     ddp::ZeroRedundancyOptimizer optimizer(world, parameters);   // AdamW; <ddp::SGD> for the other
@@ -9,9 +10,10 @@
 ///     model.synchronize();                                         // every rank has all gradients
 ///     optimizer.step();                                            // every rank has all new values
 ///
-/// PyTorch gives whole parameters to ranks, largest first; here all elements are one row that is cut into equal parts,
-/// in the middle of a parameter where need be. Each element is stepped by itself, so bits do not depend on the cuts,
-/// and no rank has more than its share even where one parameter is most of the model.
+/// PyTorch gives whole parameters to ranks, largest first. Here all elements are one row that is
+/// cut into equal parts, in the middle of a parameter if necessary. Each element is stepped by
+/// itself, so bits do not depend on the cuts, and no rank has more than its share even where one
+/// parameter is most of the model.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +37,9 @@
 
 namespace ddp {
 
-/// PyTorch's torch.distributed.optim.ZeroRedundancyOptimizer. All its calls are collectives of the group: one thread at
-/// a time, the group's deadline and errors. Destroy it before its session.
+/// An optimizer whose state is spread over a group's ranks. All its calls are collectives of the
+/// group: one thread at a time, the group's deadline and errors. Destroy it before its session.
+/// Source: torch.distributed.optim.ZeroRedundancyOptimizer.
 template <typename Plain = AdamW>
 class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   using Shard = OptimizerShard<typename Plain::Rule>;
@@ -45,11 +48,12 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   using Options = typename Shard::Options;  ///< AdamWOptions or SGDOptions
   using Group = typename Shard::Group;      ///< parameters, and options for them
 
-  /// Every rank gives the same parameters with the same values, which DistributedDataParallel sees to; their memory
-  /// must stay. Throws Error: DDP_MISMATCH on every rank if numbers or types differ, and as Optimizer's.
+  /// Makes the optimizer. Every rank gives the same parameters with the same values, which
+  /// DistributedDataParallel ensures; their memory must stay. Throws Error: Status::Mismatch on
+  /// every rank if numbers or types differ, and as Optimizer's constructor does.
   ZeroRedundancyOptimizer(ProcessGroup group, std::vector<Parameter> parameters, const Options& options = {})
       : ZeroRedundancyOptimizer(group, std::vector<Group>{{std::move(parameters), options}}) {}
-  /// Parameters with options of their own.
+  /// Makes the optimizer for groups of parameters, each with its options.
   ZeroRedundancyOptimizer(ProcessGroup group, const std::vector<Group>& groups)
       : Shard(groups), group_(group), ranks_(static_cast<std::size_t>(group.size())) {
     using detail::ParameterRow;
@@ -65,10 +69,11 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     }
   }
 
-  /// Takes one step with the gradients that are there, the same on every rank. The others' new values arrive while this
-  /// rank computes, in the memory of the gradients, which hold nothing of use afterwards; when all are there they
-  /// become the parameters'. So a step that fails leaves the parameters as they were on this rank, and one step further
-  /// at most on another. The state is of neither step then: go on from a checkpoint.
+  /// Takes one step with the current gradients, which are the same on every rank. The others' new
+  /// values arrive while this rank computes, in the memory of the gradients, which hold nothing
+  /// useful afterwards; when all are there they become the parameters'. So a step that fails leaves
+  /// the parameters as they were on this rank, and at most one step further on another. The state
+  /// then belongs to neither step: go on from a checkpoint.
   void step() {
     this->count_step();
     if (ranks_ == 1) return this->update(0, share_, nullptr);
@@ -76,7 +81,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
       exchange();
     } catch (const Error& error) {
       const std::optional<Error> earlier = end_of_exchange();
-      if (earlier && error.status() == DDP_ABORTED) throw *earlier;  // the cause of what came after it
+      if (earlier && error.status() == Status::Aborted) throw *earlier;  // the cause of what came after it
       throw;
     }
     for (const Parameter& p : this->parameters()) {
@@ -84,7 +89,8 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     }
   }
 
-  /// The whole state, on root; empty on the others. PyTorch's consolidate_state_dict() and state_dict().
+  /// Returns the whole state on root, and an empty one on the other ranks. Source:
+  /// consolidate_state_dict() and state_dict() of PyTorch.
   OptimizerState state_dict(int root = 0, const std::string& prefix = "optimizer.") {
     const bool here = group_.rank() == root;
     std::vector<std::vector<std::byte>> memory;
@@ -97,15 +103,15 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   }
 
  private:
-  // Of one all_gather: enough to be fast, little beside any model.
+  // Size of one all_gather: large enough to be fast, small compared with any model.
   static constexpr std::size_t kGatheredBytes = 4 << 20;
 
   // Memory for one all_gather; while one is on its way, the next is computed into the other slot.
   struct Slot {
     std::vector<std::byte> sent;
     std::vector<std::byte> received;
-    std::size_t at = 0;     // which chunk of each rank's part
-    std::size_t bytes = 0;  // of it
+    std::size_t at = 0;     // offset of the chunk in each rank's part
+    std::size_t bytes = 0;  // size of the chunk
     Work work = {};
     bool is_busy = false;
   };
@@ -127,7 +133,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     for (Slot& slot : slots_) receive(slot);
   }
 
-  // Into the gradients: of the parts they came from, which nobody needs any more.
+  // Stores new values in the memory of the gradients from which they were computed; those are no longer needed.
   void receive(Slot& slot) {
     if (!std::exchange(slot.is_busy, false)) return;
     slot.work.wait();
@@ -142,7 +148,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     }
   }
 
-  // After a failure: what is still on its way ends now, so that its memory may go. Tells how.
+  // Ends operations in flight after a failure, so that their memory may go. Returns their error, if any.
   std::optional<Error> end_of_exchange() {
     std::optional<Error> failure;
     for (Slot& slot : slots_) {
@@ -167,8 +173,8 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     group_.all_gather({&mine, 1}, all);
     for (std::size_t r = 1; r < ranks_; ++r) {
       if (all[r] == all[0]) continue;
-      throw Error(DDP_MISMATCH, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
-                                    " gave other parameters than rank 0, in number, sizes or types");
+      throw Error(Status::Mismatch, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
+                                        " gave other parameters than rank 0, in number, sizes or types");
     }
   }
 

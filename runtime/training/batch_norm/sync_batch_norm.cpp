@@ -31,8 +31,8 @@ std::string values_per_channel(double count) {
 
 }  // namespace
 
-SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_batch_norm_tensors& tensors,
-                             const ddp_batch_norm_options& options)
+SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_sync_batch_norm_tensors& tensors,
+                             const ddp_sync_batch_norm_options& options)
     : group_(group),
       channels_(channels),
       tensors_(tensors),

@@ -18,8 +18,8 @@ class SyncBatchNorm {
  public:
   // The constructor and all methods throw rendezvous::Error: InvalidArgument, Mismatch if ranks
   // have different numbers of channels, or the error of a failed collective.
-  SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_batch_norm_tensors& tensors,
-                const ddp_batch_norm_options& options);
+  SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_sync_batch_norm_tensors& tensors,
+                const ddp_sync_batch_norm_options& options);
 
   void set_training(bool training) { training_ = training; }
   // Changes the running statistics only once the exchange has succeeded.
@@ -43,7 +43,7 @@ class SyncBatchNorm {
 
   ProcessGroup& group_;
   std::size_t channels_;
-  ddp_batch_norm_tensors tensors_;
+  ddp_sync_batch_norm_tensors tensors_;
   std::int32_t dtype_;  // of the weights and statistics
   double epsilon_;
   double momentum_;

@@ -21,7 +21,7 @@ struct Coefficients {
   T eps;
   T step;
 
-  explicit Coefficients(const ddp_adamw& n)
+  explicit Coefficients(const ddp_adamw_options& n)
       : sign(n.maximize != 0 ? T(-1) : T(1)),
         keep(static_cast<T>(1 - n.lr * n.weight_decay)),
         new_share(static_cast<T>(1 - n.beta1)),
@@ -49,7 +49,7 @@ struct Step {
 };
 
 template <typename T>
-void step_all(const ddp_adamw& numbers, const ddp_adamw_arrays& a, collectives::VectorUnit unit) {
+void step_all(const ddp_adamw_options& numbers, const ddp_adamw_arrays& a, collectives::VectorUnit unit) {
   collectives::run_on<Step>(unit, static_cast<const T*>(a.value), static_cast<const T*>(a.grad),
                             static_cast<T*>(a.exp_avg), static_cast<T*>(a.exp_avg_sq),
                             static_cast<T*>(a.updated != nullptr ? a.updated : a.value), a.count,
@@ -58,14 +58,14 @@ void step_all(const ddp_adamw& numbers, const ddp_adamw_arrays& a, collectives::
 
 }  // namespace
 
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit) {
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit) {
   check_step("AdamW", numbers.step);
   check_arrays("AdamW", arrays.count, arrays.dtype, {arrays.value, arrays.grad, arrays.exp_avg, arrays.exp_avg_sq});
   if (arrays.dtype == DDP_FLOAT32) return step_all<float>(numbers, arrays, unit);
   step_all<double>(numbers, arrays, unit);
 }
 
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays) {
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays) {
   adamw_step(numbers, arrays, collectives::vector_units().back());
 }
 

@@ -13,8 +13,8 @@
 namespace ddp::runtime {
 
 // Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_adamw_step().
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays);
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
 // Runs on a chosen vector unit, for tests.
-void adamw_step(const ddp_adamw& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

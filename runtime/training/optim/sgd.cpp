@@ -15,7 +15,7 @@ struct Coefficients {
   T new_share;  // weight of the gradient in the momentum
   T step;
 
-  explicit Coefficients(const ddp_sgd& n)
+  explicit Coefficients(const ddp_sgd_options& n)
       : sign(n.maximize != 0 ? T(-1) : T(1)),
         weight_decay(static_cast<T>(n.weight_decay)),
         momentum(static_cast<T>(n.momentum)),
@@ -52,7 +52,7 @@ struct WithMomentum {
 };
 
 template <typename T>
-void step_all(const ddp_sgd& numbers, const ddp_sgd_arrays& a, collectives::VectorUnit unit) {
+void step_all(const ddp_sgd_options& numbers, const ddp_sgd_arrays& a, collectives::VectorUnit unit) {
   const Coefficients<T> k(numbers);
   const auto* value = static_cast<const T*>(a.value);
   const auto* grad = static_cast<const T*>(a.grad);
@@ -67,7 +67,7 @@ void step_all(const ddp_sgd& numbers, const ddp_sgd_arrays& a, collectives::Vect
 
 }  // namespace
 
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit) {
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit) {
   check_step("SGD", numbers.step);
   check_arrays("SGD", arrays.count, arrays.dtype, {arrays.value, arrays.grad});
   if (numbers.momentum != 0) check_arrays("SGD with momentum", arrays.count, arrays.dtype, {arrays.momentum_buffer});
@@ -79,7 +79,7 @@ void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives:
   step_all<double>(numbers, arrays, unit);
 }
 
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays) {
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays) {
   sgd_step(numbers, arrays, collectives::vector_units().back());
 }
 

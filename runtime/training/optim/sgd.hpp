@@ -9,8 +9,8 @@
 namespace ddp::runtime {
 
 // Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_sgd_step().
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays);
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays);
 // Runs on a chosen vector unit, for tests.
-void sgd_step(const ddp_sgd& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

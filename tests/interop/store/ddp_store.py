@@ -35,13 +35,13 @@ def as_bytes(value):
 class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
-        self.lib.ddp_last_error.restype = ctypes.c_char_p
+        self.lib.ddp_error_last.restype = ctypes.c_char_p
         self.lib.ddp_store_destroy.restype = None
 
     def call(self, function, *arguments):
         status = getattr(self.lib, function)(*arguments)
         if status != 0:
-            raise DdpError(status, self.lib.ddp_last_error().decode())
+            raise DdpError(status, self.lib.ddp_error_last().decode())
 
     def read(self, function, *arguments):
         """Returns what a call delivers to a sink, its last argument."""

@@ -23,17 +23,17 @@ class Reduction(ctypes.Structure):
 class Libddp:
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
-        self.library.ddp_last_error.restype = ctypes.c_char_p
+        self.library.ddp_error_last.restype = ctypes.c_char_p
         self.library.ddp_session_world.restype = ctypes.c_void_p
         self.library.ddp_session_world.argtypes = [ctypes.c_void_p]
         self.library.ddp_session_destroy.argtypes = [ctypes.c_void_p]
         self.library.ddp_all_reduce.argtypes = [ctypes.c_void_p, Buffer, Reduction, ctypes.c_int64]
         self.session = ctypes.c_void_p()
-        self.check(self.library.ddp_init_process_group(None, ctypes.byref(self.session)))
+        self.check(self.library.ddp_session_init(None, ctypes.byref(self.session)))
         self.world = self.library.ddp_session_world(self.session)
 
     def check(self, status):
-        assert status == 0, self.library.ddp_last_error().decode()
+        assert status == 0, self.library.ddp_error_last().decode()
 
     def sum(self, value, count):
         values = (ctypes.c_float * count)(*[value] * count)

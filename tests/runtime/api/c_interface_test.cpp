@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The small promises of the C interface itself.
+// Small promises of the C interface itself.
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>
@@ -12,12 +12,12 @@
 #include "ddp/ddp.hpp"
 
 TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]") {
-  CHECK(ddp_init_process_group(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_session_init(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_reducer_mark_ready(nullptr, 0) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_reducer_gradient(nullptr, 0) == nullptr);
   CHECK(ddp_checkpoint_open(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
-  CHECK(std::string(ddp_last_error()).find("is null") != std::string::npos);
+  CHECK(std::string(ddp_error_last()).find("is null") != std::string::npos);
   ddp_session_destroy(nullptr);
   ddp_reducer_destroy(nullptr);
   ddp_checkpoint_close(nullptr);
@@ -26,9 +26,9 @@ TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]"
 TEST_CASE("C interface: the last error is each thread's own", "[runtime][unit]") {
   CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
   std::string other = "unset";
-  std::thread([&] { other = ddp_last_error(); }).join();
+  std::thread([&] { other = ddp_error_last(); }).join();
   CHECK(other.empty());
-  CHECK(std::string(ddp_last_error()) == "the group is null");
+  CHECK(std::string(ddp_error_last()) == "the group is null");
 }
 
 TEST_CASE("C interface: knows its version and its types", "[runtime][unit]") {

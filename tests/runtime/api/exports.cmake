@@ -1,12 +1,21 @@
 # cmake -DNM=... -DLIBRARY=... -DHEADER=... -P exports.cmake: the library exports the functions that its header declares,
-# each of them and nothing else. A header declares with DDP_API, or names its one symbol in a _SYMBOL macro. -DFURTHER=...:
-# what is exported beside that.
+# each of them and nothing else. HEADER is a file, or a folder with several. A header declares with DDP_API, or names its
+# one symbol in a _SYMBOL macro. -DFURTHER=...: other symbols that the library exports.
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^ \n]+\n" exported "${symbols}")
 list(TRANSFORM exported STRIP)
 
-file(READ "${HEADER}" text)
+if(IS_DIRECTORY "${HEADER}")
+  file(GLOB headers "${HEADER}/*.h")
+else()
+  set(headers "${HEADER}")
+endif()
+set(text "")
+foreach(header IN LISTS headers)
+  file(READ "${header}" one)
+  string(APPEND text "${one}")
+endforeach()
 string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")  # without comments
 string(REGEX MATCHALL "DDP_API [^;(]*[ *\n]ddp_[a-z0-9_]+\\(|_SYMBOL \"[a-z0-9_]+\"" declared "${text}")
 list(TRANSFORM declared REPLACE ".*[ *\n\"]([a-z0-9_]+)[(\"]$" "\\1")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stores as users have them: ddp/store.hpp, and the C functions under it where C++ cannot go wrong in the same way.
+// The stores of ddp/store.hpp, and the C functions under it where C++ cannot make the same mistake.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -20,7 +20,7 @@ using ddp::testing::TemporaryFolder;
 using namespace std::chrono_literals;
 
 struct Failure {
-  ddp_status status = DDP_OK;
+  ddp::Status status = ddp::Status::Ok;
   std::string message;
 };
 
@@ -51,16 +51,16 @@ void every_call(const ddp::Store& store) {
   CHECK(store.delete_key("x"));
   CHECK_FALSE(store.delete_key("x"));
   store.barrier("b", 1);
-  CHECK(failure_of([&] { store.get("none", 10ms); }).status == DDP_TIMEOUT);
+  CHECK(failure_of([&] { store.get("none", 10ms); }).status == ddp::Status::Timeout);
 }
 
 void queues(const ddp::Store& store) {
-  CHECK_FALSE(store.try_queue_pop("q"));
+  CHECK_FALSE(store.queue_try_pop("q"));
   store.queue_push("q", "one");
   store.queue_push("q", "");
   CHECK(store.queue_len("q") == 2);
   CHECK(store.queue_pop("q") == "one");
-  CHECK(store.try_queue_pop("q") == std::string());
+  CHECK(store.queue_try_pop("q") == std::string());
   CHECK_THAT(failure_of([&] { store.queue_pop("q", 10ms); }).message, Contains("still empty after 10 ms"));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("ddp::Store: every call works on every kind of store", "[runtime][inte
     const TemporaryFolder folder;
     const ddp::FileStore store(folder / "store", 1);
     every_call(store);
-    CHECK(failure_of([&] { store.queue_push("q", "v"); }).status == DDP_INVALID_ARGUMENT);
+    CHECK(failure_of([&] { store.queue_push("q", "v"); }).status == ddp::Status::InvalidArgument);
   }
   SECTION("PrefixStore") {
     const ddp::HashStore base;
@@ -97,7 +97,7 @@ TEST_CASE("ddp::Store: an error names host, port, key and how long", "[runtime][
   const ddp::rendezvous::StoreServer server({"127.0.0.1"}, 0);
   const ddp::TcpStore store("127.0.0.1", server.port());
   const Failure failure = failure_of([&] { store.get("model/lr", 20ms); });
-  CHECK(failure.status == DDP_TIMEOUT);
+  CHECK(failure.status == ddp::Status::Timeout);
   CHECK(failure.message == "store 127.0.0.1:" + std::to_string(server.port()) +
                                ": key \"model/lr\" not set within 20 ms (is the worker that sets it running?)");
   store.set_timeout(20ms);
@@ -107,7 +107,7 @@ TEST_CASE("ddp::Store: an error names host, port, key and how long", "[runtime][
 TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
   const ddp::HashStore store;
   CHECK(failure_of([&] { store.set(std::string("a\0b", 3), ""); }).message == "store: a key must not hold a NUL byte");
-  CHECK(failure_of([&] { store.multi_set({"a"}, {}); }).status == DDP_INVALID_ARGUMENT);
+  CHECK(failure_of([&] { store.multi_set({"a"}, {}); }).status == ddp::Status::InvalidArgument);
   CHECK(failure_of([&] { store.get("k", -1ms); }).message == "store: a timeout is negative; 0 means the default");
   CHECK(failure_of([&] { store.barrier("b", 0); }).message == "store: a barrier of 0 workers");
   CHECK(failure_of([] { const ddp::TcpStore none("localhost", 0); }).message == "store localhost: 0 is no port");
@@ -124,14 +124,14 @@ TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
   ddp_store_destroy(nullptr);
 }
 
-TEST_CASE("ddp::Store: waiting as long as there can be is waiting, not an overflow", "[runtime][unit]") {
+TEST_CASE("ddp::Store: the longest timeout waits, without an overflow", "[runtime][unit]") {
   const ddp::HashStore store;
   auto waiting = std::async(std::launch::async, [&] { return store.get("k", ddp::Milliseconds::max()); });
   store.set("k", "v");
   CHECK(waiting.get() == "v");
 }
 
-TEST_CASE("ddp::Store: a store moves, its views stay", "[runtime][unit]") {
+TEST_CASE("ddp::Store: views stay valid when a store is moved", "[runtime][unit]") {
   ddp::HashStore first;
   const ddp::Store view = first;
   const ddp::HashStore second = std::move(first);

@@ -99,7 +99,7 @@ void mistakes(const ddp::ProcessGroup& group) {
       body();
       return "none";
     } catch (const ddp::Error& e) {
-      return std::to_string(e.status()) + " " + e.what();
+      return std::to_string(static_cast<int>(e.status())) + " " + e.what();
     }
   };
   if (group.rank() == 0) {
@@ -140,7 +140,8 @@ void json_values(const ddp::ProcessGroup& group) {
     if (group.rank() != 0) ddp::broadcast_json(group, {});
     expect(group.rank() == 0, "what is not JSON is taken for it");
   } catch (const ddp::Error& e) {
-    expect(e.status() == DDP_MISMATCH && std::string(e.what()).find("is no JSON value") != std::string::npos, e.what());
+    expect(e.status() == ddp::Status::Mismatch && std::string(e.what()).find("is no JSON value") != std::string::npos,
+           e.what());
   }
 }
 

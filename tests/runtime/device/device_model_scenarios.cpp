@@ -38,7 +38,7 @@ struct Net {
       p.value = values.back()->data();
       p.grad = gradients.back()->data();
       p.count = count;
-      p.device = {DDP_CUDA, s.gpu.index()};
+      p.device = {ddp::DeviceKind::Cuda, s.gpu.index()};
       parameters.push_back(p);
     }
   }
@@ -107,7 +107,7 @@ void check_type(Setting& s, ddp::DType dtype, T bits, const std::string& type) {
   p.grad = gradient.data();
   p.count = 9;
   p.dtype = dtype;
-  p.device = {DDP_CUDA, s.gpu.index()};
+  p.device = {ddp::DeviceKind::Cuda, s.gpu.index()};
   ddp::DistributedDataParallel model(s.group, {p});
   expect(value.read(s.stream) == std::vector<T>(9, bits), type + " values");
   model.mark_ready(0);
@@ -223,7 +223,7 @@ void has_buffers_and_joins() {
     buffer.device = device;
     options.buffers.push_back(buffer);
   };
-  const ddp::Device gpu = {DDP_CUDA, s.gpu.index()};
+  const ddp::Device gpu = {ddp::DeviceKind::Cuda, s.gpu.index()};
   add(count.data(), 1, ddp::DType::Int64, gpu);
   if (has_cpu_backend()) add(on_host.data(), on_host.size(), ddp::DType::Float64, {});
   add(mean.data(), 10, ddp::DType::Float32, gpu);

@@ -294,7 +294,7 @@ void refusals() {
   report_failure("bits", [&] { s.group.all_reduce(s.buffer(values), ddp::ReduceOp::BitOr); });
   report_failure("int16", [&] { s.group.all_reduce(s.buffer(narrow, ddp::DType::Int16)); });
   if (s.group.size() > 1) report_failure("the CPU", [&] { s.group.all_reduce(host); });
-  const ddp::Device elsewhere = {DDP_CUDA, device + 7};
+  const ddp::Device elsewhere = {ddp::DeviceKind::Cuda, device + 7};
   report_failure("elsewhere", [&] { s.group.broadcast({values.data(), 4, ddp::DType::Int32, elsewhere}); });
   report_failure("two devices", [&] { s.group.all_gather({host.data(), 4, ddp::DType::Int32}, s.buffer(values)); });
   s.group.all_reduce(s.buffer(values));  // the group still works

@@ -41,10 +41,10 @@ struct Setting {
 
   template <typename T>
   ddp::Buffer buffer(const DeviceArray<T>& array) const {
-    return {array.data(), array.count(), ddp::dtype_of<T>(), {DDP_CUDA, gpu.index()}};
+    return {array.data(), array.count(), ddp::dtype_of<T>(), {ddp::DeviceKind::Cuda, gpu.index()}};
   }
   ddp::Buffer buffer(const DeviceArray<std::uint16_t>& array, ddp::DType dtype) const {
-    return {array.data(), array.count(), dtype, {DDP_CUDA, gpu.index()}};
+    return {array.data(), array.count(), dtype, {ddp::DeviceKind::Cuda, gpu.index()}};
   }
 
   ddp::Session session;

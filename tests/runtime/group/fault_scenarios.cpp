@@ -96,7 +96,8 @@ void survive(ddp::Session& session, const Fault& fault, Memory& memory) {
     session.world().barrier();  // a rank that had its part of the operation learns of the death at the next one
     expect(false, "a rank that is dead was not missed");
   } catch (const ddp::Error& e) {
-    say("began at " + began + ", failed at " + now() + ": " + std::to_string(e.status()) + " " + e.what());
+    say("began at " + began + ", failed at " + now() + ": " + std::to_string(static_cast<int>(e.status())) + " " +
+        e.what());
   }
   std::vector<int> survivors;
   for (int rank = 0; rank < session.world_size(); ++rank) {

@@ -25,7 +25,7 @@ void expect_members(const ddp::ProcessGroup& group, const std::vector<int>& memb
   expect(group.size() == static_cast<int>(members.size()), what + ": its size");
   for (std::size_t r = 0; r < members.size(); ++r) {
     expect(group.global_rank(static_cast<int>(r)) == members[r], what + ": rank " + std::to_string(r));
-    expect(group.rank_of(members[r]) == static_cast<int>(r), what + ": the rank of " + std::to_string(members[r]));
+    expect(group.group_rank(members[r]) == static_cast<int>(r), what + ": the rank of " + std::to_string(members[r]));
   }
   expect(group.global_rank(group.rank()) == get_rank(), what + ": this rank");
 }
@@ -41,7 +41,7 @@ void new_groups(ddp::Session& session) {
   expect_sum(half, mine, "half");
   expect(half.name() == (rank % 2 == 0 ? "ranks 0, 2" : "ranks 1, 3"), "half is called by its members");
   expect(half.backend() == "gloo" && get_backend(half) == "gloo", "half's backend is the session's");
-  expect(half.rank_of(mine[0] ^ 1) == -1, "the others are no members");
+  expect(half.group_rank(mine[0] ^ 1) == -1, "the others are no members");
   report_failure("no such rank", [&] { static_cast<void>(half.global_rank(2)); });
 
   const ddp::ProcessGroup again = session.new_group(mine);
@@ -86,7 +86,7 @@ void split(ddp::Session& session) {
   // Some ranks take part in no group. Both sides of a split may use the same name.
   ddp::GroupOptions options;
   options.name = "pair";
-  const ddp::ProcessGroup pair = world.split(rank == 1 ? DDP_NO_COLOR : rank % 3, 0, options);
+  const ddp::ProcessGroup pair = world.split(rank == 1 ? ddp::kNoColor : rank % 3, 0, options);
   expect(static_cast<bool>(pair) == (rank != 1), "no color is no group");
   if (pair) {
     expect(pair.name() == "pair", "a name that was given");

@@ -69,7 +69,7 @@ void from_anyone(const ddp::ProcessGroup& group) {
   if (group.rank() != 0) return group.send(values, 0, 77);
   std::set<int> senders;
   for (int i = 1; i < group.size(); ++i) {
-    const int sender = group.recv(values, DDP_ANY_RANK, 77);
+    const int sender = group.recv(values, ddp::kAnyRank, 77);
     expect(values[0] == sender, "the sender is the one whose message it is");
     senders.insert(sender);
   }
@@ -126,7 +126,7 @@ void unanswered(ddp::Session& session) {
     return;
   }
   const ddp::Work late = group.irecv(values, 1, 3);
-  const ddp::Work from_anyone = group.irecv(values, DDP_ANY_RANK, 6);
+  const ddp::Work from_anyone = group.irecv(values, ddp::kAnyRank, 6);
   expect(!late.is_completed(), "nothing has come");
   expect(!late.exception(), "nor has it failed");
   report_failure("recv", [&] { group.recv(values, 1, 4, ddp::Milliseconds(300)); });
@@ -153,7 +153,7 @@ void message_mismatch(ddp::Session& session) {
   std::vector<float> ten(10);
   std::vector<std::int32_t> five(5);
   if (group.rank() == 0) report_failure("send", [&] { group.send(ten, 1, 4); });
-  if (group.rank() == 1) report_failure("recv", [&] { group.recv(five, DDP_ANY_RANK, 4); });
+  if (group.rank() == 1) report_failure("recv", [&] { group.recv(five, ddp::kAnyRank, 4); });
 }
 
 // A thread waits for a message from any rank when the group fails.
@@ -165,8 +165,8 @@ void abort_while_waiting(ddp::Session& session) {
   }
   std::vector<float> values(10);
   const ddp::Work from_anyone = group.irecv(values);
-  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");  // a thread waits for it from now on
-  report_failure("recv", [&] { group.recv(values, 1, 4, ddp::Milliseconds(300)); });
+  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");  // from now on a thread waits for it
+  report_failure("recv", [&] { group.with_timeout(ddp::Milliseconds(300)).recv(values, 1, 4); });
   report_failure("from anyone", [&] { from_anyone.wait(); });
   session.store().set("done", "");
 }

@@ -58,7 +58,7 @@ TEST_CASE("clip_grad_norm: gradients below the limit keep their bits, and one th
   CHECK(ddp::clip_grad_norm({}, 1) == 0);
 }
 
-TEST_CASE("clip_grad_norm: a gradient that is no number shows in the norm, or is an error that changes nothing",
+TEST_CASE("clip_grad_norm: a gradient that is not a number shows in the norm, or is an error that changes nothing",
           "[training][unit]") {
   std::vector<float> gradient = {3, std::nanf(""), 4};
   const std::vector<ddp::Parameter> parameters = {{"w", static_cast<float*>(nullptr), gradient.data(), 3}};
@@ -68,7 +68,7 @@ TEST_CASE("clip_grad_norm: a gradient that is no number shows in the norm, or is
     CHECK(gradient[0] == 3);
   }
   CHECK(std::isnan(ddp::clip_grad_norm(parameters, 1)));
-  CHECK(std::isnan(gradient[0]));  // as torch
+  CHECK(std::isnan(gradient[0]));  // as in torch
   gradient = {3, std::numeric_limits<float>::infinity(), 4};
   CHECK(std::isinf(ddp::clip_grad_norm(parameters, 1)));
   CHECK(gradient[0] == 0);

@@ -25,7 +25,7 @@ std::vector<std::size_t> sizes(const std::vector<Chunk>& chunks) {
   return result;
 }
 
-// y = x * weights, two inputs to three outputs. In small whole numbers: a sum has the same bits in any order.
+// y = x * weights, from two inputs to three outputs. Numbers are small and whole: a sum has the same bits in any order.
 constexpr std::size_t kInputs = 2;
 constexpr std::size_t kOutputs = 3;
 struct Model {
@@ -73,7 +73,7 @@ TEST_CASE("data parallel: rows are split as torch.chunk splits them", "[runtime]
   CHECK_THROWS_AS(ddp::chunk(3, 0), ddp::Error);
 }
 
-TEST_CASE("data parallel: replicas come to what one model makes of the whole batch", "[runtime][unit]") {
+TEST_CASE("data parallel: replicas get the results of one model on the whole batch", "[runtime][unit]") {
   const std::size_t replicas = GENERATE(1U, 2U, 3U, 8U);
   const std::size_t rows = GENERATE(0U, 1U, 2U, 5U, 7U, 12U, 100U);
   std::vector<float> x = counted(rows * kInputs, -3);
@@ -149,15 +149,15 @@ TEST_CASE("data parallel: a replica's exception comes with its number once all o
   };
   const ReplicaError plain = fail([](std::size_t r) { throw std::out_of_range("no token " + std::to_string(r)); });
   CHECK(plain.replica() == 1);
-  CHECK(plain.status() == DDP_SYSTEM);
+  CHECK(plain.status() == ddp::Status::System);
   CHECK(plain.what() == std::string("DataParallel: replica 1: no token 1"));
   const ReplicaError ours = fail([](std::size_t r) {
-    if (r == 3) throw ddp::Error(DDP_TIMEOUT, "too late");
+    if (r == 3) throw ddp::Error(ddp::Status::Timeout, "too late");
   });
   CHECK(ours.replica() == 3);
-  CHECK(ours.status() == DDP_TIMEOUT);
+  CHECK(ours.status() == ddp::Status::Timeout);
   CHECK_THAT(fail([](std::size_t) { throw 7; }).what(), Contains("unknown kind"));
-  // The exception itself is inside, and the next step knows nothing of it.
+  // The original exception is nested in it, and does not affect the next step.
   try {
     parallel.parallel_apply(chunks, [](std::size_t, Chunk) { throw std::out_of_range("inside"); });
     FAIL("nothing was thrown");
@@ -179,7 +179,7 @@ TEST_CASE("data parallel: replicas that differ are refused by the parameter's na
     try {
       parallel.replicate(models);
     } catch (const ddp::Error& e) {
-      CHECK(e.status() == DDP_MISMATCH);
+      CHECK(e.status() == ddp::Status::Mismatch);
       CHECK_THROWS_AS(parallel.reduce_gradients(models), ddp::Error);
       return e.what();
     }
@@ -193,7 +193,7 @@ TEST_CASE("data parallel: replicas that differ are refused by the parameter's na
   CHECK(other == 2);
 }
 
-TEST_CASE("data parallel: what does not fit together is refused", "[runtime][unit]") {
+TEST_CASE("data parallel: sizes that do not match are refused", "[runtime][unit]") {
   CHECK_THROWS_AS(DataParallel(0), ddp::Error);
   DataParallel parallel(2);
   std::vector<float> five(5);
@@ -206,7 +206,7 @@ TEST_CASE("data parallel: what does not fit together is refused", "[runtime][uni
   CHECK_THROWS_AS(parallel.gather({Buffer(four)}, five), ddp::Error);
   CHECK_THROWS_AS(parallel.gather({Buffer(wide)}, four), ddp::Error);
   CHECK_THROWS_AS(parallel.parallel_apply(ddp::chunk(3, 3), [](std::size_t, Chunk) {}), ddp::Error);
-  const Buffer on_device(four.data(), 4, ddp::DType::Float32, {DDP_CUDA, 0});
+  const Buffer on_device(four.data(), 4, ddp::DType::Float32, {ddp::DeviceKind::Cuda, 0});
   try {
     parallel.gather({on_device}, four);
     FAIL("memory of a device was copied");
@@ -215,8 +215,8 @@ TEST_CASE("data parallel: what does not fit together is refused", "[runtime][uni
   }
 }
 
-// Memory of the host that is said to be a device's: what counts is who copies and adds.
-TEST_CASE("data parallel: memory of devices is copied and added up by what the caller gives", "[runtime][unit]") {
+// Memory of the host that is declared to be a device's: the test is about which functions copy and add.
+TEST_CASE("data parallel: memory of devices is copied and added by the caller's functions", "[runtime][unit]") {
   std::vector<std::string> calls;
   const auto log = [&calls](const char* what, const Buffer& to, const Buffer& from) {
     calls.push_back(what + std::to_string(from.device.index) + std::to_string(to.device.index));
@@ -231,7 +231,7 @@ TEST_CASE("data parallel: memory of devices is copied and added up by what the c
             ddp::detail::add_on_host({to.data, to.count, to.dtype}, {from.data, from.count, from.dtype});
           }});
   const auto on = [](std::vector<double>& v, int device) {
-    return Buffer(v.data(), v.size(), ddp::DType::Float64, {DDP_CUDA, device});
+    return Buffer(v.data(), v.size(), ddp::DType::Float64, {ddp::DeviceKind::Cuda, device});
   };
   std::vector<double> batch = {1, 2, 3, 4, 5, 6}, left(4), right(2), together(6);
   parallel.scatter(on(batch, 0), 3, {on(left, 0), on(right, 1)});
@@ -240,7 +240,7 @@ TEST_CASE("data parallel: memory of devices is copied and added up by what the c
   std::vector<double> value = {7}, gradient = {1}, other_value = {0}, other_gradient = {2};
   DataParallel::Replicas models = {{{"w", value.data(), gradient.data(), 1}},
                                    {{"w", other_value.data(), other_gradient.data(), 1}}};
-  models[1][0].device = {DDP_CUDA, 1};
+  models[1][0].device = {ddp::DeviceKind::Cuda, 1};
   parallel.replicate(models);
   parallel.reduce_gradients(models);
   CHECK(other_value[0] == 7);

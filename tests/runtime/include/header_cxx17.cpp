@@ -2,7 +2,6 @@
 // The public headers are C++17 and work with either std::string ABI: built twice, with every warning an error, and run
 // as a world of one; headers_test.sh compiles it with other compilers. Exit code 0: all went well.
 #include "ddp/ddp.hpp"
-#include "ddp/sampler.hpp"
 
 int main() {
   const ddp::Session session = ddp::init_process_group();
@@ -17,9 +16,10 @@ int main() {
   model.synchronize();
   const ddp::PrefixStore store("mine", session.store());
   store.set("k", "v");
-  if (session.store().get("mine/k") != "v" || store.try_queue_pop("q")) return 4;
+  if (session.store().get("mine/k") != "v" || store.queue_try_pop("q")) return 4;
   std::vector<double> values = {1, 2};
   session.world().all_reduce_async(values, ddp::ReduceOp::Avg).wait();
+  session.world().with_timeout(std::chrono::seconds(5)).barrier();
   try {
     session.world().broadcast(values, 1);
     return 1;

@@ -16,12 +16,15 @@ mkdir -p "$folder"
 
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror)
 case $language in
-  c) options=(-x c "${warnings[@]}") headers=(ddp.h) ;;
+  c) options=(-x c "${warnings[@]}") ;;
   c++) options=(-x c++ "${warnings[@]}") ;;
   # -Wpedantic objects to what nvcc itself writes.
   cuda) options=(-x cu -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror) ;;
 esac
-[ "$language" = c ] || mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h *.hpp | grep -vx torch.hpp)
+mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h c/*.h)
+if [ "$language" != c ]; then
+  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.hpp | grep -vx torch.hpp)
+fi
 if [ "$language" = cuda ]; then
   mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.cuh)
 fi
@@ -33,8 +36,8 @@ compile() {
   bad=1
 }
 for header in "${headers[@]}"; do
-  # Twice: it may be included again.
-  alone=$folder/${header//./_}.${program##*.}
+  # Included twice, which must be harmless.
+  alone=$folder/${header//[.\/]/_}.${program##*.}
   printf '#include "ddp/%s"\n' "$header" "$header" >"$alone"
   compile "$alone" "$header"
 done

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The FNV-1a of indices, a step for each: what Python's side of a comparison computes too.
+// FNV-1a of indices, one step for each; Python's side of a comparison computes the same.
 #pragma once
 
 #include <cstdint>

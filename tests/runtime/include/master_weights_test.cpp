@@ -51,7 +51,7 @@ TEST_CASE("master_weights: gradients come up times a factor, also those of 32 bi
   CHECK_FALSE(master.read_gradients());
 }
 
-TEST_CASE("master_weights: take on values that the model was given from elsewhere", "[training][unit]") {
+TEST_CASE("master_weights: take over values that the model got in another way", "[training][unit]") {
   std::vector<std::uint16_t> value = {0x3c00}, grad = {0};
   ddp::MasterWeights master({parameter(value, grad, ddp::DType::Float16)});
   CHECK(static_cast<float*>(master.parameters()[0].value)[0] == 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What only rank 0 says: lines, a logger's, a progress bar; on a terminal, in a pipe, under ddprun.
+// Output of rank 0 only: lines, a logger, a progress bar; on a terminal, in a pipe, under ddprun.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -45,7 +45,7 @@ TEST_CASE("progress: a line has share, count, time, time left and rate", "[runti
   CHECK(line(420, 1000, 12, 0, "loss 0.5") == "train:  42% 420/1000 [00:12, 00:16 left, 35.0/s] loss 0.5");
 }
 
-TEST_CASE("progress: what was done before does not count for the rate", "[runtime][unit]") {
+TEST_CASE("progress: the rate does not count what was done before", "[runtime][unit]") {
   CHECK(line(600, 1000, 10, 0, "", 500) == "train:  60% 600/1000 [00:10, 00:40 left, 10.0/s]");
   CHECK(line(500, 1000, 10, 0, "", 500) == "train:  50% 500/1000 [00:10]");
 }
@@ -62,7 +62,7 @@ TEST_CASE("progress: the bar fills the terminal and no more", "[runtime][unit]")
   CHECK(line(420, 1000, 12, 20) == "train:  42% 420/1000");
 }
 
-TEST_CASE("rank zero: it alone speaks and does what one does for all", "[runtime][integration]") {
+TEST_CASE("rank zero: only rank 0 prints and runs rank_zero_only", "[runtime][integration]") {
   CHECK(said("only", as_rank("0")) == "on one rank\n7\n");
   CHECK(said("only", as_rank("1")).empty());
   Process job({DDPRUN_BINARY, "--nproc-per-node", "3", RANK_ZERO_WORKER, "only in a session"});
@@ -79,7 +79,7 @@ TEST_CASE("rank zero: a process without a job is rank 0, and so is one whose job
   CHECK(said("only", options) == "on one rank\n7\n");
 }
 
-TEST_CASE("rank zero: the logger speaks on rank 0, and on others of what is serious", "[runtime][integration]") {
+TEST_CASE("rank zero: the logger logs on rank 0, and warnings on the other ranks", "[runtime][integration]") {
   const std::string first = said("logger", as_rank("0"));
   CHECK(count(first, "\n") == 2);
   CHECK_THAT(first, Contains(" info: an epoch\n") && Contains(" warning: a bad sample\n"));
@@ -88,7 +88,7 @@ TEST_CASE("rank zero: the logger speaks on rank 0, and on others of what is seri
   CHECK_THAT(second, StartsWith("[rank 1] ") && EndsWith(" warning: a bad sample\n"));
 }
 
-TEST_CASE("progress: on a terminal one line is drawn over and over and its last state stays",
+TEST_CASE("progress: on a terminal one line is drawn again and again and its last state stays",
           "[runtime][integration]") {
   Process::Options options = as_rank("0");
   options.on_terminal = true;
@@ -112,7 +112,7 @@ TEST_CASE("progress: lines that are logged meanwhile stand above the bar", "[run
 TEST_CASE("progress: in a pipe there is a line now and then, without control characters", "[runtime][integration]") {
   const std::string often = said("bar", as_rank("0"));
   CHECK(often.find_first_of("\r\x1b") == std::string::npos);
-  CHECK(count(often, "\n") == 101);  // as often as it was told, here each time
+  CHECK(count(often, "\n") == 101);  // at every tick, as the options say
   CHECK_THAT(often, EndsWith(" loss 1\n"));
   const std::string seldom = said("patient bar", as_rank("0"));
   CHECK(count(seldom, "\n") == 1);
@@ -121,7 +121,7 @@ TEST_CASE("progress: in a pipe there is a line now and then, without control cha
   Process::Options dumb = as_rank("0");
   dumb.on_terminal = true;
   dumb.environment["TERM"] = "dumb";
-  CHECK(count(said("patient bar", dumb), "\r") == 1);  // the terminal's own, before the newline
+  CHECK(count(said("patient bar", dumb), "\r") == 1);  // added by the terminal before the newline
 }
 
 TEST_CASE("progress: ddprun hands the lines of rank 0 through", "[runtime][integration]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank says with ddp/rank_zero.hpp, ddp/spdlog.hpp and ddp/progress_bar.hpp: `rank_zero_worker SCENARIO`.
+// Prints with ddp/rank_zero.hpp, ddp/spdlog.hpp and ddp/progress_bar.hpp: `rank_zero_worker SCENARIO`.
 #include <chrono>
 #include <functional>
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// As often as it is told.
+// Redraws at every tick.
 ddp::ProgressOptions eager() {
   ddp::ProgressOptions options;
   options.redraw = options.line = ddp::Milliseconds(0);
@@ -62,7 +62,7 @@ void bar_and_lines() {
 
 void ticks() {
   using Clock = std::chrono::steady_clock;
-  auto best = Clock::duration::max();  // of some, for whoever else runs here
+  auto best = Clock::duration::max();  // the best of several, since other programs run here
   ddp::ProgressBar progress(0);
   for (int times = 0; times < 20; ++times) {
     const Clock::time_point begin = Clock::now();

@@ -14,7 +14,7 @@ using Indices = std::vector<std::int64_t>;
 
 namespace {
 
-// All ranks' next `steps` samples, in the order in which a job of `world` ranks trains on them.
+// Returns all ranks' next `steps` samples, in the order in which a job of `world` ranks trains on them.
 Indices in_step(int world, std::size_t steps, const SamplerState& state) {
   std::vector<Indices> ranks;
   for (int rank = 0; rank < world; ++rank) {
@@ -168,7 +168,7 @@ TEST_CASE("sampler state: the next epoch starts at its beginning", "[runtime][un
   before.set_epoch(3);
   DistributedSampler after(20, 2, 1, 5);
   after.load_state(before.state(4));
-  after.set_epoch(3);  // as the loop over epochs says at its head
+  after.set_epoch(3);  // as the loop over epochs does first
   CHECK(after.size() == 6);
   after.set_epoch(4);
   before.set_epoch(4);
@@ -176,7 +176,7 @@ TEST_CASE("sampler state: the next epoch starts at its beginning", "[runtime][un
   CHECK(after.state() == before.state());
 }
 
-TEST_CASE("sampler state: what is of another order is refused and changes nothing", "[runtime][unit]") {
+TEST_CASE("sampler state: a state of another order is refused and changes nothing", "[runtime][unit]") {
   DistributedSampler sampler(20, 2, 1, 5);
   sampler.set_epoch(1);
   const Indices before = sampler.indices();
@@ -185,7 +185,7 @@ TEST_CASE("sampler state: what is of another order is refused and changes nothin
       sampler.load_state(state);
       FAIL("it was loaded");
     } catch (const ddp::Error& e) {
-      CHECK(e.status() == DDP_MISMATCH);
+      CHECK(e.status() == ddp::Status::Mismatch);
       CHECK_THAT(e.what(), Catch::Matchers::Contains("position 0 of 20, seed 5, shuffled"));
     }
     CHECK(sampler.indices() == before);

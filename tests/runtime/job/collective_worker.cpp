@@ -188,7 +188,7 @@ void invalid(ddp::Session& session) {
   float* null = nullptr;
   report_failure("null", [&] { group.all_reduce({null, 4}); });
   report_failure("average of integers", [&] { group.all_reduce(integers, ddp::ReduceOp::Avg); });
-  report_failure("gpu", [&] { group.all_reduce({values.data(), 4, ddp::DType::Float32, {DDP_CUDA, 0}}); });
+  report_failure("gpu", [&] { group.all_reduce({values.data(), 4, ddp::DType::Float32, {ddp::DeviceKind::Cuda, 0}}); });
   report_failure("type", [&] { group.all_reduce({values.data(), 4, static_cast<ddp::DType>(12)}); });
   report_failure("root", [&] { group.broadcast(values, group.size()); });
   report_failure("bits", [&] { group.all_reduce(values, ddp::ReduceOp::BitAnd); });
@@ -290,7 +290,7 @@ int main(int argc, char** argv) {
     ddp::Session session = ddp::init_process_group(options);
     chosen->second(session);
   } catch (const ddp::Error& e) {
-    say("error: " + std::to_string(e.status()) + " " + e.what());
+    say("error: " + std::to_string(static_cast<int>(e.status())) + " " + e.what());
     return 1;
   }
   return ddp::test::all_right ? 0 : 1;

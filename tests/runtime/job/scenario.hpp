@@ -42,7 +42,7 @@ inline void report_failure(const std::string& what, const std::function<void()>&
     body();
     expect(false, what + " succeeded");
   } catch (const ddp::Error& e) {
-    say(what + " failed: " + std::to_string(e.status()) + " " + e.what());
+    say(what + " failed: " + std::to_string(static_cast<int>(e.status())) + " " + e.what());
   }
 }
 

@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < sessions; ++i) join(options);
     return 0;
   } catch (const ddp::Error& e) {
-    std::cout << "error: " << e.status() << " " << e.what() << "\n";
+    std::cout << "error: " << static_cast<int>(e.status()) << " " << e.what() << "\n";
     return 1;
   }
 }

@@ -239,14 +239,14 @@ void from_c(int count) {
   char text[] = "the file is torn";
   ddp_spawned* spawned = nullptr;
   ddp_spawn_failure failure = {-1, -1, -1};
-  if (ddp_spawn(&c_function, text, count, nullptr, &spawned) != DDP_OK) throw std::runtime_error(ddp_last_error());
+  if (ddp_spawn(&c_function, text, count, nullptr, &spawned) != DDP_OK) throw std::runtime_error(ddp_error_last());
   const ddp_status status = ddp_spawn_join(spawned, &failure);
   say(std::to_string(status == DDP_OK) + " " + std::to_string(failure.exit_code) + " " +
-      std::to_string(failure.signal) + " " + std::to_string(called) + " " + ddp_last_error());
+      std::to_string(failure.signal) + " " + std::to_string(called) + " " + ddp_error_last());
   say(ddp_spawn_pid(spawned, 0) > 0 && ddp_spawn_pid(spawned, count) == -1 ? "pids" : "no pids");
   ddp_spawn_destroy(spawned);
-  say(ddp_spawn(nullptr, text, 1, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_last_error() : "accepted");
-  say(ddp_spawn(&c_function, text, 0, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_last_error() : "accepted");
+  say(ddp_spawn(nullptr, text, 1, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_error_last() : "accepted");
+  say(ddp_spawn(&c_function, text, 0, nullptr, &spawned) == DDP_INVALID_ARGUMENT ? ddp_error_last() : "accepted");
   ddp_spawn_destroy(nullptr);
 }
 
@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
       {"all_reduce", all_reduce},
       {"environment", environment},
       {"exception", [](int n) { fails(n, [] { throw std::runtime_error("the data is gone"); }); }},
-      {"ddp error", [](int n) { fails(n, [] { throw ddp::Error(DDP_CORRUPT, "the file is torn"); }); }},
+      {"ddp error", [](int n) { fails(n, [] { throw ddp::Error(ddp::Status::Corrupt, "the file is torn"); }); }},
       {"no exception class", [](int n) { fails(n, [] { throw 42; }); }},
       {"long text", [](int n) { fails(n, [] { throw std::runtime_error(std::string(100'000, 'x')); }); }},
       {"segmentation fault", [](int n) { fails(n, [] { crash(SIGSEGV); }); }},
@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const ddp::SpawnError& e) {
     say("SpawnError " + std::to_string(e.rank()) + " " + std::to_string(e.exit_code()) + " " +
-        std::to_string(e.signal()) + " " + std::to_string(e.status()) + " " + e.what());
+        std::to_string(e.signal()) + " " + std::to_string(static_cast<int>(e.status())) + " " + e.what());
   } catch (const std::exception& e) {
     say(std::string("error: ") + e.what());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Which parameters a forward's result depends on.
+/// Search for the parameters that a forward's result depends on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 // Appends the tensors in what a forward returned: a tensor, or tuples, pairs, optionals, vectors and maps of such.
-// False if there is something in it that cannot be looked into.
+// Returns false if it contains anything else.
 template <typename Output>
 bool append_tensors(const Output& output, std::vector<at::Tensor>& tensors) {
   if constexpr (std::is_convertible_v<const Output&, const at::Tensor&>) {

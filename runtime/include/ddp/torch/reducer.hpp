@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What DistributedDataParallel does to a module's gradients, whatever the module's type is.
+/// The part of DistributedDataParallel that does not depend on the module's type: it averages gradients.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -45,13 +45,13 @@ struct GradientHook : ::torch::autograd::FunctionPostHook {
   std::size_t parameter;
 };
 
-// Between autograd, whose gradients are tensors that come and go, and libddp, whose gradients are memory that stays.
+// Connects autograd, whose gradients are tensors that come and go, with libddp, whose gradients are memory that stays.
 //
 //     backward: hook of parameter i -> its gradient goes into libddp's memory -> mark_ready(i)
 //               ... last hook -> end of backward -> synchronize() -> the averages come back
 //
-// With gradient_as_bucket_view the module's gradients are views of that memory, and nothing is copied as long as they
-// are kept. Hooks run on the thread that calls backward, or on one for each GPU: one at a time has the lock.
+// With gradient_as_bucket_view the module's gradients are views of that memory, and nothing is copied as long as the
+// module keeps them. Hooks run on the thread that calls backward, or on one for each GPU; a lock serialises them.
 class Reducer {
  public:
   Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
@@ -62,7 +62,7 @@ class Reducer {
         came_(parameters_.size()),
         reached_(parameters_.size()),
         model_(group, described(parameters_), for_model(std::move(options), buffers_)) {
-    // The frozen ones once: nothing changes them afterwards.
+    // Frozen parameters are copied once: nothing changes them afterwards.
     DistributedDataParallelOptions frozen;
     frozen.buffers = described(frozen_parameters(module));
     const DistributedDataParallel once(group, {}, frozen);
@@ -77,7 +77,7 @@ class Reducer {
     for (Parameter& p : parameters_) {
       p.accumulator->del_post_hook(p.hook);
       at::Tensor& grad = p.tensor.mutable_grad();
-      if (is_view(grad, p.averaged)) grad = grad.clone();  // the memory goes
+      if (is_view(grad, p.averaged)) grad = grad.clone();  // its memory is about to go
     }
   }
   Reducer(const Reducer&) = delete;
@@ -85,7 +85,7 @@ class Reducer {
 
   DistributedDataParallel& model() { return model_; }
 
-  // While it lives, gradients stay local.
+  // Keeps gradients local while it lives.
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(std::exchange(reducer.no_sync_, true)) {
@@ -93,7 +93,7 @@ class Reducer {
     }
     ~NoSync() {
       reducer_.no_sync_ = before_;
-      ddp_reducer_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // what is wrong, the next call says too
+      ddp_reducer_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // the next call reports an error too
     }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -111,7 +111,7 @@ class Reducer {
     model_.before_forward();
   }
   bool looks_at_outputs() const { return finds_unused_ && !no_sync_ && at::GradMode::is_enabled(); }
-  // What is reached from the outputs of any forward since the last step may get a gradient; the rest will not.
+  // Parameters reached from the outputs of any forward since the last step may get a gradient; others will not.
   void note_outputs(const std::vector<at::Tensor>& outputs) {
     const auto nodes = reachable(outputs);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -126,7 +126,7 @@ class Reducer {
     look_at_gradients();
   }
 
-  // For GradientHook.
+  // Called by GradientHook.
   void gradient_is_there(std::size_t i) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const at::NoGradGuard no_grad;
@@ -144,14 +144,15 @@ class Reducer {
   };
   struct Parameter : Tensor {
     explicit Parameter(Tensor of) : Tensor(std::move(of)) {}
-    at::Tensor averaged;                                                            // libddp's memory of its gradient
-    decltype(::torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // kept, or its hook would go
+    at::Tensor averaged;  // libddp's memory for its gradient
+    decltype(::torch::autograd::impl::grad_accumulator(
+        at::Tensor())) accumulator;  // kept, because its hook ends with it
     std::uintptr_t hook = 0;
   };
 
   // ---- what the module has ----
 
-  // Each tensor once, also where two modules share it.
+  // Returns each tensor once, also where two modules share it.
   template <typename Dictionary, typename Wanted>
   static std::vector<Tensor> tensors(const Dictionary& dictionary, const Wanted& wanted) {
     std::vector<Tensor> result;
@@ -160,9 +161,10 @@ class Reducer {
       const at::Tensor& tensor = named.value();
       if (!tensor.defined() || !wanted(tensor) || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
       if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
-        throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + named.key() +
-                                              " is sparse, or its elements overlap or have gaps between them: give the "
-                                              "module a contiguous() copy");
+        throw Error(Status::InvalidArgument,
+                    "DistributedDataParallel: " + named.key() +
+                        " is sparse, or its elements overlap or have gaps between them: give the "
+                        "module a contiguous() copy");
       }
       result.push_back({named.key(), tensor, tensor.data_ptr()});
     }
@@ -174,7 +176,7 @@ class Reducer {
       result.emplace_back(std::move(t));
     }
     if (result.empty()) {
-      throw Error(DDP_INVALID_ARGUMENT,
+      throw Error(Status::InvalidArgument,
                   "DistributedDataParallel: the module has no parameter that requires a gradient, so there is nothing "
                   "to average");
     }
@@ -187,8 +189,8 @@ class Reducer {
     return tensors(module.named_buffers(), [](const at::Tensor&) { return true; });
   }
 
-  // As libddp is told of them: the shape is that in which the elements lie in memory, so that two ranks whose layouts
-  // differ are found out.
+  // Describes the tensors for libddp. The shape is the order in which the elements lie in memory, so that ranks whose
+  // layouts differ are detected.
   template <typename Tensors>
   static std::vector<ddp::Parameter> described(const Tensors& tensors) {
     std::vector<ddp::Parameter> result;
@@ -212,7 +214,7 @@ class Reducer {
     return result;
   }
 
-  // The buckets' memory is asked for in any case, since it may move: gradients of this module's own are copied.
+  // libddp's gradients always live in the buckets, whose memory may move; the module's own gradients are copied.
   static DistributedDataParallelOptions for_model(DistributedDataParallelOptions options,
                                                   const std::vector<Tensor>& buffers) {
     options.buffers = described(buffers);
@@ -222,14 +224,14 @@ class Reducer {
 
   static void check_in_place(const Tensor& t) {
     if (t.tensor.data_ptr() == t.memory) return;
-    throw Error(DDP_INVALID_ARGUMENT, "DistributedDataParallel: " + t.name +
-                                          " is no longer where it was when the model was made: move a module to its "
-                                          "device or type before that, and change its tensors in place");
+    throw Error(Status::InvalidArgument, "DistributedDataParallel: " + t.name +
+                                             " is no longer where it was when the model was made: move a module to its "
+                                             "device or type before that, and change its tensors in place");
   }
   static void check_dense(const Parameter& p) {
     const at::Tensor& grad = p.tensor.grad();
     if (!grad.defined() || grad.layout() == at::kStrided) return;
-    throw Error(DDP_INVALID_ARGUMENT,
+    throw Error(Status::InvalidArgument,
                 "DistributedDataParallel: the gradient of " + p.name +
                     " is sparse, and only dense ones are averaged: make the embedding with sparse(false)");
   }
@@ -251,7 +253,7 @@ class Reducer {
     }
   }
 
-  // Unused in this backward, but there is a gradient of earlier ones to be averaged.
+  // Returns whether a parameter without a gradient in this backward has one of earlier backwards to be averaged.
   bool has_gathered(std::size_t i) const { return parameters_[i].tensor.grad().defined(); }
 
   void contribute(std::size_t i) {
@@ -298,7 +300,8 @@ class Reducer {
     }
   }
 
-  // The memory moves once, when buckets are made anew: in the first step, whose views hand_back() renews.
+  // Looks up the gradients' memory. It moves once, when buckets are built again in the first step; hand_back() then
+  // renews the views.
   void look_at_gradients() {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       Parameter& p = parameters_[i];
@@ -317,8 +320,8 @@ class Reducer {
   std::vector<Tensor> buffers_;
   const bool finds_unused_;
   const bool views_;
-  std::vector<bool> came_;     // per parameter: it was marked in this step
-  std::vector<bool> reached_;  // per parameter: from some forward's outputs since the last step
+  std::vector<bool> came_;     // for each parameter: it was marked in this step
+  std::vector<bool> reached_;  // for each parameter: reached from a forward's outputs since the last step
   bool knows_reached_ = false;
   bool in_backward_ = false;
   bool no_sync_ = false;

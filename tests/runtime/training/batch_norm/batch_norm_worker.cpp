@@ -290,13 +290,14 @@ void whole(ddp::Session& session, const std::string& seed) {
 
 // ---- misuse ----
 
-void refused(const std::string& expected, const std::function<void()>& body, ddp_status status = DDP_INVALID_ARGUMENT) {
+void refused(const std::string& expected, const std::function<void()>& body,
+             ddp::Status status = ddp::Status::InvalidArgument) {
   try {
     body();
     expect(false, "not refused: " + expected);
   } catch (const ddp::Error& e) {
     expect(e.status() == status && std::string(e.what()).find(expected) != std::string::npos,
-           "refused with " + std::to_string(e.status()) + " " + e.what() + " instead of " + expected);
+           "refused with " + std::to_string(static_cast<int>(e.status())) + " " + e.what() + " instead of " + expected);
   }
 }
 
@@ -329,7 +330,7 @@ void other_channels(ddp::Session& session, const std::string&) {
     refused(
         "SyncBatchNorm has 2 channels on rank 0 but 3 on rank " + std::to_string(last) +
             ": every rank must build the same model",
-        [&] { norm.forward(x, y); }, DDP_MISMATCH);
+        [&] { norm.forward(x, y); }, ddp::Status::Mismatch);
   }
   Values same = {1, 2, 3, 4}, normalised(4);
   ddp::SyncBatchNorm<double>(world, 2).forward(same, normalised);  // the group still works
@@ -356,8 +357,8 @@ void mistakes(ddp::Session& session, const std::string&) {
   refused("the input is float64, the weights and statistics float32", [&] { norm.forward(wide, wide); });
   refused("backward without a forward", [&] { norm.backward(x, y, y); });
   refused("not in CPU memory", [&] {
-    norm.forward({x.data(), 12, ddp::DType::Float32, {DDP_CUDA, 0}},
-                 {y.data(), 12, ddp::DType::Float32, {DDP_CUDA, 0}});
+    norm.forward({x.data(), 12, ddp::DType::Float32, {ddp::DeviceKind::Cuda, 0}},
+                 {y.data(), 12, ddp::DType::Float32, {ddp::DeviceKind::Cuda, 0}});
   });
   norm.forward(x, y);
   std::vector<float> more(15);

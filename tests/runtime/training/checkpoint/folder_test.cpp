@@ -50,7 +50,7 @@ std::string what(const std::function<void()>& body) {
   try {
     body();
   } catch (const ddp::Error& e) {
-    return std::to_string(e.status()) + " " + e.what();
+    return std::to_string(static_cast<int>(e.status())) + " " + e.what();
   }
   return "";
 }

@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
     ddp::Session session = ddp::init_process_group();
     chosen->second(session);
   } catch (const ddp::Error& e) {
-    say("error: " + std::to_string(e.status()) + " " + e.what());
+    say("error: " + std::to_string(static_cast<int>(e.status())) + " " + e.what());
     return 1;
   }
   return ddp::test::all_right ? 0 : 1;

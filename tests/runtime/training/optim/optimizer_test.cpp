@@ -95,7 +95,7 @@ void check_refused(const Function& function, const std::string& words) {
     function();
     FAIL("was done: " << words);
   } catch (const ddp::Error& e) {
-    CHECK(e.status() == DDP_INVALID_ARGUMENT);
+    CHECK(e.status() == ddp::Status::InvalidArgument);
     CHECK_THAT(e.what(), Contains(words));
   }
 }
@@ -123,8 +123,8 @@ TEST_CASE("optimizers: compute the same bits on every vector unit, in place or i
     std::vector<std::vector<float>> results;
     for (const ddp::collectives::VectorUnit unit : ddp::collectives::vector_units()) {
       for (const bool in_place : {true, false}) {
-        const ddp_adamw adamw = {0.01, 0.9, 0.99, 1e-8, 0.1, 0, 3};
-        const ddp_sgd sgd = {0.01, 0.9, 0, 0.1, 1, 0, 3};
+        const ddp_adamw_options adamw = {0, 0.01, 0.9, 0.99, 1e-8, 0.1, 0, 3};
+        const ddp_sgd_options sgd = {0, 0.01, 0.9, 0, 0.1, 1, 0, 3};
         std::vector<float> value = start, m = mean, s = squares, momentum = mean, updated(count);
         adamw_step(adamw,
                    {value.data(), grad.data(), m.data(), s.data(), in_place ? nullptr : updated.data(), count, 0},
@@ -222,7 +222,7 @@ TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice
                 "AdamW: parameter weight is not float32 or float64: give the parameters of ddp::MasterWeights");
   check_refused([&] { ddp::SGD(parameters([](ddp::Parameter& p) { p.grad = nullptr; })); },
                 "SGD: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
-  check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = DDP_CUDA; })); },
+  check_refused([&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = ddp::DeviceKind::Cuda; })); },
                 "parameter weight is not in the CPU's memory");
   ddp::SGD sgd(parameters([](ddp::Parameter&) {}));
   sgd.options().momentum = 0.9;
@@ -231,8 +231,8 @@ TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice
   sgd.options().nesterov = true;
   check_refused([&] { sgd.step(); }, "Nesterov momentum needs a momentum");
 
-  ddp_adamw numbers = {1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
+  ddp_adamw_options numbers = {0, 1e-3, 0.9, 0.999, 1e-8, 0, 0, 0};
   const ddp_adamw_arrays arrays = {&value, &grad, &value, &value, nullptr, 1, DDP_FLOAT32};
   CHECK(ddp_adamw_step(&numbers, &arrays) == DDP_INVALID_ARGUMENT);
-  CHECK_THAT(ddp_last_error(), Contains("step 0: steps are counted from 1"));
+  CHECK_THAT(ddp_error_last(), Contains("step 0: steps are counted from 1"));
 }

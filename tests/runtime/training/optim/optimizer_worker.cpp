@@ -144,7 +144,7 @@ void groups(ddp::Session& session) {
 // On 4 ranks: the state of four ranks continues on three, that state on one, and that one on four.
 void resharded(ddp::Session& session, const std::string& folder) {
   const ddp::ProcessGroup world = session.world();
-  const ddp::ProcessGroup three = world.split(world.rank() < 3 ? 0 : DDP_NO_COLOR);
+  const ddp::ProcessGroup three = world.split(world.rank() < 3 ? 0 : ddp::kNoColor);
   Model plain_model(kShapes[2]), model(kShapes[2]);
   ddp::AdamW plain(plain_model.parameters());
   const auto both = [&](std::size_t first, auto& optimizer) {

@@ -129,17 +129,17 @@ TEST_CASE("checkpoint: another type or shape than the saved one is a mismatch th
     } catch (const ddp::Error& e) {
       return e.status();
     }
-    return DDP_OK;
+    return ddp::Status::Ok;
   };
   const std::vector<std::int64_t> transposed = {3, 2};
   const std::vector<std::int64_t> right = {2, 3};
-  CHECK(status("layer.w", w, transposed) == DDP_MISMATCH);
-  CHECK_THAT(ddp_last_error(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
-  CHECK(status("layer.w", integers, right) == DDP_MISMATCH);
-  CHECK(status("layer.v", w, right) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("no tensor layer.v"));
-  CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == DDP_INVALID_ARGUMENT);
-  CHECK(status("layer.w", w, right) == DDP_OK);
+  CHECK(status("layer.w", w, transposed) == ddp::Status::Mismatch);
+  CHECK_THAT(ddp_error_last(), Contains("tensor layer.w is [2, 3] of F32, but [3, 2] of F32 was asked for"));
+  CHECK(status("layer.w", integers, right) == ddp::Status::Mismatch);
+  CHECK(status("layer.v", w, right) == ddp::Status::Corrupt);
+  CHECK_THAT(ddp_error_last(), Contains("no tensor layer.v"));
+  CHECK(status("layer.w", ddp::Buffer(w.data(), 5), right) == ddp::Status::InvalidArgument);
+  CHECK(status("layer.w", w, right) == ddp::Status::Ok);
 }
 
 TEST_CASE("checkpoint: a file cut at any length is corrupt", "[runtime][unit]") {
@@ -150,11 +150,11 @@ TEST_CASE("checkpoint: a file cut at any length is corrupt", "[runtime][unit]") 
     put(folder.file("cut"), whole.substr(0, length));
     INFO("cut at " << length);
     REQUIRE(open_status(folder.file("cut")) == DDP_CORRUPT);
-    REQUIRE_THAT(ddp_last_error(), Contains(folder.file("cut")) && Contains("go on from an older one"));
+    REQUIRE_THAT(ddp_error_last(), Contains(folder.file("cut")) && Contains("go on from an older one"));
   }
   put(folder.file("long"), whole + "x");
   CHECK(open_status(folder.file("long")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("1 bytes after the last tensor"));
+  CHECK_THAT(ddp_error_last(), Contains("1 bytes after the last tensor"));
   CHECK(open_status(folder.file("c")) == DDP_OK);
 }
 
@@ -198,14 +198,14 @@ TEST_CASE("checkpoint: a header that contradicts the file is corrupt", "[runtime
   put(folder.file("c"), file_with(header, data));
   INFO(header);
   CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains(why));
+  CHECK_THAT(ddp_error_last(), Contains(why));
 }
 
 TEST_CASE("checkpoint: an impossible header length is corrupt, and nothing is allocated", "[runtime][unit]") {
   const Folder folder;
   put(folder.file("c"), std::string(8, '\xff') + "{}");
   CHECK(open_status(folder.file("c")) == DDP_CORRUPT);
-  CHECK_THAT(ddp_last_error(), Contains("not a safetensors file"));
+  CHECK_THAT(ddp_error_last(), Contains("not a safetensors file"));
 }
 
 TEST_CASE("checkpoint: a file can be read although it has types that libddp lacks", "[runtime][unit]") {
@@ -219,7 +219,7 @@ TEST_CASE("checkpoint: a file can be read although it has types that libddp lack
 TEST_CASE("checkpoint: no file, a folder, and nonsense are errors with the path", "[runtime][unit]") {
   const Folder folder;
   CHECK(open_status(folder.file("none")) == DDP_SYSTEM);
-  CHECK_THAT(ddp_last_error(), Contains(folder.file("none")) && Contains("No such file"));
+  CHECK_THAT(ddp_error_last(), Contains(folder.file("none")) && Contains("No such file"));
   CHECK(open_status(folder.file("")) == DDP_CORRUPT);
   CHECK_THROWS_AS(ddp::save_checkpoint(folder.file("no/such/folder"), {}, {}), ddp::Error);
 }
@@ -233,16 +233,17 @@ TEST_CASE("checkpoint: what cannot be saved is refused before anything is writte
     } catch (const ddp::Error& e) {
       return e.status();
     }
-    return DDP_OK;
+    return ddp::Status::Ok;
   };
-  CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK_THAT(ddp_last_error(), Contains("two tensors are named w"));
-  CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"w", &x, static_cast<ddp::DType>(77), {1}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({{"\xff", &x, ddp::DType::Float32, {}}}) == DDP_INVALID_ARGUMENT);
-  CHECK(status({}, {{"key", "\xff"}}) == DDP_INVALID_ARGUMENT);
+  CHECK(status({{"w", &x, ddp::DType::Float32, {}}, {"w", &x, ddp::DType::Float32, {}}}) ==
+        ddp::Status::InvalidArgument);
+  CHECK_THAT(ddp_error_last(), Contains("two tensors are named w"));
+  CHECK(status({{"__metadata__", &x, ddp::DType::Float32, {}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", nullptr, ddp::DType::Float32, {1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", &x, ddp::DType::Float32, {-1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"w", &x, static_cast<ddp::DType>(77), {1}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({{"\xff", &x, ddp::DType::Float32, {}}}) == ddp::Status::InvalidArgument);
+  CHECK(status({}, {{"key", "\xff"}}) == ddp::Status::InvalidArgument);
   CHECK(folder.entries() == 0);
 }
 
@@ -257,7 +258,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
   const std::vector<float> large(10'000);
-  ddp_status status = DDP_OK;
+  ddp::Status status = ddp::Status::Ok;
   std::string why;
   try {
     ddp::save_checkpoint(folder.file("c"), {{"large", large.data(), ddp::DType::Float32, {10'000}}}, {});
@@ -267,7 +268,7 @@ TEST_CASE("checkpoint: a write that fails leaves the old file and nothing else",
   }
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
-  CHECK(status == DDP_SYSTEM);
+  CHECK(status == ddp::Status::System);
   CHECK_THAT(why, Contains(folder.file("c")) && Contains("File too large"));
   CHECK(content(folder.file("c")) == before);
   CHECK(folder.entries() == 1);

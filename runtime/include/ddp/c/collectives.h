@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * Operations of a group: collectives on buffers and on objects, messages between two ranks, asynchronous work.
+ */
+#ifndef DDP_C_COLLECTIVES_H
+#define DDP_C_COLLECTIVES_H
+
+#include "ddp/c/base.h"
+#include "ddp/c/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @defgroup collectives Collectives and messages
+ *
+ * timeout_ms is the deadline from issue to end; 0 means the group's. When it passes, the group is aborted: this
+ * operation fails on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the
+ * caller's thread after all operations issued before. Buffers must stay valid until the operation ends; their content
+ * after a failure is unspecified.
+ *
+ * With DDP_DEBUG=detail in the environment of all ranks, they compare what they are about to do before each collective.
+ * A difference is DDP_MISMATCH on every rank, names each caller and its call, and ends the group. A message that its
+ * receiver does not expect is DDP_MISMATCH there, and DDP_PEER_LOST at its sender, whose error quotes the receiver's.
+ * Without DDP_DEBUG=detail, sizes that differ between ranks may end the process inside the backend, and other
+ * differences last until the deadline. Calls on the memory of GPUs are not compared.
+ *
+ * @{
+ */
+
+/** How contributions are combined. The order of a sum depends on the number of ranks and the element's place, never on
+ * which rank arrives first. */
+typedef enum ddp_reduce_op {
+  DDP_SUM = 0,       /**< integers wrap */
+  DDP_AVG = 1,       /**< each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
+  DDP_PRODUCT = 2,   /**< integers wrap */
+  DDP_MIN = 3,       /**< the smallest */
+  DDP_MAX = 4,       /**< the largest */
+  DDP_BAND = 5,      /**< bitwise and; integers only */
+  DDP_BOR = 6,       /**< bitwise or; integers only */
+  DDP_BXOR = 7,      /**< bitwise exclusive or; integers only */
+  DDP_PREMUL_SUM = 8 /**< each contribution times its rank's factor, then summed; floating point only */
+} ddp_reduce_op;
+
+/** A reduction: an operation, and for DDP_PREMUL_SUM a factor. */
+typedef struct ddp_reduction {
+  int32_t op;    /**< ddp_reduce_op */
+  double factor; /**< this rank's factor for DDP_PREMUL_SUM; unused otherwise */
+} ddp_reduction;
+
+/** One asynchronous operation: the group it runs in and its sequence number there. A plain value; dropping it neither
+ * waits nor cancels. */
+typedef struct ddp_work {
+  ddp_group* group;  /**< where it was issued */
+  uint64_t sequence; /**< number of the collective within its group, starting at 1; messages have large numbers */
+} ddp_work;
+
+/** Reduces in place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them. Count,
+ * type and reduction must be the same on every rank. Source: torch.distributed.all_reduce. */
+DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms);
+/** Reduces in place on root; the content of the other ranks' buffers is unspecified afterwards. Count, type, reduction
+ * and root must be the same on every rank. Source: torch.distributed.reduce. */
+DDP_API ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                              int64_t timeout_ms);
+/** Copies root's buffer into every rank's buffer. Count, type and root must be the same on every rank. Source:
+ * torch.distributed.broadcast. */
+DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
+/** Gathers every rank's input on every rank. output has size * input.count elements: rank r's input is at
+ * r * input.count. The input is not changed; count and type must be the same on every rank. Source:
+ * torch.distributed.all_gather_into_tensor. */
+DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
+/** Gathers every rank's input on root, laid out as by ddp_all_gather(); output is ignored on the other ranks. Source:
+ * torch.distributed.gather, into one buffer. */
+DDP_API ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+/** Distributes root's input: rank r's output becomes output.count elements of it, starting at r * output.count. input
+ * is ignored on the other ranks. Count, type and root must be the same on every rank. Source:
+ * torch.distributed.scatter, out of one buffer. */
+DDP_API ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+/** Reduces the inputs and gives each rank one part. input has size * output.count elements; rank r's output becomes the
+ * reduction over all ranks of the elements starting at r * output.count. The input is not changed. Count, type and
+ * reduction must be the same on every rank. Source: torch.distributed.reduce_scatter_tensor. */
+DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
+                                      int64_t timeout_ms);
+/** Sends a part of each rank's input to every rank: rank r gets input_counts[r] elements and gives output_counts[r],
+ * stored one rank after the other. The count arrays have an entry for each rank, add up to the buffers' counts, and are
+ * copied; NULL means equal parts. What one rank sends and the other expects must agree. Buffers must not overlap.
+ * Source: torch.distributed.all_to_all_single. */
+DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
+                                  const size_t* output_counts, int64_t timeout_ms);
+/** Waits until every rank has called it. Source: torch.distributed.barrier. */
+DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
+/** Waits until every rank has called it, and names the missing ranks if some do not. It meets in the job's store, not
+ * over the group's connections, and is slower than ddp_barrier(): use it to find out which rank is stuck. If some ranks
+ * are missing when the first to come has waited for timeout_ms, all that wait and all that still come get DDP_TIMEOUT,
+ * whose text names one missing rank, or all of them with wait_all_ranks = 1. It takes its turn among the group's
+ * operations, and its failure ends the group. Source: torch.distributed.monitored_barrier, where only rank 0 learns
+ * which rank is missing. */
+DDP_API ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms);
+
+/** @name Asynchronous collectives
+ * These are the collectives above, run in order on a thread of the group; *work names the operation. The buffers belong
+ * to the operation until ddp_work_wait() or ddp_work_wait_for() has reported its end. Wrong arguments, or a group that
+ * has already failed, are this call's status; later failures are the status of the wait. Source: async_op=True of
+ * PyTorch.
+ * @{ */
+/** Issues ddp_all_reduce() without waiting. */
+DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
+                                        int64_t timeout_ms, ddp_work* work);
+/** Issues ddp_reduce() without waiting. */
+DDP_API ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work);
+/** Issues ddp_broadcast() without waiting. */
+DDP_API ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
+                                       ddp_work* work);
+/** Issues ddp_all_gather() without waiting. */
+DDP_API ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
+                                        ddp_work* work);
+/** Issues ddp_gather() without waiting. */
+DDP_API ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work);
+/** Issues ddp_scatter() without waiting. */
+DDP_API ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                     int64_t timeout_ms, ddp_work* work);
+/** Issues ddp_reduce_scatter() without waiting. */
+DDP_API ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output,
+                                            ddp_reduction reduction, int64_t timeout_ms, ddp_work* work);
+/** Issues ddp_all_to_all() without waiting. */
+DDP_API ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts,
+                                        ddp_buffer output, const size_t* output_counts, int64_t timeout_ms,
+                                        ddp_work* work);
+/** Issues ddp_barrier() without waiting. */
+DDP_API ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work);
+/** @} */
+
+/**
+ * @name Messages between two ranks
+ * Messages start at once and wait only for each other, not for other operations of their group. Messages between two
+ * ranks with the same tag arrive in the order in which they were sent; count and type of both sides must agree. A group
+ * may have any number of messages in flight, and several threads may wait for them. Source: torch.distributed's send,
+ * recv, isend and irecv.
+ * @{
+ */
+
+/** Source for ddp_recv() and ddp_irecv() that takes the message of whichever rank sends first. */
+#define DDP_ANY_RANK (-1)
+
+/** Sends the buffer to another rank. Returns once the buffer may be used again; the receiver may not have it yet. */
+DDP_API ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms);
+/** Waits until the buffer holds what source, a rank or DDP_ANY_RANK, has sent. *sender becomes the rank it came from;
+ * sender may be NULL. */
+DDP_API ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                            int32_t* sender);
+/** Issues ddp_send() without waiting. Wait for each message: until then the library remembers it. */
+DDP_API ddp_status ddp_isend(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms,
+                             ddp_work* work);
+/** Issues ddp_recv() without waiting. Wait for each message: until then the library remembers it.
+ * ddp_work_wait_source() gives the sender. */
+DDP_API ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                             ddp_work* work);
+
+/** @} */
+
+/** Waits until the operation has ended. Returns its own failure, or DDP_ABORTED if an earlier operation of the group
+ * failed. Its deadline was set when it was issued. May be called any number of times, from any thread. Source:
+ * Work.wait of PyTorch. */
+DDP_API ddp_status ddp_work_wait(ddp_work work);
+/** Waits as ddp_work_wait() does, and gives the rank at the other end of a message. *source becomes -1 for a
+ * collective, and if a message has been waited for before. */
+DDP_API ddp_status ddp_work_wait_source(ddp_work work, int32_t* source);
+/** Waits for at most timeout_ms; 0 only checks. *completed becomes 1 if the operation has ended, else 0. If it has
+ * failed, its failure is this call's status; an operation that has not ended yet is not a failure. Source:
+ * Work.is_completed of PyTorch. */
+DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed);
+/** Waits as ddp_work_wait() does, on the host even for operations on the memory of a GPU. Afterwards the result may be
+ * read anywhere. */
+DDP_API ddp_status ddp_work_synchronize(ddp_work work);
+
+/** @name Collectives on objects
+ * An object is bytes, as many as each rank likes: text, a serialised value. Each call is one operation of the group,
+ * with a sequence number and a deadline like the others; it exchanges the sizes first, then the bytes, without padding.
+ * Objects are delivered before the call returns, in the order of ranks. A rank needs memory for what it receives, and
+ * the root of ddp_scatter_object() also for a copy of all. For gradients and the like use the collectives on buffers,
+ * which copy nothing.
+ * @{ */
+/** Delivers root's object on every rank; the other ranks' objects are ignored. Source:
+ * torch.distributed.broadcast_object_list. */
+DDP_API ddp_status ddp_broadcast_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                        ddp_sink sink);
+/** Delivers every rank's object on every rank, one delivery for each rank. Source: torch.distributed.all_gather_object.
+ */
+DDP_API ddp_status ddp_all_gather_object(ddp_group* group, ddp_bytes object, int64_t timeout_ms, ddp_sink sink);
+/** Delivers every rank's object on root. Nothing is delivered on the other ranks, whose sink is ignored. Source:
+ * torch.distributed.gather_object. */
+DDP_API ddp_status ddp_gather_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                     ddp_sink sink);
+/** Delivers objects[r] of root on rank r. count is the number of root's objects, the group's size; the other ranks'
+ * objects are ignored. Source: torch.distributed.scatter_object_list. */
+DDP_API ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects, size_t count, int32_t root,
+                                      int64_t timeout_ms, ddp_sink sink);
+/** @} */
+
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * Communication hooks: how a reducer's gradients travel, if not as the plain average.
+ */
+#ifndef DDP_C_COMM_HOOKS_H
+#define DDP_C_COMM_HOOKS_H
+
+#include "ddp/c/base.h"
+#include "ddp/c/reducer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @defgroup comm_hooks Communication hooks
+ * @{
+ */
+
+/** Place of one parameter's gradient in a bucket. Source: GradBucket.gradients() and .parameters(). */
+typedef struct ddp_grad_slice {
+  size_t parameter;     /**< number of the parameter */
+  size_t offset;        /**< where its first element is in the bucket, in elements */
+  size_t count;         /**< in elements */
+  const int64_t* shape; /**< rank entries, whose product is count */
+  size_t rank;          /**< number of dimensions */
+  void* value;          /**< the parameter itself, count elements */
+} ddp_grad_slice;
+
+/** Gradients that travel together. Source: torch.distributed.GradBucket. */
+typedef struct ddp_grad_bucket {
+  size_t index;                 /**< 0 for the first to be reduced */
+  int32_t is_last;              /**< 1: no bucket follows */
+  ddp_buffer buffer;            /**< all of its gradients, without gaps */
+  const ddp_grad_slice* slices; /**< in the order in which they lie in the buffer */
+  size_t slice_count;           /**< number of slices */
+} ddp_grad_bucket;
+
+/** Functions that replace the plain average. The thread that calls the reducer calls them for the same buckets in the
+ * same order on every rank; they may issue operations on the reducer's group or on another one. If one of them returns
+ * anything but DDP_OK, the reducer's group is aborted, so that no rank waits for this one, and the reducer's call and
+ * every later one return that status. Source: the hooks of DistributedDataParallel.register_comm_hook; start is such a
+ * hook, and advance its continuations. */
+typedef struct ddp_comm_hook {
+  void* context; /**< passed to all of them unchanged; must stay until the reducer is destroyed */
+  /** Starts a bucket's exchange. The bucket is full of this rank's own gradients, not divided: dividing is the hook's
+   * task. Called in backward, in the order of the buckets: issue an asynchronous operation, do not wait for it. */
+  ddp_status (*start)(void* context, const ddp_grad_bucket* bucket);
+  /** Waits for what was issued; then the bucket holds the average, or the function issues another stage and sets *more
+   * to 1 (it is 0 before). Called in ddp_reducer_synchronize(), for all buckets in order, again and again for those
+   * that are not done. */
+  ddp_status (*advance)(void* context, const ddp_grad_bucket* bucket, int32_t* more);
+  /** Returns why one of them failed, in one line that is valid until the next call. May be NULL: ddp_error_last() is
+   * used then. */
+  const char* (*why)(void* context);
+} ddp_comm_hook;
+/** Registers a hook, once, before the first backward, on every rank; the struct is copied. Anything else is
+ * DDP_INVALID_ARGUMENT, and the reducer remains usable. Source: DistributedDataParallel.register_comm_hook. */
+DDP_API ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_hook* hook);
+
+/** Communication hooks that libddp has. Source: torch.distributed.algorithms.ddp_comm_hooks.default_hooks. */
+typedef enum ddp_builtin_comm_hook {
+  DDP_ALLREDUCE_HOOK = 1,     /**< the average, as without a hook */
+  DDP_FP16_COMPRESS_HOOK = 2, /**< the average of gradients rounded to DDP_FLOAT16; 65520 and more become infinite */
+  DDP_BF16_COMPRESS_HOOK = 3  /**< the average of gradients rounded to DDP_BFLOAT16, whose range is that of a float */
+} ddp_builtin_comm_hook;
+
+/** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). For the memory of the CPU.
+ * Source: DistributedDataParallel._register_builtin_comm_hook. */
+DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook);
+
+/** How PowerSGD compresses. All zeros mean: as PyTorch's PowerSGDState. */
+typedef struct ddp_powersgd_options {
+  size_t size;                      /**< sizeof(ddp_powersgd_options); 0 means its layout in 0.1.0 */
+  size_t matrix_approximation_rank; /**< columns of P and Q; 0 means 1 */
+  uint64_t start_powersgd_iter;     /**< number of first steps that send plain averages; 0 means 1000 */
+  double min_compression_rate;      /**< a gradient whose P and Q are not this much smaller goes as it is; 0 means 2 */
+  int32_t no_error_feedback;        /**< 1: what a step leaves out of the gradients is not added to the next step's */
+  int32_t no_warm_start;            /**< 1: each step begins with random numbers, not with the last step's Q */
+  uint64_t random_seed;             /**< equal on all ranks */
+} ddp_powersgd_options;
+/** Initial value of a ddp_powersgd_options: its size, and the default of each field. */
+#define DDP_POWERSGD_OPTIONS_INIT \
+  { sizeof(ddp_powersgd_options), 0, 0, 0, 0, 0, 0 }
+
+/** Registers PowerSGD (Vogels, Karimireddy and Jaggi, 2019), which sends gradients as products of thin matrices, under
+ * the rules of ddp_reducer_register_comm_hook(). A gradient is the matrix of its first dimension against all others;
+ * one that would not become smaller, as a vector never does, is sent as it is. All options are the same on every rank;
+ * options may be NULL. For the memory of the CPU. Source: powerSGD_hook.PowerSGDState and powerSGD_hook. */
+DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options);
+
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * Arithmetic between averaged gradients and new weights.
+ */
+#ifndef DDP_C_OPTIMIZER_H
+#define DDP_C_OPTIMIZER_H
+
+#include "ddp/c/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @defgroup optimizer Optimizers: arithmetic on gradients and weights
+ *
+ * Functions on arrays in the CPU's memory, from which ddp::AdamW, ddp::GradScaler and the other classes of ddp/ddp.hpp
+ * are made. They do not communicate and keep nothing; any thread may call. Results are the same bits on every
+ * processor.
+ *
+ * @{
+ */
+
+/** Copies `from` into `to`, rounded to the nearest, ties to even. Both are of floating point and of equal count; one of
+ * them is DDP_FLOAT32, or both are of one type. They must not overlap. */
+DDP_API ddp_status ddp_buffer_convert(ddp_buffer from, ddp_buffer to);
+/** Multiplies: `to` becomes `from` times factor. Types are as for ddp_buffer_convert(), and `from` may be `to`; 16-bit
+ * elements are multiplied in 32 bits. *found_inf becomes 1 if an element of `to` is infinite or not a number, and keeps
+ * its value otherwise; found_inf may be NULL. Source: torch._amp_foreach_non_finite_check_and_unscale_. */
+DDP_API ddp_status ddp_buffer_multiply(ddp_buffer from, ddp_buffer to, double factor, int32_t* found_inf);
+/** Sums the absolute values, each to the power of norm_type, in 64 bits; for the norm type INFINITY it gives the
+ * largest. To get the norm of several buffers, or over several ranks, add their sums (or take the largest) and take the
+ * root. norm_type is above 0. Source: torch.nn.utils.get_total_norm. */
+DDP_API ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum);
+
+/** Numbers of one step of AdamW. Each is used as it is, even 0; DDP_ADAMW_OPTIONS_INIT has PyTorch's defaults. */
+typedef struct ddp_adamw_options {
+  size_t size;         /**< sizeof(ddp_adamw_options); 0 means its layout in 0.1.0 */
+  double lr;           /**< learning rate; 1e-3 */
+  double beta1;        /**< share of the gradients' running mean that is kept; 0.9 */
+  double beta2;        /**< share of the running mean of their squares that is kept; 0.999 */
+  double eps;          /**< added to the divisor; 1e-8 */
+  double weight_decay; /**< 1e-2 */
+  int32_t maximize;    /**< 1: the step goes up; 0 */
+  int64_t step;        /**< number of this step, starting at 1 */
+} ddp_adamw_options;
+/** Initial value of a ddp_adamw_options: its size, PyTorch's defaults, and the first step. */
+#define DDP_ADAMW_OPTIONS_INIT \
+  { sizeof(ddp_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2, 0, 1 }
+
+/** Arrays of one step of AdamW: count elements of DDP_FLOAT32 or DDP_FLOAT64 each, for a parameter or any part of it.
+ */
+typedef struct ddp_adamw_arrays {
+  void* value;      /**< the weights */
+  const void* grad; /**< their gradients */
+  void* exp_avg;    /**< running mean of the gradients; zeros at first */
+  void* exp_avg_sq; /**< running mean of their squares; zeros at first */
+  void* updated;    /**< where the new weights go; NULL: into value */
+  size_t count;     /**< in elements */
+  int32_t dtype;    /**< ddp_dtype of all of them */
+} ddp_adamw_arrays;
+
+/** Takes one step of AdamW. DDP_INVALID_ARGUMENT for another type, or a step below 1. Source: torch.optim.AdamW, whose
+ * order of operations it keeps. */
+DDP_API ddp_status ddp_adamw_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays);
+
+/** Numbers of one step of stochastic gradient descent. Each is used as it is, even 0; DDP_SGD_OPTIONS_INIT has
+ * PyTorch's defaults. */
+typedef struct ddp_sgd_options {
+  size_t size;         /**< sizeof(ddp_sgd_options); 0 means its layout in 0.1.0 */
+  double lr;           /**< learning rate; 1e-3 */
+  double momentum;     /**< share of the last direction that is kept; 0 */
+  double dampening;    /**< share of the gradient that is left out when there is momentum; 0 */
+  double weight_decay; /**< added to the gradient, times the weight; 0 */
+  int32_t nesterov;    /**< 1: Nesterov's momentum; needs a momentum, and no dampening */
+  int32_t maximize;    /**< 1: the step goes up */
+  int64_t step;        /**< number of this step, starting at 1 */
+} ddp_sgd_options;
+/** Initial value of a ddp_sgd_options: its size, PyTorch's defaults, and the first step. */
+#define DDP_SGD_OPTIONS_INIT \
+  { sizeof(ddp_sgd_options), 1e-3, 0, 0, 0, 0, 0, 1 }
+
+/** Arrays of one step of stochastic gradient descent: count elements of DDP_FLOAT32 or DDP_FLOAT64 each, for a
+ * parameter or any part of it. */
+typedef struct ddp_sgd_arrays {
+  void* value;           /**< the weights */
+  const void* grad;      /**< their gradients */
+  void* momentum_buffer; /**< the last direction, zeros at first; NULL without momentum */
+  void* updated;         /**< where the new weights go; NULL: into value */
+  size_t count;          /**< in elements */
+  int32_t dtype;         /**< ddp_dtype of all of them */
+} ddp_sgd_arrays;
+
+/** Takes one step of stochastic gradient descent. DDP_INVALID_ARGUMENT for another type, a step below 1, momentum
+ * without its array, or Nesterov's momentum without momentum. Source: torch.optim.SGD. */
+DDP_API ddp_status ddp_sgd_step(const ddp_sgd_options* options, const ddp_sgd_arrays* arrays);
+
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

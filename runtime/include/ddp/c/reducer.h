@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * The reducer: averages a model's gradients over the ranks, as PyTorch's DistributedDataParallel does.
+ */
+#ifndef DDP_C_REDUCER_H
+#define DDP_C_REDUCER_H
+
+#include "ddp/c/base.h"
+#include "ddp/c/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @defgroup reducer Reducer: DistributedDataParallel for C
+ *
+ * A reducer knows the parameters and buffers of one model and averages their gradients over the ranks of a group, in
+ * buckets, while backward is still running. It is the part of PyTorch's DistributedDataParallel that PyTorch calls
+ * reducer; forward, backward and the optimizer stay the program's. One training step:
+ *
+ *     ddp_reducer_before_forward(reducer);            // only with buffers, or in a join
+ *     ... forward, backward, and for each gradient i that is complete:
+ *         ddp_reducer_mark_ready(reducer, i);         // full buckets are reduced meanwhile
+ *     ddp_reducer_synchronize(reducer);               // every gradient is the average now
+ *
+ * Its collectives are the group's: one thread at a time, the group's errors, and its timeout as their deadline. Source:
+ * torch.nn.parallel.DistributedDataParallel.
+ *
+ * @{
+ */
+
+/** Averages the gradients of one model's parameters. Made by ddp_reducer_create(). */
+typedef struct ddp_reducer ddp_reducer;
+
+/** A tensor of the model in plain memory: a trainable parameter or a buffer. Never owns its memory. */
+typedef struct ddp_parameter {
+  void* value;       /**< count elements */
+  void* grad;        /**< count elements, averaged in place; NULL: in a bucket, see ddp_reducer_gradient(). Ignored for
+                      * a buffer */
+  size_t count;      /**< in elements */
+  int32_t dtype;     /**< floating point; for a buffer any ddp_dtype */
+  ddp_device device; /**< where value and grad are; the same for all parameters of a model, any for buffers */
+  const char* name;  /**< for error messages; copied; may be NULL */
+  const int64_t* shape; /**< rank entries, whose product is count; copied; may be NULL: one dimension of count */
+  size_t rank;          /**< number of dimensions in shape */
+} ddp_parameter;
+
+/** How a reducer works. All zeros mean: as PyTorch. All ranks give equal options, except for gradient_as_bucket_view.
+ * Source: the arguments of DistributedDataParallel. */
+typedef struct ddp_reducer_options {
+  size_t size;                     /**< sizeof(ddp_reducer_options); 0 means its layout in 0.1.0 */
+  size_t first_bucket_bytes;       /**< 0 means 1 MiB: the first bucket is small so that communication starts early */
+  size_t bucket_bytes;             /**< 0 means 25 MiB */
+  const ddp_parameter* buffers;    /**< tensors of the model that are not trained, such as running statistics; the
+                                    * array is copied; may be NULL if buffer_count is 0 */
+  size_t buffer_count;             /**< number of buffers */
+  int32_t find_unused_parameters;  /**< 1: a parameter that is not marked in a step is unused by this rank, not an error
+                                    */
+  int32_t static_graph;            /**< 1: each is marked as often as in the first step, maybe never, maybe twice */
+  int32_t gradient_as_bucket_view; /**< 1: gradients live in the buckets, so that none is copied: every grad is NULL */
+  int32_t no_broadcast_buffers;    /**< 1: buffers are copied from rank 0 at creation only, not before each forward */
+} ddp_reducer_options;
+/** Initial value of a ddp_reducer_options: its size, and the default of each field. */
+#define DDP_REDUCER_OPTIONS_INIT \
+  { sizeof(ddp_reducer_options), 0, 0, NULL, 0, 0, 0, 0, 0 }
+
+/** Makes a reducer and copies rank 0's parameters and buffers to every rank. Collective. First it checks that all ranks
+ * have the same parameters and buffers (count, shapes, types): DDP_MISMATCH on every rank if not, which names the first
+ * that differs and both shapes. options may be NULL, and parameters too if count is 0. The array is copied; the memory
+ * it points to must stay until the reducer is destroyed.
+ *
+ * Parameters may be on a GPU, in a group with a backend for it; then the buckets are there too.
+ * ddp_reducer_mark_ready() and ddp_reducer_synchronize() follow this thread's current stream, as operations do: a
+ * gradient is what that stream has written by the time it gets there, and work that the stream does after
+ * ddp_reducer_synchronize() finds the average. The host does not wait, except in the first step, which may build
+ * buckets again, and with find_unused_parameters. NCCL averages, so 16-bit gradients round at every hop. An operation
+ * that fails may leave gradients of any value.
+ *
+ * Buckets are filled from the last parameter to the first. After the first step they are built again in the order in
+ * which gradients came on rank 0, unless find_unused_parameters says that there is no such order, or a gradient's
+ * memory may not move. */
+DDP_API ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters, size_t count,
+                                      const ddp_reducer_options* options, ddp_reducer** out);
+/** Ends a reducer; call it before its session ends. In the middle of a step it aborts the group, because reductions in
+ * flight use memory that is about to go. NULL is allowed. */
+DDP_API void ddp_reducer_destroy(ddp_reducer* reducer);
+/** Returns the memory of gradient i, count elements: the caller's grad, or memory in a bucket that is reduced without a
+ * copy. It is valid until the reducer is destroyed. With gradient_as_bucket_view it moves once, values and all, in the
+ * first ddp_reducer_synchronize() outside no_sync or at the end of a join: call again after it. NULL if there is no
+ * parameter i; ddp_error_last() then says so. */
+DDP_API void* ddp_reducer_gradient(ddp_reducer* reducer, size_t i);
+/** Begins a step: copies rank 0's buffers to all ranks, and inside a join informs the ranks without input that there is
+ * another step. Call it before each forward if there are buffers or a join; it is collective then. Under no_sync
+ * buffers are left alone, except before the first forward after one that synchronizes, as in PyTorch. */
+DDP_API ddp_status ddp_reducer_before_forward(ddp_reducer* reducer);
+/** Marks gradient i of this step as complete. When all gradients of a bucket are complete, and all buckets before it,
+ * the bucket's reduction starts. Marking a parameter twice in a step is an error that names it, and it is final, since
+ * the ranks no longer agree on what comes next: every later call on this reducer fails with it too. With static_graph,
+ * twice means more often than in the first step. Inside no_sync the mark only counts as a use. */
+DDP_API ddp_status ddp_reducer_mark_ready(ddp_reducer* reducer, size_t i);
+/** Marks gradient i as unused in this step, so that its bucket need not wait for ddp_reducer_synchronize() to find that
+ * out. For find_unused_parameters; do not mark it ready in this step afterwards. Inside no_sync, and with static_graph,
+ * the call does nothing. */
+DDP_API ddp_status ddp_reducer_mark_unused(ddp_reducer* reducer, size_t i);
+/** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
+ * it, not a hang, and it is final, like marking one twice. With find_unused_parameters this rank contributes zeros for
+ * it (plus what it has accumulated under no_sync since the step before), and if no rank used it its gradient stays as
+ * it was. The caller's grads change only after all reductions of the step have succeeded. Inside no_sync the call does
+ * nothing. */
+DDP_API ddp_status ddp_reducer_synchronize(ddp_reducer* reducer);
+/** Returns 1 if any rank used parameter i in the last step, so that its gradient is an average; 0 if none did. */
+DDP_API int32_t ddp_reducer_was_used(const ddp_reducer* reducer, size_t i);
+/** Switches averaging off (enabled = 1: gradients stay local, to be accumulated) or on again (0: the next backward
+ * reduces what has accumulated). All ranks must do the same. Source: DistributedDataParallel.no_sync. */
+DDP_API ddp_status ddp_reducer_set_no_sync(ddp_reducer* reducer, int32_t enabled);
+/** Returns the number of buckets, for tuning: a step makes as many all_reduces. */
+DDP_API size_t ddp_reducer_bucket_count(const ddp_reducer* reducer);
+
+/** How a join ends. All zeros mean: as PyTorch. All ranks give equal options. */
+typedef struct ddp_reducer_join_options {
+  size_t size;                        /**< sizeof(ddp_reducer_join_options); 0 means its layout in 0.1.0 */
+  int32_t divide_by_active_ranks;     /**< 1: gradients are averaged over the ranks that have input, not over all */
+  int32_t throw_on_early_termination; /**< 1: all ranks stop as soon as one has no input left */
+} ddp_reducer_join_options;
+/** Initial value of a ddp_reducer_join_options: its size, and the default of each field. */
+#define DDP_REDUCER_JOIN_OPTIONS_INIT \
+  { sizeof(ddp_reducer_join_options), 0, 0 }
+
+/** Begins a part of the training in which ranks may have different amounts of input; ddp_reducer_join_end() ends it.
+ * Each step begins with ddp_reducer_before_forward(), in which all ranks learn how many have input. With
+ * throw_on_early_termination, if one has none, that call fails with DDP_MISMATCH on all ranks, names the first such
+ * rank, and the join is over. options may be NULL. Source: DistributedDataParallel.join. */
+DDP_API ddp_status ddp_reducer_join_begin(ddp_reducer* reducer, const ddp_reducer_join_options* options);
+/** Ends this rank's part in a join: it has no input left. It takes part in the other ranks' steps, with zeros, until no
+ * rank has input. Then parameters and buffers become those of the last rank that had some, or of the highest of
+ * several. Gradients in buckets mean nothing afterwards. */
+DDP_API ddp_status ddp_reducer_join_end(ddp_reducer* reducer);
+/** Leaves a join because of an error: this rank goes on without the others, which wait for it until their deadline. */
+DDP_API void ddp_reducer_join_cancel(ddp_reducer* reducer);
+
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * Sessions: how a process joins its job, and what it then knows about itself.
+ */
+#ifndef DDP_C_SESSION_H
+#define DDP_C_SESSION_H
+
+#include "ddp/c/base.h"
+#include "ddp/c/group.h"
+#include "ddp/c/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @defgroup session Session: this process's membership in a job
+ * @{
+ */
+
+/** How to join a job. All zeros mean: as the environment says. */
+typedef struct ddp_session_options {
+  size_t size; /**< sizeof(ddp_session_options); 0 means its layout in 0.1.0 */
+  /** Backends that carry the collectives: "gloo" for the CPU's memory, "nccl" for the memory of CUDA devices,
+   * "cpu:gloo,cuda:nccl" for both, or NAME for a plug-in libddp_NAME.so. NULL means "gloo". */
+  const char* backend;
+  int64_t init_timeout_ms; /**< for finding all other ranks; 0 means 60 s */
+  int64_t timeout_ms;      /**< for each collective, from issue to end; 0 means 30 min */
+  /** Place where the ranks meet; NULL means "env://". The table at ddp_session_init() lists the others. */
+  const char* init_method;
+  int32_t rank;             /**< used only if world_size is not 0 */
+  int32_t world_size;       /**< 0: as init_method or the environment says */
+  int32_t local_rank;       /**< used only if local_world_size is not 0 */
+  int32_t local_world_size; /**< 0: as the environment says; 1 if it does not */
+  /** GPU of this process, such as "cuda:0", for a session with a backend for CUDA memory. It counts the devices that
+   * CUDA_VISIBLE_DEVICES leaves. NULL means the one with the number of the local rank. */
+  const char* device;
+} ddp_session_options;
+/** Initial value of a ddp_session_options: its size, and the default of each field. */
+#define DDP_SESSION_OPTIONS_INIT \
+  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL }
+
+/** Joins a job and connects to all its ranks. They meet where init_method says:
+ *
+ * | init_method       | where |
+ * |-------------------|-------|
+ * | `env://`          | as the environment says |
+ * | `tcp://HOST:PORT` | at a store that rank 0 hosts there, or the launcher if the address is its own; IPv6: `[fd00::1]` |
+ * | `file:///PATH`    | in a file that all ranks can open, a new one for each run; it is removed when all have left |
+ *
+ * Rank and world size come from the options, else from the URL (`tcp://HOST:PORT?rank=0&world_size=2`), else from the
+ * environment, as one of these has set it:
+ *
+ * | set by | variables that are read |
+ * |--------|-------------------------|
+ * | ddprun, torchrun, a script | RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT |
+ * | Slurm's srun | SLURM_PROCID, SLURM_LOCALID and the step's other variables; ranks meet on its first node |
+ * | Open MPI's mpirun | OMPI_COMM_WORLD_RANK, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
+ * | mpiexec of MPICH or Intel MPI | PMI_RANK, PMI_SIZE, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
+ *
+ * The first row whose variables are set counts. If none are, the process is a world of its own. Where the launcher
+ * hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 does.
+ *
+ * Ranks connect to each other at the address of the network interface that GLOO_SOCKET_IFNAME or DDP_SOCKET_IFNAME
+ * names, else at an address that the others can reach.
+ *
+ * options may be NULL. The call ignores SIGPIPE if it has its default disposition, and installs the handlers of
+ * ddp_failure_handlers_install(). Errors: DDP_INVALID_ARGUMENT names the variable or the part of the URL that is
+ * missing or wrong; DDP_TIMEOUT names the ranks that did not come. Source: torch.distributed.init_process_group. */
+DDP_API ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out);
+/** Ends the session: waits for operations in flight and leaves the groups. NULL is allowed. */
+DDP_API void ddp_session_destroy(ddp_session* session);
+/** Returns the group of all ranks. The session owns it, and it is valid until the session is destroyed. Source:
+ * torch.distributed.group.WORLD. */
+DDP_API ddp_group* ddp_session_world(ddp_session* session);
+/** Gives a key-value store that all ranks of the job share, or this process alone in a world of one. Keys have a prefix
+ * of this session and restart, so they never collide with those of libddp, of other programs or of earlier restarts.
+ * The first call connects, within init_timeout_ms; calls on the store without a timeout of their own have the session's
+ * timeout. The session owns the store: do not destroy it. */
+DDP_API ddp_status ddp_session_store(ddp_session* session, ddp_store** out);
+/** Returns this process's rank among the ranks of its node, starting at 0 (LOCAL_RANK). */
+DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
+/** Returns the number of ranks of the job on this node (LOCAL_WORLD_SIZE). */
+DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
+/** Returns how many times the job was restarted before this process was started. */
+DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
+/** Returns this process's rank in its job, with or without a session, as loggers need it. It is the rank of the first
+ * session, else what the environment says (RANK, or what srun or mpirun set); 0 if nothing valid is set. Any thread may
+ * call. */
+DDP_API int32_t ddp_job_rank(void);
+
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
