@@ -134,13 +134,13 @@ bool Decoder::scan(std::string_view bytes, Scan& scan) {
     }
     const std::string_view piece = bytes.substr(scan.at, scan.size);
     scan.at += scan.size;
-    look_at(piece, bytes.substr(scan.at), scan);
+    handle_piece(piece, bytes.substr(scan.at), scan);
   }
   return true;
 }
 
 // rest: what has come behind the piece.
-void Decoder::look_at(std::string_view piece, std::string_view rest, Scan& scan) {
+void Decoder::handle_piece(std::string_view piece, std::string_view rest, Scan& scan) {
   switch (scan.piece) {
     case Piece::Operation:
       if (generation_ == Generation::Unknown && piece.front() == 0) {

@@ -137,7 +137,7 @@ class Decoder {
 
   bool scan(std::string_view bytes, Scan& scan);  // false: it needs more
   // Inline into scan(), for requests of a thousand pieces.
-  inline void look_at(std::string_view piece, std::string_view rest, Scan& scan);
+  inline void handle_piece(std::string_view piece, std::string_view rest, Scan& scan);
   inline void go_to(Scan& scan, std::size_t field);
   void begin(std::uint8_t byte, Scan& scan);
   bool is_undecided(const Scan& scan) const;

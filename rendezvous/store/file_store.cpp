@@ -26,8 +26,8 @@ constexpr char kDeletion = '-';
 constexpr std::size_t kSizeBytes = 4;
 constexpr std::size_t kLargestKey = 16 << 20;  // any four characters of text, read as a size, are more
 constexpr std::size_t kLargestValue = 1 << 30;
-constexpr Milliseconds kFirstRetry{1};  // of locking
-constexpr Milliseconds kLook{10};       // torch's
+constexpr Milliseconds kFirstRetry{1};     // of locking
+constexpr Milliseconds kPollInterval{10};  // torch's
 
 std::string record_key(std::string_view key) { return "/" + std::string(key); }
 
@@ -96,7 +96,8 @@ class FileStore::Locked {
   // A blocking flock would not end at the deadline when the holder is stopped.
   void lock() {
     const int operation = (access_ == Access::Read ? LOCK_SH : LOCK_EX) | LOCK_NB;
-    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
+    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0;
+         pause = std::min(2 * pause, kPollInterval)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
         throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + to_string(timeout_) +
@@ -237,7 +238,7 @@ bool FileStore::check(const std::vector<std::string>& keys) {
   return exist(keys);
 }
 
-void FileStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) { look_until_exist(keys, timeout); }
+void FileStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) { poll_until_exist(keys, timeout); }
 
 std::string FileStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
   Locked file(*this, Access::Write);
@@ -277,7 +278,7 @@ std::vector<std::string> FileStore::list_keys() {
 }
 
 std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& keys, Milliseconds timeout) {
-  const auto file = look_until_exist(keys, timeout);
+  const auto file = poll_until_exist(keys, timeout);
   std::vector<std::string> values;
   values.reserve(keys.size());
   for (const std::string& key : keys) values.push_back(*find(record_key(key)));
@@ -301,15 +302,15 @@ bool FileStore::exist(const std::vector<std::string>& keys) const {
   return std::all_of(keys.begin(), keys.end(), [&](auto& key) { return values_.contains(record_key(key)); });
 }
 
-std::unique_ptr<FileStore::Locked> FileStore::look_until_exist(const std::vector<std::string>& keys,
+std::unique_ptr<FileStore::Locked> FileStore::poll_until_exist(const std::vector<std::string>& keys,
                                                                Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   while (true) {
     auto file = std::make_unique<Locked>(*this, Access::Read, deadline, timeout);
     if (exist(keys)) return file;
     file.reset();
-    if (Clock::now() + kLook >= deadline) throw not_set(name(), keys, timeout);
-    std::this_thread::sleep_for(kLook);
+    if (Clock::now() + kPollInterval >= deadline) throw not_set(name(), keys, timeout);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

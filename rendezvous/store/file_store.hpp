@@ -67,7 +67,7 @@ class FileStore final : public Store {
   // Of a file that is Locked:
   const std::string* find(const std::string& record_key) const;  // null: not there
   bool exist(const std::vector<std::string>& keys) const;
-  std::unique_ptr<Locked> look_until_exist(const std::vector<std::string>& keys, Milliseconds timeout);
+  std::unique_ptr<Locked> poll_until_exist(const std::vector<std::string>& keys, Milliseconds timeout);
 
   const std::string path_;
   const std::int64_t world_size_;

@@ -91,7 +91,7 @@ struct Session {
   std::unique_ptr<Backlog> backlog;  // null while everything flows
   std::size_t held = 0;              // its share of Loop::held_
   std::uint32_t events = EPOLLIN;    // what epoll looks for
-  bool heard = false;                // its first bytes have come, and it may go on
+  bool identified = false;           // its first bytes have come, and it may go on
   bool timed = false;                // they have a deadline
 
   bool is_open() const { return static_cast<bool>(socket); }
@@ -134,8 +134,8 @@ class StoreServer::Loop {
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
   bool has_few_descriptors();
-  bool welcome(Descriptor socket);
-  bool hear(Session& session, std::string_view first_bytes);
+  bool add_session(Descriptor socket);
+  bool identify(Session& session, std::string_view first_bytes);
   bool begins_as_agent_link(int fd) const;
   bool may_come_in(int fd) const;
   void hand_over(Session& session, std::string_view first_bytes);
@@ -174,7 +174,7 @@ class StoreServer::Loop {
   std::size_t held_ = 0;                           // bytes of half requests and backlogs
   StoreStatistics statistics_;
   Clock::time_point next_line_;
-  std::uint64_t unsaid_ = 0;  // ends since the last line
+  std::uint64_t unlogged_ = 0;  // ends since the last line
   std::array<char, kReadBytes> input_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
@@ -240,9 +240,9 @@ bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::
 }
 
 Session* StoreServer::Loop::find(ConnectionId id) const {
-  const auto place = static_cast<std::size_t>(fd_of(id));
-  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id() != id) return nullptr;
-  return sessions_[place].get();
+  const auto index = static_cast<std::size_t>(fd_of(id));
+  if (index >= sessions_.size() || !sessions_[index] || sessions_[index]->id() != id) return nullptr;
+  return sessions_[index].get();
 }
 
 // ---- From other threads ----
@@ -298,7 +298,7 @@ void StoreServer::Loop::accept(int listener) {
     if (has_few_descriptors()) return pause_accepting();
     Descriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
-      if (welcome(std::move(socket))) continue;
+      if (add_session(std::move(socket))) continue;
     } else if (errno == EINTR || errno == ECONNABORTED) {
       continue;
     } else if (errno == EAGAIN) {
@@ -327,15 +327,15 @@ void StoreServer::Loop::pause_accepting() {
   watch_listeners(0);
 }
 
-bool StoreServer::Loop::welcome(Descriptor socket) {
+bool StoreServer::Loop::add_session(Descriptor socket) {
   last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
   const int fd = socket.get();
   if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, make_id(last_serial_, fd))) return false;
-  const auto place = static_cast<std::size_t>(fd);
-  if (place >= sessions_.size()) sessions_.resize(place + 1);
-  sessions_[place] = std::make_unique<Session>();
-  sessions_[place]->socket = std::move(socket);
-  sessions_[place]->serial = last_serial_;
+  const auto index = static_cast<std::size_t>(fd);
+  if (index >= sessions_.size()) sessions_.resize(index + 1);
+  sessions_[index] = std::make_unique<Session>();
+  sessions_[index]->socket = std::move(socket);
+  sessions_[index]->serial = last_serial_;
   ++statistics_.accepted;
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
@@ -343,7 +343,7 @@ bool StoreServer::Loop::welcome(Descriptor socket) {
 }
 
 // Who is it? False: nobody for this store any more.
-bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
+bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes) {
   if (options_.on_agent_link && first_bytes.front() == kAgentLinkByte) {
     hand_over(session, first_bytes);
     return false;
@@ -353,7 +353,7 @@ bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
     drop(session, (address.empty() ? "it" : address) + " is not an address of this round's nodes");
     return false;
   }
-  session.heard = true;
+  session.identified = true;
   return true;
 }
 
@@ -384,7 +384,7 @@ void StoreServer::Loop::read(Session& session) {
   if (size > 0) {
     statistics_.bytes_in += static_cast<std::uint64_t>(size);
     const std::string_view input(input_.data(), static_cast<std::size_t>(size));
-    if (session.heard || hear(session, input)) feed(session, input);
+    if (session.identified || identify(session, input)) feed(session, input);
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
     close(session);
   }
@@ -529,13 +529,13 @@ void StoreServer::Loop::settle(Session& session) {
 
 void StoreServer::Loop::drop(Session& session, const std::string& reason) {
   ++statistics_.dropped;
-  ++unsaid_;
+  ++unlogged_;
   if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
     std::string line = "store: closed " + peer_of(session.socket.get()) + ": " + reason;
-    if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+    if (unlogged_ > 1) line += " (and " + std::to_string(unlogged_ - 1) + " more since the last such line)";
     options_.log(line);
     next_line_ = now + kBetweenLines;
-    unsaid_ = 0;
+    unlogged_ = 0;
   }
   close(session);
 }
@@ -556,7 +556,7 @@ void StoreServer::Loop::close_everything() {
   core_.reset();
   for (const auto& session : sessions_) {
     if (!session) continue;
-    if (!session->heard && begins_as_agent_link(session->socket.get())) {
+    if (!session->identified && begins_as_agent_link(session->socket.get())) {
       hand_over(*session, "");
     } else {
       close(*session);

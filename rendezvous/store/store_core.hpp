@@ -73,18 +73,18 @@ class StoreCore {
   StoreSize size() const { return {values_.size(), bytes_, waiters_.size()}; }
 
  private:
-  // A connection waits for several keys, a key is waited for by several connections. Each such pair is a Place, known
-  // to both sides, so that either can be taken away without a look at the rest.
-  struct Place;
-  using Line = std::list<Place*>;  // of one key, in order of arrival
+  // A connection waits for several keys, a key is waited for by several connections. Each such pair is a PlaceInLine,
+  // known to both sides, so that either can be taken away without a look at the rest.
+  struct PlaceInLine;
+  using Line = std::list<PlaceInLine*>;  // of one key, in order of arrival
   using Lines = KeyMap<Line>;
   struct Waiter {
     ConnectionId connection;
-    std::list<Place> places;  // one for each key still missing; named twice: two. Empty: released
+    std::list<PlaceInLine> places;  // one for each key still missing; named twice: two. Empty: released
   };
-  struct Place {
+  struct PlaceInLine {
     Waiter* waiter;
-    std::list<Place>::iterator in_waiter;
+    std::list<PlaceInLine>::iterator in_waiter;
     Lines::Entry* line;
     Line::iterator in_line;
   };

@@ -35,7 +35,7 @@ using Clock = Store::Clock;
 using Deadline = Store::Deadline;
 using Milliseconds = Store::Milliseconds;
 
-constexpr char kWhoToBlame[] = " (is the agent on node 0, or rank 0, running?)";
+constexpr char kAdvice[] = " (is the agent on node 0, or rank 0, running?)";
 constexpr std::size_t kReceiveBytes = 64 * 1024;
 constexpr Milliseconds kFirstRetry{10};          // the server is often only a moment late,
 constexpr Milliseconds kSlowestRetry{500};       // and a thousand clients must not keep it from starting
@@ -133,7 +133,7 @@ std::string reason_of(int error) {
 }
 
 // Reasons to try again: the server is not up yet, is overrun, or its machine is still coming up.
-bool passes(int error) {
+bool is_transient(int error) {
   switch (error) {
     case ECONNREFUSED:
     case ECONNRESET:
@@ -157,7 +157,7 @@ int until(Deadline deadline) {
 }
 
 // A connect to a free port of this machine's may meet itself, and then nobody else can listen there.
-bool met_itself(int fd) {
+bool is_connected_to_itself(int fd) {
   sockaddr_storage here{};
   sockaddr_storage there{};
   socklen_t size = sizeof here;
@@ -269,7 +269,7 @@ class TcpStore::Connection {
 void TcpStore::Connection::connect(Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   for (Milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kSlowestRetry)) {
-    bool hope = !resolve();  // a name may still appear in the DNS
+    bool may_succeed = !resolve();  // a name may still appear in the DNS
     for (std::size_t i = 0; i < addresses_.size(); ++i) {
       // A silent address must leave some time for the next one.
       const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
@@ -278,13 +278,13 @@ void TcpStore::Connection::connect(Milliseconds timeout) {
       if (error == 0) return cause_.clear();
       close();
       cause_ = reason_of(error);
-      hope = hope || passes(error);
+      may_succeed = may_succeed || is_transient(error);
     }
-    if (!hope) throw Error(ErrorCode::System, name() + ": cannot connect: " + cause_);
+    if (!may_succeed) throw Error(ErrorCode::System, name() + ": cannot connect: " + cause_);
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
   }
-  throw Error(ErrorCode::Timeout, name() + ": no answer in " + to_string(timeout) + ": " + cause_ + kWhoToBlame);
+  throw Error(ErrorCode::Timeout, name() + ": no answer in " + to_string(timeout) + ": " + cause_ + kAdvice);
 }
 
 bool TcpStore::Connection::resolve() {
@@ -322,7 +322,7 @@ int TcpStore::Connection::open(const Address& address, Deadline deadline) {
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error != 0 ? error : met_itself(fd_.get()) ? ECONNREFUSED : 0;
+  return error != 0 ? error : is_connected_to_itself(fd_.get()) ? ECONNREFUSED : 0;
 }
 
 // VALIDATE has no answer, so ask for something that every server since 2.2 knows: PING came with 2.5. A server that is
@@ -454,7 +454,7 @@ Error TcpStore::Connection::lost(const Request& request) const {
 void TcpStore::Connection::fail(int error, const Request& request, Milliseconds timeout) {
   if (error == ETIMEDOUT) {
     throw Error(ErrorCode::Timeout,
-                name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kWhoToBlame);
+                name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kAdvice);
   }
   close();
   cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
