@@ -24,9 +24,8 @@ inline constexpr char kMasterPort[] = "MASTER_PORT";
 inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // restarts of the job, equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
-inline constexpr char kUseAgentStore[] =
-    "TORCHELASTIC_USE_AGENT_STORE";                              // exactly "True": ddprun hosts the store, no rank does
-inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";  // where a worker may leave error.json
+inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // exactly "True": only ddprun hosts it
+inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // where a worker may leave error.json
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // inherited, else "1" with more than one worker
@@ -50,16 +49,14 @@ inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to e
 inline constexpr char kCgroup[] = "DDPRUN_CGROUP";
 
 // ---- Environment, read by libddp only ----
-inline constexpr char kBackendPath[] =
-    "DDP_BACKEND_PATH";  // folder with libddp_gloo.so, searched before the usual places
+inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder searched first for libddp_gloo.so
 inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's library file, instead of libnccl.so.2
 inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's library file, instead of libcuda.so.1
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // PyTorch's name for it; DDP_… wins
 
 inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";  // "0": crashes leave no error file
-inline constexpr char kDebug[] =
-    "DDP_DEBUG";  // "off", "info" or "detail", which compares the ranks' calls before each one
+inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info", or "detail": compares the ranks' calls first
 
 inline constexpr char kFlightRecorderSize[] = "DDP_FLIGHT_RECORDER_SIZE";  // operations kept for each group; "0": none
 

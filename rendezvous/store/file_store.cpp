@@ -24,9 +24,9 @@ constexpr char kRefCount[] = "refcount/";
 constexpr char kCleanup[] = "cleanup/";
 constexpr char kDeletion = '-';
 constexpr std::size_t kSizeBytes = 4;
-constexpr std::size_t kLargestKey = 16 << 20;  // any four characters of text, read as a size, are more
+constexpr std::size_t kLargestKey = 16 << 20;  // four characters of any text, read as a size, are more
 constexpr std::size_t kLargestValue = 1 << 30;
-constexpr Milliseconds kFirstRetry{1};     // of locking
+constexpr Milliseconds kFirstRetry{1};     // when another process has the lock
 constexpr Milliseconds kPollInterval{10};  // torch's
 
 std::string record_key(std::string_view key) { return "/" + std::string(key); }
@@ -42,7 +42,7 @@ void append_text(std::string& out, std::string_view text) {
   out.append(text);
 }
 
-// Does a record's key begin so? Of one that is cut off there may be only some characters.
+// Returns whether a record's key can begin with these characters, which may be all that a cut-off record has.
 bool can_be_key(std::string_view start) {
   for (const std::string_view known : {"/", "-/", kRefCount, kCleanup}) {
     const std::size_t common = std::min(start.size(), known.size());
@@ -53,8 +53,8 @@ bool can_be_key(std::string_view start) {
 
 }  // namespace
 
-// The file, opened and locked, all that is in it known to the store; unlocked at the end. The file's lock comes before
-// the store's mutex, which is therefore held for moments only.
+// Keeps the file open and locked while it lives, with its whole content known to the store. The file's lock is taken
+// before the store's mutex, so the mutex is held for moments only.
 class FileStore::Locked {
  public:
   Locked(FileStore& store, Access access, Deadline deadline, Milliseconds timeout)
@@ -81,7 +81,7 @@ class FileStore::Locked {
   void remove() { ::unlink(store_.path_.c_str()); }
 
  private:
-  // False: it was removed meanwhile, and another may be there.
+  // Returns false if the file was removed meanwhile; there may be a new one.
   bool open_and_lock() {
     const int flags = access_ == Access::Write   ? O_RDWR | O_CREAT
                       : access_ == Access::Leave ? O_RDWR
@@ -93,7 +93,7 @@ class FileStore::Locked {
     return status_.st_nlink > 0;
   }
 
-  // A blocking flock would not end at the deadline when the holder is stopped.
+  // Polls, since a blocking flock would not end at the deadline while its holder is stopped.
   void lock() {
     const int operation = (access_ == Access::Read ? LOCK_SH : LOCK_EX) | LOCK_NB;
     for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0;
@@ -108,7 +108,7 @@ class FileStore::Locked {
   }
 
   void catch_up() {
-    if (status_.st_ino != store_.inode_ || status_.st_size < store_.known_) {  // somebody began anew
+    if (status_.st_ino != store_.inode_ || status_.st_size < store_.known_) {  // it is a new file
       store_.values_.clear();
       store_.known_ = 0;
       store_.inode_ = status_.st_ino;
@@ -116,7 +116,7 @@ class FileStore::Locked {
     const std::string bytes = read_rest();
     std::string_view rest = bytes;
     while (take_record(rest)) store_.known_ = status_.st_size - static_cast<off_t>(rest.size());
-    // Half a record, and nobody is writing: whoever was is dead.
+    // Half a record is left although no process is writing: its writer is dead.
     if (rest.empty() || access_ == Access::Read) return;
     if (::ftruncate(file_.get(), store_.known_) != 0) fail("cutting half a record off", errno);
   }
@@ -126,14 +126,14 @@ class FileStore::Locked {
     for (std::size_t got = 0; got < bytes.size();) {
       const off_t from = store_.known_ + static_cast<off_t>(got);
       const ssize_t more = ::pread(file_.get(), bytes.data() + got, bytes.size() - got, from);
-      if (more == 0) fail("reading", EIO);  // shorter than it was
+      if (more == 0) fail("reading", EIO);  // the file became shorter
       if (more < 0 && errno != EINTR) fail("reading", errno);
       if (more > 0) got += static_cast<std::size_t>(more);
     }
     return bytes;
   }
 
-  // False: there is none, or not all of it.
+  // Returns false if there is no record, or only a part of one.
   bool take_record(std::string_view& bytes) {
     if (bytes.size() < kSizeBytes) return false;
     const std::size_t key_size = size_at(bytes);
@@ -165,7 +165,7 @@ class FileStore::Locked {
     append_text(out, value);
   }
 
-  // One write. What was written in part, as on a full disk, is taken back.
+  // Makes one write, and takes back what was written in part, as on a full disk.
   void append(std::string_view bytes) {
     const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), store_.known_);
     if (written != static_cast<ssize_t>(bytes.size())) {
@@ -201,7 +201,7 @@ FileStore::~FileStore() {
   try {
     leave();
   } catch (const std::exception&) {
-    // Then the file stays, as after a process that was killed.
+    // The file stays, as after a process that was killed.
   }
 }
 

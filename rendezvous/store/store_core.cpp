@@ -8,7 +8,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr std::size_t kEntryBytes = 100;  // what a key or a queue's element costs beside its bytes, about
+constexpr std::size_t kEntryBytes = 100;  // about what a key or an element of a queue costs in addition to its bytes
 
 void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
 void answer(Replies& out, Answer answer) { append_answer(out.answer, answer); }
@@ -101,8 +101,8 @@ void StoreCore::reset() {
   watched_.clear();
 }
 
-// A missing key counts as one with an empty value, and who expected another is told that it is what he expected: odd,
-// but what every PyTorch release answers.
+// A missing key counts as one with an empty value. A client that expected another value is answered with the value it
+// expected: odd, but every PyTorch release does so.
 void StoreCore::compare_set(Fields fields, Replies& out) {
   const auto key = fields.text();
   const auto expected = fields.text();
@@ -192,7 +192,8 @@ void StoreCore::list_keys(Replies& out) {
   values_.for_each([&out](const auto& entry) { answer(out, entry.key()); });
 }
 
-// An arrival counts for ever, whoever arrived. It does not wake who waits for the key; the last one wakes everybody.
+// An arrival counts for ever, even if its connection ends. It does not wake clients that wait for the key; the last
+// arrival wakes all of them.
 void StoreCore::barrier(Fields fields, Replies& out) {
   const auto key = fields.text();
   const auto arrived = counted(key, 1);
@@ -229,8 +230,8 @@ std::string_view StoreCore::value_or_empty(std::string_view key) const {
   return found == nullptr ? std::string_view() : found->value;
 }
 
-// The number at this key plus delta; like stoll: blanks before it and anything behind it are ignored, a missing key is
-// 0. None if there is no number, or none of 64 bits. The sum wraps around.
+// Returns the number at this key plus delta. Parses like stoll: blanks before the number and anything behind it are
+// ignored; a missing key is 0. Nothing if there is no number, or none of 64 bits. The sum wraps around.
 std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_t delta) const {
   auto* const found = values_.find(key);
   if (found == nullptr) return delta;
@@ -242,6 +243,7 @@ std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_
 }
 
 void StoreCore::store(std::string_view key, std::string_view value, How how, Replies& out) {
+  // Account for the bytes, or refuse.
   auto* entry = values_.find(key);
   const bool created = entry == nullptr;
   const std::size_t replaced = created || how == How::Append ? 0 : entry->value.size();
@@ -249,6 +251,7 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
   if (added > replaced && !has_room(added - replaced, out)) return;
   bytes_ = bytes_ + added - replaced;
 
+  // Change the value.
   if (created) entry = &values_.add(key);
   std::string& current = entry->value;
   const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
@@ -260,6 +263,7 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
   } else {
     current.assign(value);
   }
+  // Answer the clients that wait for the key or watch it.
   if (how != How::Count) wake(key, Wake::All, out);
   if (watched) push_to_watchers(key, created ? Answer::KeyCreated : Answer::KeyUpdated, before, current, out);
 }
@@ -288,7 +292,8 @@ void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
   place.in_line = line->value.insert(line->value.end(), &place);
 }
 
-// The key exists: it is one less to wait for, for everyone in its line, or until one has nothing left to wait for.
+// The key exists now: takes it from every waiter in its line (Wake::One: until one of them is released) and answers
+// those that have nothing left to wait for.
 void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
   auto* const line = lines_.find(key);
   if (line == nullptr) return;
