@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBetweenLines{1};
 
-// All bytes, or not: what a handshake says fits any socket's buffer, so a full one means that nobody reads.
+// Returns whether all bytes were sent. A handshake fits any socket's buffer, so a full one means that the other side
+// does not read.
 bool send_at_once(int fd, const std::string& bytes) {
   const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
@@ -30,7 +31,7 @@ bool send_at_once(int fd, const std::string& bytes) {
 
 }  // namespace
 
-// Kept by the handlers that are under way; knows by stopped_ that its owner is gone.
+// Pending handlers keep it alive; stopped_ says that its owner is gone.
 class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loop> {
  public:
   Loop(asio::io_context& io, Options options, OnLink on_link)
@@ -44,7 +45,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     LinkSocket socket(io_);
     boost::system::error_code error;
     socket.assign(asio::generic::stream_protocol(family, family == AF_UNIX ? 0 : IPPROTO_TCP), fd.get(), error);
-    if (error) return;  // no memory to watch it: the agent will come back
+    if (error) return;  // no memory to watch the socket: the agent will try again
     fd.release();
     const int on = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -127,10 +128,10 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     forget(pending);
   }
 
-  // Its handlers may still hold it.
+  // Takes it off the list. Its handlers may still hold it.
   void forget(PendingHandshake& pending) { pending_.erase(std::exchange(pending.place, pending_.end())); }
 
-  // For the oldest: all have the same time, so none is due before it.
+  // Sets the timer for the oldest handshake: all have the same limit, so none is due before it.
   void set_timer() {
     if (pending_.empty()) return;
     timer_.expires_at(pending_.front()->deadline);
@@ -164,7 +165,7 @@ LinkAcceptor::LinkAcceptor(asio::io_context& io, Options options, OnLink on_link
 LinkAcceptor::~LinkAcceptor() { loop_->stop(); }
 
 void LinkAcceptor::accept(Descriptor socket, std::string first_bytes) {
-  // The loop may be gone before it arrives: then it is closed with the handler.
+  // If the loop ends first, the handler is destroyed and closes the socket.
   asio::post(loop_->io(), [loop = loop_, socket = std::move(socket), bytes = std::move(first_bytes)]() mutable {
     loop->begin(std::move(socket), bytes);
   });
