@@ -1,4 +1,5 @@
-# control: who is in the job and what happens next. Used by the launcher only; libddp never links it.
+# The control half: agent links and the coordinator, which decides who is in the job and what happens next. Only the
+# launcher links it, never libddp.
 add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp

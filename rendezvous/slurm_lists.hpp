@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lists that Slurm puts into the environment of what srun starts.
+// Parsers of the lists that Slurm puts into the environment of the processes that srun starts.
 #pragma once
 
 #include <optional>
@@ -7,11 +7,11 @@
 
 namespace ddp::rendezvous {
 
-// Of nodes (SLURM_STEP_NODELIST), the first: of "rack1-node[07-09,12],login" that is "rack1-node07".
+// Returns the first node of SLURM_STEP_NODELIST: "rack1-node07" for "rack1-node[07-09,12],login".
 std::string first_host(const std::string& nodes);
 
-// Of counts, one a node (SLURM_STEP_TASKS_PER_NODE), that of a node of the step, 0 the first: "16(x2),3" is 16, 16, 3.
-// Nothing if the list does not say.
+// Returns the count of one node in SLURM_STEP_TASKS_PER_NODE, where "16(x2),3" means 16, 16, 3; `node` counts from 0
+// within the step. Nothing if the list does not have it.
 std::optional<int> count_on_node(const std::string& counts, int node);
 
 }  // namespace ddp::rendezvous

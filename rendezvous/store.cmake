@@ -1,5 +1,5 @@
-# The store half: c10d codec, store core and server, the stores that clients use. Linked into ddprun and into libddp: no log,
-# no JSON.
+# The store half: c10d codec, store core and server, the stores that clients use. It is linked into ddprun and into
+# libddp, so it uses neither the log nor JSON.
 add_library(ddprun_store STATIC
   base/random_id.cpp
   base/text.cpp

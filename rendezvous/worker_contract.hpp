@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The worker contract: every environment variable and store key that ddprun writes and a worker (libddp, PyTorch, or
-// any program) reads, and the other way round. launcher/ and runtime/ never include each other; they meet here.
+// The worker contract: every environment variable, file and store key that ddprun writes and a worker (libddp, PyTorch,
+// or any program) reads, and the other way round. launcher/ and runtime/ never include each other; they share this
+// file.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +21,10 @@ inline constexpr char kRoleRank[] = "ROLE_RANK";               // rank within th
 inline constexpr char kRoleWorldSize[] = "ROLE_WORLD_SIZE";    // workers of the role
 inline constexpr char kMasterAddr[] = "MASTER_ADDR";           // where the c10d store listens
 inline constexpr char kMasterPort[] = "MASTER_PORT";
-inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // the job's, equal on every node
+inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // restarts of the job, equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
-inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // exactly "True": nobody but ddprun hosts it
+inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // exactly "True": only ddprun hosts it
 inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // where a worker may leave error.json
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
@@ -31,57 +32,59 @@ inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // inherited, else 
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 
 // ---- Environment, ddprun's own ----
-inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";  // 16 hex digits naming this one process in its slot;
-                                                              // inherited by its descendants, which ddprun finds by it
-inline constexpr char kLivenessWord[] =
-    "DDPRUN_LIVENESS_WORD";  // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker
-                             // lives, see "Shared memory" below; unset: nowhere
+// 16 hex digits that name this one process in its slot. Its descendants inherit them, and ddprun finds them by these.
+inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
+// "/proc/PID/fd/FD:INDEX": where libddp shows that this worker is alive, see "Shared memory" below. Unset: nowhere.
+inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 
 inline constexpr char kWarmParent[] =
     "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
 
 // ---- Environment, read by ddprun and kept from workers ----
-inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // what nodes prove to each other that they know
+inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to each other that they know its content
 
 // ---- Environment, read by ddprun ----
-inline constexpr char kCgroup[] = "DDPRUN_CGROUP";  // "off": no control group for the job; "freeze": one, without
-                                                    // cgroup.kill, as before Linux 5.14; else one if it may
+// "off": no control group for the job. "freeze": a control group, but without cgroup.kill, as before Linux 5.14.
+// Anything else: a control group if ddprun may make one.
+inline constexpr char kCgroup[] = "DDPRUN_CGROUP";
 
 // ---- Environment, read by libddp only ----
-inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder with libddp_gloo.so, before the usual places
-inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's file, instead of libnccl.so.2
-inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's file, instead of libcuda.so.1
+inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder searched first for libddp_gloo.so
+inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's library file, instead of libnccl.so.2
+inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's library file, instead of libcuda.so.1
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
-inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // the same, PyTorch's name; DDP_… wins
+inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // PyTorch's name for it; DDP_… wins
 
 inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";  // "0": crashes leave no error file
-inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info" or "detail": then ranks' calls are compared first
+inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info", or "detail": compares the ranks' calls first
 
-inline constexpr char kFlightRecorderSize[] = "DDP_FLIGHT_RECORDER_SIZE";  // operations kept a group; "0": none
+inline constexpr char kFlightRecorderSize[] = "DDP_FLIGHT_RECORDER_SIZE";  // operations kept for each group; "0": none
 
 // ---- Files ----
-// Where libddp writes what each group did last when something fails: beside the error file, under a name of its own, so
-// that those of all ranks can be put into one folder.
+// Returns where libddp writes each group's last operations when something fails: next to the error file, under a name
+// that differs by rank, so that the files of all ranks can be put into one folder.
 inline std::string flight_recorder_file(const std::string& error_file, int rank) {
   const auto folder = error_file.rfind('/') + 1;  // 0 if there is none
   return error_file.substr(0, folder) + "flight_recorder_rank" + std::to_string(rank) + ".json";
 }
 
 // ---- Shared memory ----
-// What kLivenessWord names: words of 32 bits, the agent's. A thread of the worker holds the one at kFirstLivenessWord +
-// INDEX as robust futexes are held, by its id and FUTEX_WAITERS, so that the kernel makes it FUTEX_OWNER_DIED when the
-// process ends. That it does is told by INDEX, an int, written into /proc/PID/fd/N, N the word at kLivenessWakeUpPipe.
-inline constexpr char kLivenessWordsName[] = "ddprun_liveness_words";  // of the memfd
+// kLivenessWord names an array of 32-bit words that belongs to the agent. A thread of the worker holds the word at
+// kFirstLivenessWord + INDEX as a robust futex is held, by its thread id and FUTEX_WAITERS, so the kernel sets
+// FUTEX_OWNER_DIED in it when the process ends. libddp announces that it holds the word by writing INDEX, an int, into
+// the pipe /proc/PID/fd/N, where N is the
+// word at kLivenessWakeUpPipe.
+inline constexpr char kLivenessWordsName[] = "ddprun_liveness_words";  // the memfd's name
 inline constexpr std::size_t kLivenessWakeUpPipe = 0, kFirstLivenessWord = 1;
 
-// ---- Store keys ("/" + name is what goes over the wire, as for every c10d client) ----
-// Written by ddprun when a worker of this round failed; text such as "rank 5 on node b was killed by SIGKILL".
-// libddp quotes it when a collective fails, so that the error names the culprit and not the messenger.
+// ---- Store keys ("/" + name goes over the wire, as for every c10d client) ----
+// Written by ddprun when a worker of this round failed: text such as "rank 5 on node b was killed by SIGKILL". libddp
+// quotes it when a collective fails, so that the error names the worker that failed first.
 inline constexpr char kFailureKey[] = "ddprun/failure";
-// Written just before it: the ranks that died, in order, separated by commas; of a lost node all of its. libddp fails
-// the groups that have one of them.
+// Written by ddprun just before kFailureKey: the ranks that died, in order, separated by commas; all ranks of a node
+// that is lost. libddp fails the groups that contain one of them.
 inline constexpr char kFailedRanksKey[] = "ddprun/failed_ranks";
-// Everything libddp writes lies under this: "ddp/<restart count>/<group name>/...".
+// Prefix of every key that libddp writes: "ddp/<restart count>/<group name>/...".
 inline constexpr char kLibraryPrefix[] = "ddp/";
 
 }  // namespace ddp::rendezvous::contract

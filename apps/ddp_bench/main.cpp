@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddp_bench: puts load on what we measure and prints one JSON object a line.
 //   store        clients of any c10d store on this machine; scripts/benchmarks/store starts the servers
+//   key-map      the map that the store keeps its keys in, next to std::unordered_map
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/benchmarks/collectives prints the table
@@ -26,6 +27,7 @@
 #include "apps/ddp_bench/contenders/memory_contender.hpp"
 #include "apps/ddp_bench/contenders/nccl_contender.hpp"
 #include "apps/ddp_bench/steps/command.hpp"
+#include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
 #include "collectives/shared_library.hpp"
@@ -87,6 +89,25 @@ void bench_store(const StoreOptions& options) {
   ddp::rendezvous::raise_file_limit();
   for (const std::string& name : options.scenarios) {
     for (const Measured& measured : scenarios().at(name)(options)) print(measured);
+  }
+}
+
+struct KeyMapOptions {
+  int keys = 200000;
+  int runs = 5;
+};
+
+void bench_key_map(const KeyMapOptions& options) {
+  for (const ddp::bench::KeyMapCost& cost : ddp::bench::key_map_costs(options.keys, options.runs)) {
+    const nlohmann::ordered_json line = {
+        {"map", cost.map},
+        {"keys", options.keys},
+        {"worst_insert_ms", cost.worst_insert_ms},
+        {"inserts_ms", cost.inserts_ms},
+        {"finds_ms", cost.finds_ms},
+        {"bytes_per_key", cost.bytes_per_key},
+    };
+    std::printf("%s\n", line.dump().c_str());
   }
 }
 
@@ -202,6 +223,12 @@ int main(int argc, char** argv) {
   store->add_option("--storm", options.storm, "Connections of the storm");
   store->add_option("scenarios", options.scenarios, "Which; all if none is named")->check(CLI::IsMember(names));
 
+  KeyMapOptions maps;
+  CLI::App* key_map = app.add_subcommand("key-map", "The store's map of keys next to std::unordered_map, in memory");
+  key_map->option_defaults()->always_capture_default();
+  key_map->add_option("--keys", maps.keys, "Keys in a map")->check(CLI::Range(1, 10000000));
+  key_map->add_option("--runs", maps.runs, "Runs with each map; the medians are printed")->check(CLI::Range(1, 1000));
+
   RendezvousOptions agents;
   CLI::App* rendezvous = app.add_subcommand("rendezvous", "Agents of many nodes, for one ddprun that coordinates them");
   rendezvous->option_defaults()->always_capture_default();
@@ -233,7 +260,9 @@ int main(int argc, char** argv) {
   ddp::bench::declare_options(*steps, step_options);
   try {
     app.parse(argc, argv);
-    if (rendezvous->parsed()) {
+    if (key_map->parsed()) {
+      bench_key_map(maps);
+    } else if (rendezvous->parsed()) {
       bench_rendezvous(agents);
     } else if (collectives->parsed()) {
       bench_collectives(ranks);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP_CHECK(condition, values...): for what cannot happen. On in every build; prints the values and aborts. libddp has
-// the words in the error file too, through a hook: there is no other way from here to there.
+// DDP_CHECK(condition, values...) states what must be true. It is on in every build; if the condition is false, it
+// prints the values and aborts. libddp copies the message into the error file through check_failed_hook, since this
+// folder cannot call it.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +10,7 @@
 
 namespace ddp::rendezvous {
 
-// Called before the abort, if it is set.
+// Receives the message before the abort, if it is set.
 inline void (*check_failed_hook)(const char* text) noexcept = nullptr;
 
 template <typename... Values>

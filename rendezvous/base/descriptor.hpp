@@ -22,7 +22,7 @@ class Descriptor {
     return *this;
   }
 
-  int get() const { return fd_; }  // -1: none
+  int get() const { return fd_; }  // -1 if there is none
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void close() {

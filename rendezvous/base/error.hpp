@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the folders below apps/ report what the caller cannot go on from: wrong input, a port taken, a peer out of
-// reach. A message says what was tried, on what, why it failed and what to do about it. Thrown, and caught once: in
-// main, or at libddp's C interface (which hands the code and the text to the user's ddp::Error).
+// The exception by which all folders but apps/ report what the caller cannot go on from: wrong input, a port that is
+// taken, a peer out of reach. A message says what was tried, on what, why it failed and what to do about it. It is
+// caught in one place: in main, or at libddp's C interface, which hands code and text to the user's ddp::Error.
 #pragma once
 
 #include <stdexcept>
@@ -15,7 +15,7 @@ enum class ErrorCode {
   PeerLost,         // another process of the job is gone
   Aborted,          // the group was aborted after an earlier error
   Mismatch,         // ranks disagree about what they are doing
-  System,           // the operating system said no
+  System,           // the operating system refused
   Corrupt,          // a file or message is not what it should be
 };
 

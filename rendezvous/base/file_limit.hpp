@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A connection is a file, and the usual limit of 1,024 is for programs that use select().
+// Limits of open files. Each connection is a file, and the usual limit of 1,024 is meant for programs that use
+// select().
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 namespace ddp::rendezvous {
 
-// Raises this process's limit of open files as far as it may. Returns the limit as it was.
+// Raises this process's limit of open files to its hard limit. Returns the limits as they were.
 inline rlimit raise_file_limit() {
   rlimit inherited = {};
   getrlimit(RLIMIT_NOFILE, &inherited);
@@ -20,9 +21,9 @@ inline rlimit raise_file_limit() {
   return inherited;
 }
 
-// Makes room for so many open files, or for as many as this process may have. To be called while it has one thread: the
-// kernel's table of them doubles whenever it is full, and where threads share it, whoever opens that file waits until
-// all CPUs have noticed, up to 10 ms.
+// Makes room in the kernel's table for `files` open files, or for as many as this process may have. Call it while the
+// process has one thread: the table doubles whenever it is full, and where threads share it, the thread that opens the
+// next file waits until all CPUs have noticed, up to 10 ms.
 inline void grow_file_table(rlim_t files) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);

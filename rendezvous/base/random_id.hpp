@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names for things that must not be mistaken for another: jobs, agents, worker processes.
+// Random names for jobs, agents and worker processes, so that none is mistaken for another.
 #pragma once
 
 #include <string>
 
 namespace ddp::rendezvous {
 
-// 16 hex digits from the kernel's random numbers.
+// Returns 16 hex digits from the kernel's random numbers.
 std::string random_id();
 
 }  // namespace ddp::rendezvous

@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBetweenLines{1};
 
-// All bytes, or not: what a handshake says fits any socket's buffer, so a full one means that nobody reads.
+// Returns whether all bytes were sent. A handshake fits any socket's buffer, so a full one means that the other side
+// does not read.
 bool send_at_once(int fd, const std::string& bytes) {
   const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
@@ -30,7 +31,7 @@ bool send_at_once(int fd, const std::string& bytes) {
 
 }  // namespace
 
-// Kept by the handlers that are under way; knows by stopped_ that its owner is gone.
+// Pending handlers keep it alive; stopped_ says that its owner is gone.
 class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loop> {
  public:
   Loop(asio::io_context& io, Options options, OnLink on_link)
@@ -44,16 +45,17 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     LinkSocket socket(io_);
     boost::system::error_code error;
     socket.assign(asio::generic::stream_protocol(family, family == AF_UNIX ? 0 : IPPROTO_TCP), fd.get(), error);
-    if (error) return;  // no memory to watch it: the agent will come back
+    if (error) return;  // no memory to watch the socket: the agent will try again
     fd.release();
     const int on = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 
     if (pending_.size() >= options_.max_pending) refuse(*pending_.front(), "too many handshakes at once");
-    const auto shaking = std::make_shared<Shaking>(std::move(socket), options_.secret, Clock::now() + options_.limit);
-    shaking->place = pending_.insert(pending_.end(), shaking);
+    const auto pending =
+        std::make_shared<PendingHandshake>(std::move(socket), options_.secret, Clock::now() + options_.limit);
+    pending->place = pending_.insert(pending_.end(), pending);
     if (pending_.size() == 1) set_timer();
-    on_bytes(shaking, first_bytes);
+    on_bytes(pending, first_bytes);
   }
 
   void stop() {
@@ -64,16 +66,16 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
 
  private:
   // One handshake.
-  struct Shaking {
-    Shaking(LinkSocket connected, const std::optional<Secret>& secret, Clock::time_point until)
+  struct PendingHandshake {
+    PendingHandshake(LinkSocket connected, const std::optional<Secret>& secret, Clock::time_point until)
         : socket(std::move(connected)), handshake(secret), deadline(until) {}
     LinkSocket socket;
     CoordinatorHandshake handshake;
     Clock::time_point deadline;
     std::array<char, 256> buffer;
-    std::list<std::shared_ptr<Shaking>>::iterator place;  // in pending_, while the socket is open
+    std::list<std::shared_ptr<PendingHandshake>>::iterator place;  // in pending_, while the socket is open
   };
-  using ShakingPtr = std::shared_ptr<Shaking>;
+  using PendingPtr = std::shared_ptr<PendingHandshake>;
 
   static int family_of(int fd) {
     sockaddr_storage storage{};
@@ -82,54 +84,54 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     return storage.ss_family;
   }
 
-  void read(const ShakingPtr& shaking) {
-    shaking->socket.async_read_some(asio::buffer(shaking->buffer),
-                                    [self = shared_from_this(), shaking](const auto& error, std::size_t size) {
-                                      if (!shaking->socket.is_open()) return;  // refused or handed over meanwhile
-                                      if (error) return self->refuse(*shaking, shaking->handshake.ended().why);
-                                      self->on_bytes(shaking, {shaking->buffer.data(), size});
+  void read(const PendingPtr& pending) {
+    pending->socket.async_read_some(asio::buffer(pending->buffer),
+                                    [self = shared_from_this(), pending](const auto& error, std::size_t size) {
+                                      if (!pending->socket.is_open()) return;  // refused or handed over meanwhile
+                                      if (error) return self->refuse(*pending, pending->handshake.ended().why);
+                                      self->on_bytes(pending, {pending->buffer.data(), size});
                                     });
   }
 
-  void on_bytes(const ShakingPtr& shaking, std::string_view bytes) {
+  void on_bytes(const PendingPtr& pending, std::string_view bytes) {
     std::string answer;
-    HandshakeVerdict verdict = shaking->handshake.feed(bytes, answer);
-    const bool is_heard = send_at_once(shaking->socket.native_handle(), answer);
-    if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) return refuse(*shaking, failed->why);
-    if (!is_heard) return refuse(*shaking, "it does not read");
-    if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*shaking, std::move(done->beyond));
-    read(shaking);
+    HandshakeVerdict verdict = pending->handshake.feed(bytes, answer);
+    const bool is_sent = send_at_once(pending->socket.native_handle(), answer);
+    if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) return refuse(*pending, failed->why);
+    if (!is_sent) return refuse(*pending, "it does not read");
+    if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*pending, std::move(done->beyond));
+    read(pending);
   }
 
-  void hand_over(Shaking& shaking, std::string first_bytes) {
-    AcceptedLink link{std::move(shaking.socket), std::move(first_bytes), ""};
+  void hand_over(PendingHandshake& pending, std::string first_bytes) {
+    AcceptedLink link{std::move(pending.socket), std::move(first_bytes), ""};
     link.address = peer_address(link.socket.native_handle());
-    forget(shaking);
+    forget(pending);
     on_link_(std::move(link));
   }
 
-  void refuse(Shaking& shaking, const std::string& why) {
-    ++unsaid_;
+  void refuse(PendingHandshake& pending, const std::string& why) {
+    ++unlogged_;
     if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
-      std::string line = "agent link: refused " + peer_of(shaking.socket.native_handle()) + ": " + why;
-      if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+      std::string line = "agent link: refused " + peer_of(pending.socket.native_handle()) + ": " + why;
+      if (unlogged_ > 1) line += " (and " + std::to_string(unlogged_ - 1) + " more since the last such line)";
       next_line_ = now + kBetweenLines;
-      unsaid_ = 0;
+      unlogged_ = 0;
       options_.log(line);
     }
-    close(shaking);
+    close(pending);
   }
 
-  void close(Shaking& shaking) {
+  void close(PendingHandshake& pending) {
     boost::system::error_code ignored;
-    shaking.socket.close(ignored);
-    forget(shaking);
+    pending.socket.close(ignored);
+    forget(pending);
   }
 
-  // Its handlers may still hold it.
-  void forget(Shaking& shaking) { pending_.erase(std::exchange(shaking.place, pending_.end())); }
+  // Takes it off the list. Its handlers may still hold it.
+  void forget(PendingHandshake& pending) { pending_.erase(std::exchange(pending.place, pending_.end())); }
 
-  // For the oldest: all have the same time, so none is due before it.
+  // Sets the timer for the oldest handshake: all have the same limit, so none is due before it.
   void set_timer() {
     if (pending_.empty()) return;
     timer_.expires_at(pending_.front()->deadline);
@@ -141,7 +143,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   void on_timer() {
     const Clock::time_point now = Clock::now();
     while (!pending_.empty() && pending_.front()->deadline <= now) {
-      const ShakingPtr oldest = pending_.front();
+      const PendingPtr oldest = pending_.front();
       refuse(*oldest, "only half a handshake in " + to_string(options_.limit));
     }
     set_timer();
@@ -151,9 +153,9 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   const Options options_;
   const OnLink on_link_;
   asio::steady_timer timer_;
-  std::list<ShakingPtr> pending_;  // oldest first
+  std::list<PendingPtr> pending_;  // oldest first
   Clock::time_point next_line_;
-  std::uint64_t unsaid_ = 0;  // refusals since the last line
+  std::uint64_t unlogged_ = 0;  // refusals since the last line
   bool stopped_ = false;
 };
 
@@ -163,7 +165,7 @@ LinkAcceptor::LinkAcceptor(asio::io_context& io, Options options, OnLink on_link
 LinkAcceptor::~LinkAcceptor() { loop_->stop(); }
 
 void LinkAcceptor::accept(Descriptor socket, std::string first_bytes) {
-  // The loop may be gone before it arrives: then it is closed with the handler.
+  // If the loop ends first, the handler is destroyed and closes the socket.
   asio::post(loop_->io(), [loop = loop_, socket = std::move(socket), bytes = std::move(first_bytes)]() mutable {
     loop->begin(std::move(socket), bytes);
   });

@@ -3,7 +3,7 @@
 // thread, shakes hands on the coordinator's, and hands over those that are agents of this job.
 //
 //     StoreServer ── accept(fd, first bytes), any thread ──▶ handshake, within kHandshakeLimit ──▶ on_link
-//                                                               └─ refused: closed, told to log at most once a second
+//                                                               └─ refused: closed, logged at most once a second
 //
 // A stranger costs a descriptor and about 1 KiB for at most kHandshakeLimit.
 #pragma once
@@ -23,15 +23,15 @@
 namespace ddp::rendezvous {
 
 inline constexpr std::chrono::seconds kHandshakeLimit{5};
-// Twice the 4,000 agents that may come at once. One more, and the oldest goes: an agent's handshake takes milliseconds,
-// so those that are old are strangers'.
+// Twice the 4,000 agents that may come at once. One more handshake ends the oldest: an agent's takes milliseconds, so
+// the old ones are strangers'.
 inline constexpr std::size_t kMaxPendingHandshakes = 8192;
 
 // An agent that has proved itself.
 struct AcceptedLink {
   LinkSocket socket;
-  std::string first_bytes;  // of the link, received already: for LinkStream::start()
-  std::string address;      // the agent's, numeric, v4-mapped as v4
+  std::string first_bytes;  // received already, for LinkStream::start()
+  std::string address;      // of the agent, numeric, v4-mapped as v4
 };
 
 class LinkAcceptor {
@@ -40,19 +40,21 @@ class LinkAcceptor {
     std::optional<Secret> secret = {};
     std::chrono::milliseconds limit = kHandshakeLimit;
     std::size_t max_pending = kMaxPendingHandshakes;
-    // "agent link: refused 10.0.0.9:4711: its secret is another one". On the loop's thread.
+    // Receives lines such as "agent link: refused 10.0.0.9:4711: its secret is another one".
     std::function<void(const std::string& line)> log = {};
   };
   using OnLink = std::function<void(AcceptedLink)>;
 
   // on_link and log are called on the thread that runs io.
   LinkAcceptor(asio::io_context& io, Options options, OnLink on_link);
-  // On that thread, or while none runs it. Pending handshakes are closed, later accept()s of copies too.
+  // Call it on that thread, or while no thread runs io. Closes pending handshakes, and connections that accept() has
+  // posted but not begun.
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
   LinkAcceptor& operator=(const LinkAcceptor&) = delete;
 
-  // From any thread, while this exists: end the StoreServer first. fd: non-blocking, CLOEXEC; taken over.
+  // Begins a handshake on a non-blocking CLOEXEC socket. Any thread may call it while this object exists, so end the
+  // StoreServer first.
   void accept(Descriptor socket, std::string first_bytes);
 
  private:

@@ -30,7 +30,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kJitter = 0.2;  // of a wait, either way: thousands of agents shall not come back in step
+constexpr double kJitter = 0.2;  // share of a wait, either way, so that thousands of agents do not come back in step
 
 std::string describe(const boost::system::error_code& error) {
   if (error == asio::error::eof) return "it closed the connection";
@@ -41,8 +41,8 @@ std::string describe(const boost::system::error_code& error) {
 
 }  // namespace
 
-// Kept by the handlers that are under way. Each step of a try ends the one before it by replacing what that step waits
-// with; a handler that comes late finds another object in its place, or `over_`, and does nothing.
+// Pending handlers keep it alive. Each step of a try ends the step before it by replacing the object that it waits on;
+// a late handler finds another object there, or `over_`, and does nothing.
 class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
  public:
   Loop(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret, Callbacks callbacks,
@@ -80,7 +80,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   void reconnect(const std::string& why) {
     if (over_ || is_pair_ || paired_) return;
     asio::post(io_, [self = shared_from_this(), why, link = link_] {
-      if (self->over_ || self->link_ != link) return;  // it broke by itself meanwhile, and that was told
+      if (self->over_ || self->link_ != link) return;  // the link broke by itself meanwhile, and on_down said so
       if (link) {
         link->stop();
         self->down(why);
@@ -103,7 +103,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   std::string local_address() const { return local_address_; }
 
  private:
-  // A connection to one address, until it is a link.
+  // A connection to one address until its handshake is done.
   struct Attempt {
     Attempt(asio::io_context& io, AgentHandshake shaking) : socket(io), handshake(std::move(shaking)) {}
     LinkSocket socket;
@@ -120,7 +120,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     failures_.clear();
     addresses_.clear();
     try {
-      // One that took too long in an earlier try is waited for, so there is never more than one thread.
+      // A lookup that took too long in an earlier try is reused, so there is never more than one thread.
       if (!lookup_) {
         lookup_ = std::make_unique<NameLookup>(io_, host_, port_);
         lookup_->async_wait([self = shared_from_this()] { self->looked_up(); });
@@ -137,19 +137,20 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     looked_up();
   }
 
-  // There may be an outcome: of this try's lookup, or of an earlier one's that no try waits for just now.
+  // Called when there may be an outcome: of this try's lookup, or of an earlier one's that no try waits for now.
   void looked_up() {
     if (!looking_up_ || !lookup_ || !lookup_->is_finished()) return;
     looking_up_ = false;
     const auto lookup = std::move(lookup_);
     if (!lookup->error().empty()) return unreachable("its name cannot be resolved: " + lookup->error());
     addresses_ = lookup->addresses();
-    std::reverse(addresses_.begin(), addresses_.end());  // the next one is the last
+    std::reverse(addresses_.begin(), addresses_.end());  // next_address() takes the last one
     try_until_ = Clock::now() + timing_.try_limit;
     next_address();
   }
 
-  // Each address gets an equal share of what is left of the try, so that one that swallows packets hides no other.
+  // Gives each address an equal share of the time that is left, so that one that drops packets does not hide the
+  // others.
   void next_address() {
     drop_attempt();
     if (addresses_.empty()) return all_failed();
@@ -185,7 +186,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     });
   }
 
-  // A handshake fits any socket's buffer. If the connection is broken, the next read says why.
+  // Sends without waiting: a handshake fits any socket's buffer. If the connection is broken, the next read says why.
   static void send_at_once(const AttemptPtr& attempt, const std::string& bytes) {
     [[maybe_unused]] const auto sent =
         ::send(attempt->socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -219,20 +220,20 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     callbacks_.on_refused(why_not.why);
   }
 
-  // Its handlers keep it, and would wait on its socket for ever.
+  // Closes the socket, on which the handlers that keep the attempt alive would wait for ever.
   void drop_attempt() {
     if (!attempt_) return;
     boost::system::error_code ignored;
     std::exchange(attempt_, nullptr)->socket.close(ignored);
   }
 
-  // This address.
+  // This address failed: notes why and goes to the next one.
   void failed(const std::string& why) {
     failures_.push_back({attempt_->address, why});
     next_address();
   }
 
-  // "10.0.0.1: connection refused, fd00::1: no route to host"
+  // All addresses failed. Says "10.0.0.1: connection refused, fd00::1: no route to host", or one reason if all agree.
   void all_failed() {
     const bool is_one = std::all_of(failures_.begin(), failures_.end(),
                                     [this](const Failure& failure) { return failure.why == failures_[0].why; });
@@ -257,7 +258,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     wait_ = std::min(wait_ * 2, timing_.longest_wait);
   }
 
-  // One thing at a time has a deadline, so there is one timer; setting it again takes the one before back.
+  // One step at a time has a deadline, so there is one timer; setting it again revokes the deadline before.
   template <typename F>
   void set_timer(milliseconds after, F then) {
     timer_.expires_after(after);
@@ -272,7 +273,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   void up(LinkSocket socket, const std::string& first_bytes) {
     ++timer_number_;
     const std::string peer = peer_address(socket.native_handle());
-    const std::weak_ptr<Loop> weak = weak_from_this();  // the stream is this one's, and must not keep it
+    const std::weak_ptr<Loop> weak = weak_from_this();  // the stream belongs to this object and must not keep it alive
     link_ = std::make_shared<LinkStream<Directive>>(
         std::move(socket), LinkStream<Directive>::Callbacks{.on_message =
                                                                 [weak](Directive directive) {
@@ -314,7 +315,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   asio::io_context& io_;
   const std::string host_;
   const std::uint16_t port_;
-  std::string where_;  // as the user knows it
+  std::string where_;  // the coordinator as the user knows it
   const std::optional<Secret> secret_;
   const Callbacks callbacks_;
   const LinkTiming timing_;
@@ -329,8 +330,8 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   std::optional<LinkSocket> paired_;  // before start()
   bool is_pair_ = false;
 
-  std::unique_ptr<NameLookup> lookup_;  // under way
-  bool looking_up_ = false;             // and this try waits for it
+  std::unique_ptr<NameLookup> lookup_;  // null if none is under way
+  bool looking_up_ = false;             // this try waits for lookup_
   std::vector<FoundAddress> addresses_;
   Clock::time_point try_until_;
   std::vector<Failure> failures_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The agent link's bytes: frames of a 4-byte big-endian length and that many bytes of JSON, at most kMaxFrameBytes and
-// kMaxDepth deep; text that is not UTF-8 is mended before it is sent. JSON is seen in link_codec.cpp only.
+// The agent link's bytes. A frame is a 4-byte big-endian length and that many bytes of JSON, at most kMaxFrameBytes and
+// nested at most kMaxDepth deep. Bytes that are not UTF-8 are replaced before they are sent. Only codec.cpp sees JSON.
 //
 //     00 00 00 3c  {"type":"directive","kind":"wait","round":0,...}
 //     00 00 00 00  a heartbeat
@@ -15,20 +15,20 @@
 
 namespace ddp::rendezvous {
 
-// Holds the failures of a node of 64 workers, 20 lines of stderr each, several times over.
+// Several times what the failures of a node of 64 workers take, with 20 lines of stderr each.
 inline constexpr std::size_t kMaxFrameBytes = 4 << 20;
 inline constexpr int kMaxDepth = 16;
 
 std::string encode(const AgentState& state);
 std::string encode(const Directive& directive);
-std::string encode(const Heartbeat&);  // an empty frame: nothing to parse, thousands come each second
+std::string encode(const Heartbeat&);  // an empty frame, since thousands of heartbeats come each second
 
 struct NeedMoreBytes {};
 struct MalformedFrame {
   std::string why;
 };
 
-// Bytes in, messages out; any split of the input gives the same messages. After MalformedFrame it stays malformed.
+// Turns bytes into messages; any split of the input gives the same messages. MalformedFrame is final.
 class FrameDecoder {
  public:
   void feed(std::string_view bytes) { buffer_.append(bytes); }

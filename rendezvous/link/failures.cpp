@@ -8,22 +8,22 @@ namespace ddp::rendezvous {
 
 namespace {
 
-// Failures told to each of `nodes`: 4096 in all, but never fewer than 32.
+// Failures sent to each of `nodes` nodes: 4096 in all, but never fewer than 32.
 constexpr std::size_t kFailuresTold = 4096, kFailuresToldEach = 32;
-// Text of them told to each node, and to all nodes together.
+// Their text in bytes: what each node gets at least, and all nodes together.
 constexpr std::size_t kTextToldEach = 16 << 10, kTextTold = 64 << 20;
 constexpr std::size_t kLineBytes = 200;
-constexpr std::size_t kRecordersTold = 16;  // names of files
+constexpr std::size_t kRecordersTold = 16;  // file names of flight recorders
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// The end of the character that ends at or before `end`.
+// Returns the nearest end of a UTF-8 character at or before `end`.
 std::size_t whole(std::string_view text, std::size_t end) {
   while (end > 0 && end < text.size() && continues_character(text[end])) --end;
   return end;
 }
 
-// The line that says what happened: the last one of Python's tracebacks, the first one of everything else.
+// Returns the line that says what happened: the last line of a Python traceback, else the first line.
 std::string_view telling_line(std::string_view message) {
   constexpr std::string_view kBlank = " \n";
   const auto last = message.find_last_not_of(kBlank);

@@ -19,7 +19,7 @@ static_assert(kNonceAt + std::tuple_size_v<Nonce> == kLinkPrefaceBytes);
 constexpr char kWithoutSecret = 0;
 constexpr char kWithSecret = 1;
 constexpr char kSecretVariable[] = "DDPRUN_SECRET_FILE";
-constexpr std::size_t kShownBytes = 16;  // of a stranger's
+constexpr std::size_t kShownBytes = 16;  // of what a stranger sent
 
 std::string make_preface(bool has_secret, const Nonce& nonce) {
   std::string bytes(kName);
@@ -29,7 +29,7 @@ std::string make_preface(bool has_secret, const Nonce& nonce) {
   return bytes;
 }
 
-// Moves bytes from the front of `from` until `to` has `size` of them; whether it has.
+// Moves bytes from the front of `from` until `to` has `size` bytes. Returns whether it has.
 bool fill(std::string& to, std::size_t size, std::string_view& from) {
   const std::size_t count = std::min(size - to.size(), from.size());
   to.append(from.substr(0, count));
@@ -41,7 +41,7 @@ bool is_name_so_far(std::string_view bytes) {
   return bytes.substr(0, kName.size()) == kName.substr(0, std::min(bytes.size(), kName.size()));
 }
 
-// 0: not known yet.
+// Returns the version, or 0 if it has not come yet.
 int version_in(std::string_view preface) {
   return preface.size() > kVersionAt ? static_cast<unsigned char>(preface[kVersionAt]) : 0;
 }
@@ -56,7 +56,7 @@ Nonce nonce_in(std::string_view preface) {
   return nonce;
 }
 
-// "HTTP/1.1 400 Bad", "\x00\x01ab"
+// Returns `first bytes: "HTTP/1.1 400 Bad"`, or `first bytes: "\x00\x01ab"`.
 std::string describe(std::string_view bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -118,7 +118,7 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
                                           std::to_string(version_in(received_)) + ", this node's version " +
                                           std::to_string(kLinkVersion) + "): install the same on every node");
   }
-  // A connection to a free local port may be given that very port and then talk to itself.
+  // A connection to a free local port may get that very port and then talk to itself.
   others_ = nonce_in(received_);
   if (others_ == own_) return no_coordinator("it sends back what it is sent");
   const char mode = received_[kModeAt];
@@ -168,7 +168,7 @@ HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string&
 
 HandshakeVerdict CoordinatorHandshake::check_preface(std::string& answer) {
   using Kind = HandshakeFailed::Kind;
-  answer += make_preface(secret_.has_value(), own_);  // also if they do not match: then it can tell its user
+  answer += make_preface(secret_.has_value(), own_);  // also if they do not match, so that the agent can say why
   if (is_other_version(received_)) {
     return failed(Kind::OtherVersion, "it is of another version of ddprun (its agent link is version " +
                                           std::to_string(version_in(received_)) + ", this coordinator's version " +

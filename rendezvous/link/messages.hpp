@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an agent and the coordinator say to each other: two messages, each the sender's whole state, and heartbeats.
+// Messages between an agent and the coordinator: two kinds, each with the sender's whole state, and heartbeats.
 //
-//     agent ── AgentState ──▶ coordinator      what I am, what my workers are doing, what I want
-//     agent ◀── Directive ── coordinator      what this node shall do now
-//     agent ◀─ Heartbeat ─▶ coordinator       I am there; the coordinator answers each with one
+//     agent ── AgentState ──▶ coordinator      what the agent is, what its workers are doing, what it wants
+//     agent ◀── Directive ── coordinator      what this node must do now
+//     agent ◀─ Heartbeat ─▶ coordinator       a sign of life; the coordinator answers each with one
 //
 // The link is level-triggered: each side sends its state when it changes and again after every connect, so a lost,
 // repeated or late message needs no special code. A message about an older round is ignored.
@@ -17,8 +17,8 @@
 
 namespace ddp::rendezvous {
 
-// For a link that broke to come back. Then the coordinator counts the node as lost; its agent has killed the workers
-// after two thirds of it.
+// Time for a broken link to come back. After that the coordinator counts the node as lost; its agent has killed the
+// workers after two thirds of this time.
 inline constexpr std::chrono::milliseconds kReconnectWindow = std::chrono::seconds(3);
 
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -29,12 +29,12 @@ struct ExitStatus {
   int code = 0;    // exit code, if it exited
   int signal = 0;  // the signal that killed it, else 0
   bool success() const { return code == 0 && signal == 0; }
-  // What a shell would say: the code, or 128 + the signal.
+  // Returns the code as a shell gives it: the exit code, or 128 + the signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   bool operator==(const ExitStatus&) const = default;
 };
 
-// "was killed by SIGKILL", "exited with code 7"
+// Returns "was killed by SIGKILL" or "exited with code 7".
 std::string describe(const ExitStatus& status);
 
 // One worker that did not end well, with everything its agent knows about it.
@@ -45,19 +45,19 @@ struct WorkerFailure {
   int pid = 0;
   ExitStatus status;
   WallTime time;                         // when its agent learned of it
-  bool already_exiting = false;          // it was on its way out when this node's first failure was noticed
-  bool stopped_by_ddprun = false;        // it died after ddprun had told it to: never a cause
-  std::string message;                   // what the error file says, or why it could not be started
+  bool already_exiting = false;          // it was exiting when this node's first failure was noticed
+  bool stopped_by_ddprun = false;        // ddprun had told it to end: never a cause
+  std::string message;                   // from the error file, or why it could not be started
   std::vector<std::string> stderr_tail;  // the last lines it wrote to stderr
-  std::string stderr_log;                // the file on `host` that has all of it; empty: none
-  std::string flight_recorder;           // libddp's, a file on `host`; empty: none
-  std::string out_of_memory;             // what says that it died for lack of memory, in words; empty: nothing does
+  std::string stderr_log;                // file on `host` with all of its stderr; empty: none
+  std::string flight_recorder;           // file on `host` that libddp wrote; empty: none
+  std::string out_of_memory;             // evidence that it died for lack of memory; empty: none
   std::string hint;                      // what to do about it, if it is one of the common cases
-  std::string error_record;              // its error file as it is, if that is one that launchers can pass on
+  std::string error_record;              // its error file unchanged, if launchers can pass it on
   bool operator==(const WorkerFailure&) const = default;
 };
 
-// "rank 5 on node b was killed by SIGKILL"
+// Returns "rank 5 on node b was killed by SIGKILL".
 std::string describe(const WorkerFailure& failure);
 
 enum class WorkersPhase {
@@ -66,33 +66,33 @@ enum class WorkersPhase {
   Stopping,  // workers of `round` were told to end
 };
 
-// What every host of a job must have been told alike.
+// The options that must be equal on every node of a job.
 struct JobShape {
   std::string id;  // --rdzv-id
   int min_nodes = 1;
   int max_nodes = 1;
   int max_restarts = 0;
-  bool node_ranks_given = false;  // static: by --node-rank; else the coordinator gives them
+  bool node_ranks_given = false;  // by --node-rank (static); else the coordinator assigns them
   bool operator==(const JobShape&) const = default;
 };
 
 struct AgentState {
   JobShape job;
-  std::string epoch;        // of the coordinator that this agent serves; empty: of none yet
+  std::string epoch;        // of the coordinator that this agent serves; empty: it has met none
   std::string incarnation;  // names this agent process
   std::string host;
-  std::vector<std::string> addresses;  // numeric, this node's own but for loopback: its workers come from there
+  std::vector<std::string> addresses;  // numeric, of this node without loopback: its workers connect from these
   int node_rank = 0;                   // as the user gave it, if job.node_ranks_given
   std::string role;                    // of its workers (--role)
   int slots = 0;                       // workers this node runs
-  int round = 0;                       // the newest round this node was told of; 0: none yet
+  int round = 0;                       // the newest round that this node knows; 0: none
   WorkersPhase phase = WorkersPhase::Idle;
   bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
-  std::vector<WorkerFailure> failures;  // of `round`, in the order they were noticed
-  std::string stopped_because;          // why this node ended `round` by itself; empty: it did not
-  int stop_signal = 0;                  // the user told this agent to stop with this signal; SIGKILL: and then again
+  std::vector<WorkerFailure> failures;  // in `round`, in the order they were noticed
+  std::string stopped_because;          // why this node ended `round` itself; empty: it did not
+  int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
-  bool left = false;                    // its last word: nothing runs here any more, and this agent goes
+  bool left = false;                    // the last message: nothing runs here any more, and this agent exits
   bool operator==(const AgentState&) const = default;
 };
 
@@ -102,7 +102,7 @@ struct Assignment {
   int node_count = 0;
   int base_rank = 0;  // worker i of this node has rank base_rank + i
   int world_size = 0;
-  int base_role_rank = 0;   // among workers of this node's role: worker i has base_role_rank + i
+  int base_role_rank = 0;   // worker i has rank base_role_rank + i among the workers of this node's role
   int role_world_size = 0;  // workers of that role
   int restart_count = 0;
   int max_restarts = 0;
@@ -113,21 +113,21 @@ struct Assignment {
 
 struct Directive {
   enum class Kind {
-    Wait,  // nothing to do yet; `reason` says for what or whom
+    Wait,  // nothing to do yet; `reason` says what the job waits for
     Run,   // run the workers of `round` as `assignment` says
     Stop,  // end the workers of `round` with `stop_signal` (SIGKILL: at once), then report Idle
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;
   std::string epoch;                        // of the coordinator
-  std::chrono::milliseconds lost_after{0};  // a node that is silent for so long counts as lost; 0: never
+  std::chrono::milliseconds lost_after{0};  // a node that is silent this long counts as lost; 0: never
   int round = 0;
   Assignment assignment;                // Run
   int stop_signal = 0;                  // Stop
   int exit_code = 0;                    // Exit
-  std::string reason;                   // in words, for the user
-  std::optional<WorkerFailure> cause;   // the failure that decided it, if one did
-  std::vector<WorkerFailure> failures;  // Exit: of the last round; of many, those that came by themselves
+  std::string reason;                   // for the user
+  std::optional<WorkerFailure> cause;   // the failure that led to this directive, if one did
+  std::vector<WorkerFailure> failures;  // Exit: in the last round; if too many, those that ddprun did not cause
   bool operator==(const Directive&) const = default;
 };
 

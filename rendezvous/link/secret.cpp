@@ -20,7 +20,7 @@ static_assert(std::tuple_size_v<Secret::Bytes> == crypto_auth_hmacsha256_KEYBYTE
 static_assert(std::tuple_size_v<Proof> == crypto_auth_hmacsha256_BYTES);
 
 constexpr std::size_t kDigits = 2 * std::tuple_size_v<Secret::Bytes>;
-// What is signed begins with this: the same secret in another program, or in another protocol of ours, proves nothing.
+// The signed text begins with this, so that a proof made with the same secret elsewhere is worth nothing here.
 constexpr std::string_view kPurpose = "ddprun agent link";
 
 void initialise() {
@@ -28,7 +28,7 @@ void initialise() {
   DDP_CHECK(status >= 0, status);
 }
 
-// Text on the stack that is a secret.
+// Text of a secret on the stack, which the destructor wipes.
 struct WipedText {
   std::array<char, kDigits + 16> bytes{};
   ~WipedText() { sodium_memzero(bytes.data(), bytes.size()); }
@@ -38,7 +38,7 @@ struct WipedText {
   throw Error(ErrorCode::System, "cannot " + what + " the secret file " + path + ": " + why);
 }
 
-// Up to the end of the file, or of the buffer.
+// Reads up to the end of the file or of the buffer.
 std::size_t read_all(const Descriptor& file, WipedText& text, const std::string& path) {
   std::size_t size = 0;
   while (size < text.bytes.size()) {
@@ -79,7 +79,7 @@ void make_secret_file(const std::string& path) {
     cannot("make", path, "there is one already; use it, or choose another path, or delete it if no job needs it");
   }
   if (!file) cannot("make", path, std::strerror(errno));
-  // fchmod: whatever the umask. fsync: some file systems refuse a write only then.
+  // fchmod, because a umask may have removed bits. fsync, because some file systems report a failed write only then.
   const bool written = ::fchmod(file.get(), 0600) == 0 &&
                        ::write(file.get(), text.bytes.data(), kDigits + 1) == static_cast<ssize_t>(kDigits + 1) &&
                        ::fsync(file.get()) == 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The secret that the nodes of a job may share (DDPRUN_SECRET_FILE), and the proof of knowing it: HMAC-SHA-256 over who
-// proves and one fresh nonce of each side, so a proof is good for one connection, one direction, and nothing else.
-// It keeps strangers from joining a job. What passes on the link afterwards is neither encrypted nor signed.
+// The secret that the nodes of a job may share (DDPRUN_SECRET_FILE), and the proof of knowing it: HMAC-SHA-256 over the
+// prover's role and one fresh nonce of each side, so a proof is good for one connection in one direction only. It keeps
+// strangers from joining a job. The messages on the link afterwards are neither encrypted nor signed.
 //
 //     0123456789abcdef…        the file: 64 hex digits and a newline, readable by its owner only
 //
-// libsodium is seen in link_secret.cpp only.
+// Only secret.cpp sees libsodium.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace ddp::rendezvous {
 
-// 32 bytes, wiped when this goes.
+// 32 bytes, which the destructor wipes.
 class Secret {
  public:
   using Bytes = std::array<unsigned char, 32>;
@@ -31,15 +31,16 @@ class Secret {
   Bytes bytes_;
 };
 
-// A new random secret, mode 0600. Never overwrites. Throws Error: the path, why, what to do.
+// Writes a new random secret with mode 0600. Never overwrites a file. Throws Error with the path, the reason and what
+// to do.
 void make_secret_file(const std::string& path);
 
 struct SecretFile {
   Secret secret;
-  std::string warning;  // not empty if others than its owner may read it: to be told to the user
+  std::string warning;  // for the user, if others than the owner may read the file; else empty
 };
 
-// Throws Error: the path, why, what to do.
+// Throws Error with the path, the reason and what to do.
 SecretFile read_secret_file(const std::string& path);
 
 enum class LinkRole { Agent, Coordinator };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One end of an agent link: frames over a connected byte stream. Owned through shared_ptr by its pending operations;
-// all calls and callbacks happen on the thread that runs the executor, and no callback is called from within a call. It
-// is told to stop, or stops when the stream breaks, talks nonsense or is not read by the other side; then on_closed is
-// called once with the reason and nothing after.
+// One end of an agent link: frames over a connected byte stream. Its pending operations own it through shared_ptr. All
+// calls and callbacks happen on the thread that runs the executor, and no call calls a callback. When the stream
+// breaks, carries nonsense or is not read by the other side, on_closed is called once with the reason, and nothing
+// after it; stop() ends it without a callback.
 //
-// What is kept for a peer that does not read: kMaxQueuedBytes, one heartbeat among them, and one message.
+// For a peer that does not read it keeps at most kMaxQueuedBytes, with one heartbeat among them, and one message.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,11 +26,11 @@ namespace ddp::rendezvous {
 
 using LinkSocket = asio::generic::stream_protocol::socket;
 
-// Two messages of the largest size; of usual ones thousands. Who leaves so much unread is cut off, and told everything
-// afresh if he comes back.
+// Two messages of the largest size, or thousands of usual ones. A peer that leaves more unread is cut off; if it comes
+// back, it gets the whole state again.
 inline constexpr std::size_t kMaxQueuedBytes = 2 * kMaxFrameBytes;
 
-// Message: the type that this end receives (AgentState at the coordinator, Directive at an agent).
+// `Message` is the type that this end receives: AgentState at the coordinator, Directive at an agent.
 template <typename Message>
 class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
  public:
@@ -43,7 +43,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
 
   LinkStream(Socket socket, Callbacks callbacks) : socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
 
-  // first_bytes: of the link, received already.
+  // Begins to read. `first_bytes` are bytes of the link that were received already.
   void start(const std::string& first_bytes = {}) {
     decoder_.feed(first_bytes);
     asio::post(socket_.get_executor(), [self = this->shared_from_this()] {
@@ -55,12 +55,12 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   void send(const Outgoing& message) {
     queue({encode(message), false});
   }
-  // Left out while another one waits: thousands may come due while a peer does not read.
+  // Sends nothing while another heartbeat waits: thousands may come due while a peer does not read.
   void send(const Heartbeat& heartbeat) {
     if (!has_heartbeat_) queue({encode(heartbeat), true});
   }
 
-  // Silent: on_closed is not called. What was sent before still goes out, unless the other side had stopped reading.
+  // Ends the stream without on_closed. What was sent before still goes out, unless the other side had stopped reading.
   void stop() {
     callbacks_ = {};
     boost::system::error_code ignored;
@@ -81,7 +81,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     });
   }
 
-  // False once the stream is over.
+  // Hands received messages to the callbacks. Returns false once the stream is over.
   bool deliver() {
     while (true) {
       auto next = decoder_.next();
@@ -113,7 +113,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     if (outgoing_.size() == 1) write();
   }
 
-  // Sent at once, as far as the kernel takes it: who says its last word may stop() right after it.
+  // Sends at once as much as the kernel takes, so that a caller may stop() right after its last message.
   void write() {
     while (!outgoing_.empty()) {
       const std::string& bytes = outgoing_.front().bytes;
@@ -141,7 +141,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     outgoing_.pop_front();
   }
 
-  // The caller of send() is in the middle of something; it hears of it when it is done.
+  // Fails after the current call, since the caller of send() must not be called back now.
   void fail_soon(const std::string& why) {
     failing_ = true;
     asio::post(socket_.get_executor(), [self = this->shared_from_this(), why] { self->fail(why); });
@@ -162,9 +162,9 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
   std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full
-  std::size_t sent_bytes_ = 0;  // of the first one
+  std::size_t sent_bytes_ = 0;  // of the first frame
   std::size_t queued_bytes_ = 0;
-  bool has_heartbeat_ = false;  // in outgoing_
+  bool has_heartbeat_ = false;  // outgoing_ has one
   bool failing_ = false;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one door to Boost.Asio: what ddprun uses of it, compiled once in asio.cpp (BOOST_ASIO_SEPARATE_COMPILATION comes
-// with linking ddprun::store). Include it from .cpp files only: 1 s a file.
-// Asio opens sockets without CLOEXEC, which leaks them into workers that another thread is just forking: make and
-// accept file descriptors with SOCK_CLOEXEC yourself (net/listen.hpp) and hand them over with assign().
+// The only place that includes Boost.Asio: what ddprun uses of it, compiled once in asio.cpp (linking ddprun::store
+// defines BOOST_ASIO_SEPARATE_COMPILATION). Include it from .cpp files where possible: it costs 1 s a file.
+// Asio opens sockets without CLOEXEC, which leaks them into workers that another thread is just forking. Create and
+// accept sockets with SOCK_CLOEXEC yourself (net/listen.hpp) and hand them to Asio with assign().
 #pragma once
 
 #include <utility>  // first: Boost 1.74's awaitable.hpp uses std::exchange without it

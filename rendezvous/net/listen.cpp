@@ -23,7 +23,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-// Port 0: how often to let the system pick another port because the one it picked is taken on a later address.
+// Tries for port 0: the port that the system picks for the first address may be taken on a later one.
 constexpr int kPicks = 32;
 
 struct Address {
@@ -32,7 +32,7 @@ struct Address {
   socklen_t size = 0;
 
   bool is_v6() const { return storage.ss_family == AF_INET6; }
-  in_port_t& port() {  // in network order
+  in_port_t& port() {  // in network byte order
     if (is_v6()) return reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port;
     return reinterpret_cast<sockaddr_in*>(&storage)->sin_port;
   }
@@ -59,18 +59,19 @@ Address parse(const std::string& text) {
   return address;
 }
 
-// One socket, listening; an errno if not. In: the port wanted. Out: the port it has.
+// A listening socket, or none and an errno.
 struct Outcome {
   Descriptor socket;
   int error = 0;
 };
 
+// Listens on one address. `port` is the wanted one, 0 for any, and becomes the one that the socket has.
 Outcome open_one(Address address, std::uint16_t& port) {
   Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket) return {{}, errno};
   const int fd = socket.get();
   const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // past connections in TIME_WAIT do not hold the port
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // connections in TIME_WAIT do not hold the port
   if (address.is_v6()) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   address.port() = htons(port);
   auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
@@ -83,7 +84,7 @@ Outcome open_one(Address address, std::uint16_t& port) {
 }
 
 bool family_is_missing(const Address& address, int error) {
-  // IPv6 compiled out, or switched off by sysctl: then not even ::1 can be bound.
+  // IPv6 is compiled out, or it is switched off by sysctl: then not even ::1 can be bound.
   return error == EAFNOSUPPORT || (error == EADDRNOTAVAIL && address.is_v6_loopback_or_any());
 }
 
@@ -112,7 +113,7 @@ bool family_is_missing(const Address& address, int error) {
   throw Error(ErrorCode::System, message);
 }
 
-// Inodes of the sockets that listen on this port, as /proc/net/tcp lists them.
+// Returns the inodes of the sockets that listen on this port, as /proc/net/tcp lists them.
 std::set<std::string> listening_inodes(std::uint16_t port) {
   std::set<std::string> inodes;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -152,6 +153,7 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
   if (addresses.empty()) throw Error(ErrorCode::InvalidArgument, "cannot listen: no address given");
 
   for (int pick = 1;; ++pick) {
+    // Open the addresses one after the other; the first one decides the port if it is 0.
     Listeners listeners{{}, port};
     const Address* failed = nullptr;
     int error = 0;
@@ -165,9 +167,10 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
       error = outcome.error;
       if (!family_is_missing(address, error)) break;
     }
+    // A machine without IPv6 serves the other addresses.
     const bool all = failed == nullptr || family_is_missing(*failed, error);
     if (all && !listeners.sockets.empty()) return listeners;
-    listeners.sockets.clear();  // refuse() names the process that has the port, and that shall not be this one
+    listeners.sockets.clear();  // refuse() names the process that has the port, which must not be this one
     const bool unlucky_pick = port == 0 && error == EADDRINUSE && pick < kPicks;
     if (!unlucky_pick) refuse(*failed, listeners.port, error);
   }

@@ -16,8 +16,8 @@
 
 namespace ddp::rendezvous {
 
-// Belongs to the loop and the thread: whoever is last. The thread writes it, then sets finished; after that it is only
-// read.
+// What the loop's object and the thread share; the last of the two frees it. The thread writes it and then sets
+// `finished`; from then on it is only read.
 struct NameLookup::Shared {
   Shared() : event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!event) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A host name's addresses, looked up without blocking the caller's loop: getaddrinfo runs on a thread of its own, which
-// nobody waits for (a slow name server can hold it for a minute) and which the end of the process does not wait for
-// either. A numeric address needs no thread and no name server.
+// Looks up a host name's addresses without blocking the caller's loop: getaddrinfo runs on a detached thread. A slow
+// name server can hold that thread for a minute; neither the loop nor the end of the process waits for it. A numeric
+// address needs no thread and no name server.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,17 +23,17 @@ struct FoundAddress {
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// One lookup; make another for the next one. Used from the loop's thread only.
+// One lookup. Make a new object for each. Used from the loop's thread only.
 class NameLookup {
  public:
-  // Begins; port goes into the addresses. What is wrong with the name is an outcome, see error(); throws
-  // std::runtime_error only if there is no file descriptor.
+  // Starts the lookup; `port` goes into the addresses. A name that cannot be resolved is an outcome, see error();
+  // throws Error{System} only if there is no file descriptor left.
   NameLookup(asio::io_context& io, const std::string& host, std::uint16_t port);
   ~NameLookup();
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  // Calls done once, on the loop, when there is an outcome. Not if this goes first.
+  // Calls `done` once, on the loop, when there is an outcome; never if this object is destroyed first.
   template <typename Done>
   void async_wait(Done done) {
     finished_.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -43,14 +43,15 @@ class NameLookup {
   }
 
   bool is_finished() const;
-  // Once finished: in the system's order of preference, and why there are none: "Name or service not known".
+  // Valid once finished: the addresses in the system's order of preference, or why there are none
+  // ("Name or service not known").
   const std::vector<FoundAddress>& addresses() const;
   const std::string& error() const;
 
  private:
   struct Shared;
   std::shared_ptr<Shared> shared_;
-  asio::posix::stream_descriptor finished_;  // of an eventfd that shared_ owns
+  asio::posix::stream_descriptor finished_;  // an eventfd that shared_ owns
 };
 
 }  // namespace ddp::rendezvous

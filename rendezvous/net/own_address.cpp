@@ -27,7 +27,7 @@ bool is_own_name(const std::string& host) {
          (!full.empty() && (is_same_name(host, full) || is_same_name(host, full.substr(0, full.find('.')))));
 }
 
-// Some failover setups let any address be bound; then a bind says nothing.
+// Some failover setups allow any address to be bound; then a successful bind proves nothing.
 bool is_any_address_bindable(int family) {
   std::ifstream file(family == AF_INET ? "/proc/sys/net/ipv4/ip_nonlocal_bind" : "/proc/sys/net/ipv6/ip_nonlocal_bind");
   return file.get() == '1';
@@ -60,7 +60,7 @@ std::vector<std::string> own_addresses() {
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) {
       continue;
     }
-    // By address, not by interface: routed clusters give a node its one address on lo.
+    // Loopback is left out by address, not by interface: routed clusters put a node's only address on lo.
     const std::string address = numeric_address(entry->ifa_addr);
     if (address.empty() || is_loopback(address)) continue;
     if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);

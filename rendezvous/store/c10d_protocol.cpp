@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::array<char, 4> kMagic = {'\xce', '\xf7', '\x85', '\x3c'};  // torch TCPStore.cpp, validationMagicNumber
 
-// Fields: k key, v value, n 64-bit number, p PING's 32-bit nonce. Counted: a u64 count first, then so many repetitions.
+// Fields: k key, v value, n 64-bit number, p PING's 32-bit nonce. Counted: a u64 count, then the fields that many
+// times.
 struct Shape {
   std::string_view fields;
   bool counted = false;
@@ -88,11 +89,12 @@ std::string_view Fields::text() {
   return text;
 }
 
-// A request that lies whole in the input is left there. Of one that does not, the bytes are taken over as they come,
-// and none behind it, so that the next one may lie whole again.
+// A request that lies whole in the input is left there. The bytes of an incomplete one are copied as they arrive, but
+// none behind it, so that the next request may lie whole in the input again.
 Decoded Decoder::decode(std::string_view& input) {
   if (std::exchange(handed_out_, false)) unfinished_.reset();
   while (!malformed_) {
+    // The next request begins in the input. Is it whole?
     if (!unfinished_) {
       if (input.empty()) return NeedMore{};
       Scan fresh;
@@ -106,6 +108,7 @@ Decoded Decoder::decode(std::string_view& input) {
       }
       continue;
     }
+    // Complete the request that began in earlier input.
     if (input.empty()) return NeedMore{};
     Unfinished& request = *unfinished_;
     const std::size_t part = std::min(request.scan.need, input.size());
@@ -134,13 +137,13 @@ bool Decoder::scan(std::string_view bytes, Scan& scan) {
     }
     const std::string_view piece = bytes.substr(scan.at, scan.size);
     scan.at += scan.size;
-    look_at(piece, bytes.substr(scan.at), scan);
+    handle_piece(piece, bytes.substr(scan.at), scan);
   }
   return true;
 }
 
-// rest: what has come behind the piece.
-void Decoder::look_at(std::string_view piece, std::string_view rest, Scan& scan) {
+// `rest` is the input behind the piece, as far as it has arrived.
+void Decoder::handle_piece(std::string_view piece, std::string_view rest, Scan& scan) {
   switch (scan.piece) {
     case Piece::Operation:
       if (generation_ == Generation::Unknown && piece.front() == 0) {
@@ -151,8 +154,8 @@ void Decoder::look_at(std::string_view piece, std::string_view rest, Scan& scan)
       }
       return;
     case Piece::Magic:
-      // After a 00: the magic makes it Modern's VALIDATE. At the first other byte it was the SET of an old client, and
-      // what matched so far is the beginning of its key's length.
+      // The magic behind a 00 makes it Modern's VALIDATE. At the first byte that differs, it was the SET of an old
+      // client, and the bytes that matched are the beginning of its key's length.
       if (piece.front() != kMagic[scan.at - 2]) {
         generation_ = Generation::Old;
         scan.at = 1;
@@ -181,7 +184,7 @@ void Decoder::look_at(std::string_view piece, std::string_view rest, Scan& scan)
       scan.piece = Piece::Text;
       scan.size = static_cast<std::size_t>(length);
       if (rest.size() < scan.size) return;
-      scan.at += scan.size;  // it is there already: no need for another round
+      scan.at += scan.size;  // the text has arrived already: skip its own turn
       return go_to(scan, scan.field + 1U);
     }
     case Piece::Number:
@@ -216,7 +219,7 @@ void Decoder::begin(std::uint8_t byte, Scan& scan) {
   }
 }
 
-// To this field of the repetition under way, or to the next one, or to the end.
+// Goes to this field of the current repetition, to the next repetition, or to the end.
 void Decoder::go_to(Scan& scan, std::size_t field) {
   const std::string_view fields = shape_of(scan.op).fields;
   if (field == fields.size()) {

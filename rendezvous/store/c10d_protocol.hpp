@@ -10,8 +10,9 @@
 // A SET of A or C also begins with 00, but as its key length CE F7 85 3C would mean a key of a gigabyte.
 // A and C differ only from operation 7 on, and until one comes the generation is just Old:
 //   07  first on its connection: A's WATCH_KEY (A watches on a connection of its own); later: C's DELETE_KEY.
-//   08  "08 key" is A's DELETE_KEY, "08 key value" C's APPEND. Bytes behind the key: C. None for a moment: A, whose
-//       client now waits for the answer. The decoder says undecided(), the driver waits kUndecidedGrace, then settle().
+//   08  "08 key" is A's DELETE_KEY, "08 key value" C's APPEND. Bytes behind the key mean C. No bytes for a moment mean
+//       A, whose client now waits for the answer: the decoder is undecided(), the driver waits kUndecidedGrace and then
+//       calls settle().
 // Process groups of either generation never send these; only scripts that use a TCPStore directly do.
 //
 // Integers are little-endian on every machine that runs PyTorch; a string is a u64 length and its bytes.
@@ -29,14 +30,15 @@
 
 namespace ddp::rendezvous {
 
-// PyTorch's own libuv server's limits, to the byte (torch TCPStoreLibUvBackend.cpp): whoever passes them is no client.
+// Limits of PyTorch's own libuv server, to the byte (torch TCPStoreLibUvBackend.cpp). No client exceeds them.
 inline constexpr std::size_t kMaxKeyBytes = 8 * 1024;
 inline constexpr std::size_t kMaxValueBytes = 8 * 1024 * 1024;
 inline constexpr std::size_t kMaxKeysPerRequest = 128 * 1024;
-// Keys and values of the largest sizes in the largest number would be a terabyte. A MULTI_SET for 100,000 ranks, 1 KiB
-// each, is 100 MB.
+// The largest number of keys and values of the largest sizes would be a terabyte. A MULTI_SET for 100,000 ranks with
+// 1 KiB each is 100 MB.
 inline constexpr std::size_t kMaxRequestBytes = 256 * 1024 * 1024;
-// How long "08 key" may stay ambiguous. Longer than any gap inside one client's write, shorter than a user notices.
+// Time for which "08 key" may stay ambiguous: longer than any gap inside one client's write, shorter than a user
+// notices.
 inline constexpr std::chrono::milliseconds kUndecidedGrace{100};
 
 enum class Generation { Unknown, Old, A, C, Modern };  // Unknown: nothing decided yet; Old: A or C
@@ -64,11 +66,11 @@ enum class Op : std::uint8_t {
   WatchKey = 0xff,  // A only
 };
 
-// What a client says.
+// A request as a client makes it.
 struct Request {
   Op op = Op::Ping;
-  std::vector<std::string> keys{};    // as on the wire: "/" + what the user said, except the worker counter "init/"
-  std::vector<std::string> values{};  // CompareSet: expected, desired; MultiSet: one a key
+  std::vector<std::string> keys{};    // as on the wire: "/" + the user's key, except the worker counter "init/"
+  std::vector<std::string> values{};  // CompareSet: expected, desired; MultiSet: one for each key
   std::int64_t number = 0;            // Add: delta; Barrier: world size; Ping: nonce
   Generation generation = Generation::Modern;
 
@@ -77,14 +79,14 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-// What a server hears: a whole request, checked, where it lies. Nothing is copied out of it.
+// A request as a server receives it: whole, checked, and left where it lies. Nothing is copied out of it.
 struct RequestView {
   Op op = Op::Ping;
   Generation generation = Generation::Modern;
-  std::string_view fields;  // all that follows the operation; walk it with Fields
+  std::string_view fields;  // everything behind the operation; read it with Fields
 };
 
-// Takes one field after the other from the front of a RequestView's fields, which are known to be whole.
+// Reads a RequestView's fields, which are known to be whole, one after the other.
 class Fields {
  public:
   explicit Fields(std::string_view fields) : rest_(fields) {}
@@ -103,41 +105,42 @@ struct Malformed {
 };
 using Decoded = std::variant<NeedMore, RequestView, Malformed>;
 
-// One per connection. Work is linear in the bytes fed. Memory follows the bytes that came, never a length they claim,
-// and is a few words for a connection that is between two requests.
+// Decodes the requests of one connection. Work is linear in the bytes fed. Memory follows the bytes that arrived, never
+// a length that they claim, and is a few words while the connection is between two requests.
 class Decoder {
  public:
-  // Takes bytes from the front of input until a request is complete or input is empty. The request lies in input or in
-  // this decoder: it is gone with the next call, or with input. Malformed is final.
+  // Takes bytes from the front of input until a request is complete or input is empty. The returned request lies in
+  // input or in this decoder, so it is valid until the next call and while input is. Malformed is final.
   Decoded decode(std::string_view& input);
 
   bool undecided() const;
-  RequestView settle();  // only while undecided(): it was A's DELETE_KEY
+  // Decides that the request was A's DELETE_KEY and returns it. Only while undecided().
+  RequestView settle();
 
   Generation generation() const { return generation_; }
-  // Bytes kept of a request that has not come whole.
+  // Returns how many bytes of an incomplete request are kept.
   std::size_t held() const { return unfinished_ ? unfinished_->bytes.size() : 0; }
 
  private:
-  // A request is looked at piece by piece: its operation, a count, a length, a text, ...
+  // A request is scanned piece by piece: its operation, a count, a length, a text, ...
   enum class Piece : std::uint8_t { Operation, Magic, Count, Number, Length, Text, End, EndOfValidate };
   struct Scan {
-    Piece piece = Piece::Operation;  // the next one,
-    std::size_t at = 0;              // where it begins,
-    std::size_t size = 1;            // and its bytes
-    std::size_t need = 0;            // those of them that have not come
+    Piece piece = Piece::Operation;  // the next piece
+    std::size_t at = 0;              // offset at which it begins
+    std::size_t size = 1;            // its bytes
+    std::size_t need = 0;            // how many of them are missing
     Op op = Op::Ping;
-    std::uint8_t field = 0;         // of one repetition
-    std::uint64_t repetitions = 1;  // still to look at, this one included
+    std::uint8_t field = 0;         // index in one repetition
+    std::uint64_t repetitions = 1;  // still to scan, this one included
   };
   struct Unfinished {
     std::string bytes;
     Scan scan;
   };
 
-  bool scan(std::string_view bytes, Scan& scan);  // false: it needs more
-  // Inline into scan(), for requests of a thousand pieces.
-  inline void look_at(std::string_view piece, std::string_view rest, Scan& scan);
+  bool scan(std::string_view bytes, Scan& scan);  // false: more bytes are needed
+  // Inlined into scan() for requests of a thousand pieces.
+  inline void handle_piece(std::string_view piece, std::string_view rest, Scan& scan);
   inline void go_to(Scan& scan, std::size_t field);
   void begin(std::uint8_t byte, Scan& scan);
   bool is_undecided(const Scan& scan) const;
@@ -146,16 +149,16 @@ class Decoder {
 
   Generation generation_ = Generation::Unknown;
   bool first_request_ = true;
-  bool handed_out_ = false;                 // what is in unfinished_ was a whole request, and has been seen
-  std::unique_ptr<Unfinished> unfinished_;  // null between requests, and while they come whole
-  std::unique_ptr<std::string> malformed_;  // why, once it is
+  bool handed_out_ = false;                 // unfinished_ became a whole request, which decode() returned
+  std::unique_ptr<Unfinished> unfinished_;  // null between requests, and while requests arrive whole
+  std::unique_ptr<std::string> malformed_;  // the reason, once the input is malformed
 };
 
-// What a Modern client sends.
+// Append what a Modern client sends.
 void append_validate(std::string& out);
 void append_request(std::string& out, const Request& request);
 
-// What a server answers: a byte, a number, or bytes behind their length.
+// The one-byte answers of a server. Other answers are a number, or bytes behind their length.
 enum class Answer : std::uint8_t {
   Ready = 0,     // to CHECK
   NotReady = 1,  // to CHECK

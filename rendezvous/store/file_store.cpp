@@ -24,10 +24,10 @@ constexpr char kRefCount[] = "refcount/";
 constexpr char kCleanup[] = "cleanup/";
 constexpr char kDeletion = '-';
 constexpr std::size_t kSizeBytes = 4;
-constexpr std::size_t kLargestKey = 16 << 20;  // any four characters of text, read as a size, are more
+constexpr std::size_t kLargestKey = 16 << 20;  // four characters of any text, read as a size, are more
 constexpr std::size_t kLargestValue = 1 << 30;
-constexpr Milliseconds kFirstRetry{1};  // of locking
-constexpr Milliseconds kLook{10};       // torch's
+constexpr Milliseconds kFirstRetry{1};     // when another process has the lock
+constexpr Milliseconds kPollInterval{10};  // torch's
 
 std::string record_key(std::string_view key) { return "/" + std::string(key); }
 
@@ -42,7 +42,7 @@ void append_text(std::string& out, std::string_view text) {
   out.append(text);
 }
 
-// Does a record's key begin so? Of one that is cut off there may be only some characters.
+// Returns whether a record's key can begin with these characters, which may be all that a cut-off record has.
 bool can_be_key(std::string_view start) {
   for (const std::string_view known : {"/", "-/", kRefCount, kCleanup}) {
     const std::size_t common = std::min(start.size(), known.size());
@@ -53,8 +53,8 @@ bool can_be_key(std::string_view start) {
 
 }  // namespace
 
-// The file, opened and locked, all that is in it known to the store; unlocked at the end. The file's lock comes before
-// the store's mutex, which is therefore held for moments only.
+// Keeps the file open and locked while it lives, with its whole content known to the store. The file's lock is taken
+// before the store's mutex, so the mutex is held for moments only.
 class FileStore::Locked {
  public:
   Locked(FileStore& store, Access access, Deadline deadline, Milliseconds timeout)
@@ -81,7 +81,7 @@ class FileStore::Locked {
   void remove() { ::unlink(store_.path_.c_str()); }
 
  private:
-  // False: it was removed meanwhile, and another may be there.
+  // Returns false if the file was removed meanwhile; there may be a new one.
   bool open_and_lock() {
     const int flags = access_ == Access::Write   ? O_RDWR | O_CREAT
                       : access_ == Access::Leave ? O_RDWR
@@ -93,10 +93,11 @@ class FileStore::Locked {
     return status_.st_nlink > 0;
   }
 
-  // A blocking flock would not end at the deadline when the holder is stopped.
+  // Polls, since a blocking flock would not end at the deadline while its holder is stopped.
   void lock() {
     const int operation = (access_ == Access::Read ? LOCK_SH : LOCK_EX) | LOCK_NB;
-    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0; pause = std::min(2 * pause, kLook)) {
+    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0;
+         pause = std::min(2 * pause, kPollInterval)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
         throw Error(ErrorCode::Timeout, store_.name() + ": another process kept it locked for " + to_string(timeout_) +
@@ -107,7 +108,7 @@ class FileStore::Locked {
   }
 
   void catch_up() {
-    if (status_.st_ino != store_.inode_ || status_.st_size < store_.known_) {  // somebody began anew
+    if (status_.st_ino != store_.inode_ || status_.st_size < store_.known_) {  // it is a new file
       store_.values_.clear();
       store_.known_ = 0;
       store_.inode_ = status_.st_ino;
@@ -115,7 +116,7 @@ class FileStore::Locked {
     const std::string bytes = read_rest();
     std::string_view rest = bytes;
     while (take_record(rest)) store_.known_ = status_.st_size - static_cast<off_t>(rest.size());
-    // Half a record, and nobody is writing: whoever was is dead.
+    // Half a record is left although no process is writing: its writer is dead.
     if (rest.empty() || access_ == Access::Read) return;
     if (::ftruncate(file_.get(), store_.known_) != 0) fail("cutting half a record off", errno);
   }
@@ -125,14 +126,14 @@ class FileStore::Locked {
     for (std::size_t got = 0; got < bytes.size();) {
       const off_t from = store_.known_ + static_cast<off_t>(got);
       const ssize_t more = ::pread(file_.get(), bytes.data() + got, bytes.size() - got, from);
-      if (more == 0) fail("reading", EIO);  // shorter than it was
+      if (more == 0) fail("reading", EIO);  // the file became shorter
       if (more < 0 && errno != EINTR) fail("reading", errno);
       if (more > 0) got += static_cast<std::size_t>(more);
     }
     return bytes;
   }
 
-  // False: there is none, or not all of it.
+  // Returns false if there is no record, or only a part of one.
   bool take_record(std::string_view& bytes) {
     if (bytes.size() < kSizeBytes) return false;
     const std::size_t key_size = size_at(bytes);
@@ -164,7 +165,7 @@ class FileStore::Locked {
     append_text(out, value);
   }
 
-  // One write. What was written in part, as on a full disk, is taken back.
+  // Makes one write, and takes back what was written in part, as on a full disk.
   void append(std::string_view bytes) {
     const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), store_.known_);
     if (written != static_cast<ssize_t>(bytes.size())) {
@@ -200,7 +201,7 @@ FileStore::~FileStore() {
   try {
     leave();
   } catch (const std::exception&) {
-    // Then the file stays, as after a process that was killed.
+    // The file stays, as after a process that was killed.
   }
 }
 
@@ -237,7 +238,7 @@ bool FileStore::check(const std::vector<std::string>& keys) {
   return exist(keys);
 }
 
-void FileStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) { look_until_exist(keys, timeout); }
+void FileStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) { poll_until_exist(keys, timeout); }
 
 std::string FileStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
   Locked file(*this, Access::Write);
@@ -277,7 +278,7 @@ std::vector<std::string> FileStore::list_keys() {
 }
 
 std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& keys, Milliseconds timeout) {
-  const auto file = look_until_exist(keys, timeout);
+  const auto file = poll_until_exist(keys, timeout);
   std::vector<std::string> values;
   values.reserve(keys.size());
   for (const std::string& key : keys) values.push_back(*find(record_key(key)));
@@ -301,15 +302,15 @@ bool FileStore::exist(const std::vector<std::string>& keys) const {
   return std::all_of(keys.begin(), keys.end(), [&](auto& key) { return values_.contains(record_key(key)); });
 }
 
-std::unique_ptr<FileStore::Locked> FileStore::look_until_exist(const std::vector<std::string>& keys,
+std::unique_ptr<FileStore::Locked> FileStore::poll_until_exist(const std::vector<std::string>& keys,
                                                                Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   while (true) {
     auto file = std::make_unique<Locked>(*this, Access::Read, deadline, timeout);
     if (exist(keys)) return file;
     file.reset();
-    if (Clock::now() + kLook >= deadline) throw not_set(name(), keys, timeout);
-    std::this_thread::sleep_for(kLook);
+    if (Clock::now() + kPollInterval >= deadline) throw not_set(name(), keys, timeout);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store in a file that all ranks can open: torch's FileStore, to the byte, so that both can share one.
+// A store in a file that all ranks can open: torch's FileStore, to the byte, so that both can share a file.
 //
-// The file only grows: a record is u32 key size | key | u32 value size | value, little-endian, and the last one of a
-// key counts. Nothing says where a record begins but the one before it. For example set("k", "v"), after the
-// "refcount/" = "1" that the first to open the file writes:
+// The file only grows: a record is u32 key size | key | u32 value size | value, little-endian, and the last record of a
+// key counts. Only the record before it says where a record begins. For example set("k", "v"), after the
+// "refcount/" = "1" that the first process to open the file writes:
 //
 //     09 00 00 00 "refcount/" 01 00 00 00 "1"    02 00 00 00 "/k" 01 00 00 00 "v"
 //
@@ -12,16 +12,17 @@
 //   "refcount/"   how many have the file open: one more when a store opens, one less when it ends
 //   "cleanup/"    how many have ended
 //
-// Each call opens the file and holds a flock, shared to read and exclusive to write: flocks end with their process, and
-// opening anew is what makes NFS show what others wrote. Waiting is looking every 10 ms, for NFS has no notifications.
+// Each call opens the file and holds a flock, shared to read and exclusive to write. A flock ends with its process, and
+// NFS shows what others wrote only to a process that opens the file again. Waiting polls every 10 ms, since NFS has no
+// notifications.
 //
-// The end that makes refcount/ 0 and cleanup/ at least world_size removes the file. A process that is killed stays in
-// refcount/, so its file is left behind, and what is in it is still there for the next job that names this file: give
-// each run a file of its own.
+// The store whose end makes refcount/ 0 and cleanup/ at least world_size removes the file. A process that is killed
+// stays in refcount/, so its file is left behind, and the next job that names this file finds its content: give each
+// run a file of its own.
 //
-// Better than torch's: a record is one write, so a process that is killed hardly ever leaves half of one; and if there
-// is half of one, readers stop before it and the next writer cuts it off (torch's readers spin for ever). A file that
-// holds anything else is refused and left as it is. Without queues, as torch's.
+// Better than torch's: a record is one write, so a process that is killed hardly ever leaves half of one; if there is
+// half a record, readers stop before it and the next writer cuts it off (torch's readers spin for ever). A file that
+// holds anything else is refused and left as it is. There are no queues, as in torch's.
 #pragma once
 
 #include <sys/types.h>
@@ -37,14 +38,14 @@ namespace ddp::rendezvous {
 
 class FileStore final : public Store {
  public:
-  // Creates the file if it is not there; its folder must be. world_size: how many must have ended before the last one
-  // removes the file; negative: nobody does.
+  // Creates the file if it does not exist; its folder must. world_size: how many stores must have ended before the last
+  // one removes the file; negative: it is never removed.
   FileStore(std::string path, std::int64_t world_size, Milliseconds timeout);
   ~FileStore() override;
 
   std::string name() const override { return "file store " + path_; }
 
-  // Errors other than a deadline are Error{System} naming path and cause, or Error{Corrupt}.
+  // Errors other than a deadline are Error{System} with path and cause, or Error{Corrupt}.
   void set(std::string_view key, std::string_view value) override;
   using Store::get;
   std::string get(std::string_view key, Milliseconds timeout) override;
@@ -64,15 +65,15 @@ class FileStore final : public Store {
   class Locked;
 
   void leave();
-  // Of a file that is Locked:
-  const std::string* find(const std::string& record_key) const;  // null: not there
+  // Only while the file is Locked:
+  const std::string* find(const std::string& record_key) const;  // null: there is none
   bool exist(const std::vector<std::string>& keys) const;
-  std::unique_ptr<Locked> look_until_exist(const std::vector<std::string>& keys, Milliseconds timeout);
+  std::unique_ptr<Locked> poll_until_exist(const std::vector<std::string>& keys, Milliseconds timeout);
 
   const std::string path_;
   const std::int64_t world_size_;
   std::mutex mutex_;
-  // What the file says in its first known_ bytes, while it is the same file.
+  // The content of the first known_ bytes of the file with this inode.
   std::unordered_map<std::string, std::string> values_;  // by record key: "/" + key, or a counter
   off_t known_ = 0;
   ino_t inode_ = 0;

@@ -66,7 +66,7 @@ std::vector<std::string> HashStore::list_keys() {
   return keys;
 }
 
-// A queue of a key's name does not answer for its value.
+// A queue that has the key's name does not count here: it has no value to return.
 std::vector<std::string> HashStore::multi_get(const std::vector<std::string>& keys, Milliseconds timeout) {
   Lock lock(mutex_);
   const auto all_there = [&] {

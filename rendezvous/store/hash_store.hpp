@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store inside this process: for the threads of a world of one process, and for tests.
+// A store in this process's memory, for the threads of a world of one process and for tests.
 #pragma once
 
 #include <condition_variable>
@@ -39,14 +39,14 @@ class HashStore : public Store, public Queues {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  const std::string* find(std::string_view key) const;  // null: not there
+  const std::string* find(std::string_view key) const;  // null: there is none
   bool exist(const std::vector<std::string>& keys) const;
-  std::string pop(const std::string& queue);  // one that exists
+  std::string pop(const std::string& queue);  // the queue must exist
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::string, std::string> values_;
-  std::unordered_map<std::string, std::deque<std::string>> queues_;  // none is empty
+  std::unordered_map<std::string, std::deque<std::string>> queues_;  // no empty queue
 };
 
 }  // namespace ddp::rendezvous

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A map from keys to T for a store that may have millions and must not pause: a hash table of chains that grows by one
-// bucket with every key (linear hashing, Litwin 1980). Of 3 million keys, one that doubles stops everybody for 450 ms;
-// here only the array of pointers moves when it is full, 8 ms.
+// A map from keys to T for a store that must not pause: a hash table of chains that grows by one bucket with every key
+// (linear hashing, Litwin 1980). A table that doubles moves every key at once, and all clients of the store wait.
+//
+// Measured with `ddp_bench key-map` (200,000 keys of 42 bytes, medians of 5 alternating runs, CPU time of one thread,
+// GCC 12, -O2, on a loaded machine), next to a std::unordered_map with the same seeded hash: the worst single insert
+// takes 0.1 ms against 32 ms, all inserts 330 against 427 ms, and a key with a value of 20 bytes 171 against 206 bytes.
+// In a fresh process, where the heap grows too, the worst insert takes 0.7 against 70 ms.
 //
 //   buckets_   [0] ----> | value | next | hash | size | key ... |  ---->  | value | next | ...
 //              [1] null
-//              [2] ----> ...                 as many as there are keys, and at least one
+//              [2] ----> ...                 as many buckets as keys, and at least one
 //
 // An entry is one allocation, and stays where it is until it is erased. The low bits of its hash choose its bucket: as
-// many as can name every bucket; one less where they name one that is yet to come. Not thread-safe.
+// many bits as it takes to number every bucket, and one less if they number a bucket that does not exist yet. Not
+// thread-safe.
 #pragma once
 
 #include <bit>
@@ -22,15 +27,16 @@
 
 namespace ddp::rendezvous {
 
-// Both halves of the product.
+// Returns both halves of the product, XORed.
 inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = Wide{a} * b;
   return static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
 }
 
-// Keys come from the network: who does not know the seed cannot choose many of one hash. As in wyhash, two words at a
-// time are multiplied, each XORed with something that only we know, so that none makes the product 0 on purpose.
+// Returns a key's hash. Keys come from the network: without the seed, a stranger cannot choose many keys of one hash.
+// As in wyhash, two words at a time are multiplied, each XORed with something that only this process knows, so that no
+// key makes the product 0 on purpose.
 inline std::uint32_t hash_of(std::string_view key, std::uint64_t seed) {
   constexpr std::size_t kStep = 16;
   std::uint64_t hash = std::rotl(seed, 32) ^ key.size();
@@ -44,11 +50,13 @@ inline std::uint32_t hash_of(std::string_view key, std::uint64_t seed) {
     std::memcpy(padded, key.data(), key.size());
     take(padded);
   } else {
-    const char* const last = key.data() + key.size() - kStep;  // overlaps the one before it, unless they fit
+    const char* const last =
+        key.data() + key.size() - kStep;  // overlaps the step before it, unless the size is a multiple
     for (const char* step = key.data(); step < last; step += kStep) take(step);
     take(last);
   }
-  return static_cast<std::uint32_t>(fold(hash, 0x9e3779b97f4a7c15));  // for its low bits, by the golden ratio
+  return static_cast<std::uint32_t>(
+      fold(hash, 0x9e3779b97f4a7c15));  // spreads into the low bits; the factor is the golden ratio
 }
 
 template <typename T>
@@ -78,7 +86,7 @@ class KeyMap {
   bool empty() const { return size_ == 0; }
   bool contains(std::string_view key) const { return find(key) != nullptr; }
 
-  // Null: there is none.
+  // Returns null if there is no such key.
   const Entry* find(std::string_view key) const {
     const std::uint32_t hash = hash_of(key, seed_);
     const Entry* entry = buckets_[bucket_of(hash)];
@@ -87,7 +95,7 @@ class KeyMap {
   }
   Entry* find(std::string_view key) { return const_cast<Entry*>(std::as_const(*this).find(key)); }
 
-  // The caller knows that there is none yet.
+  // Adds a key that must not be there yet.
   Entry& add(std::string_view key) {
     const std::uint32_t hash = hash_of(key, seed_);
     auto* entry = new (::operator new(sizeof(Entry) + key.size())) Entry(key, hash);
@@ -111,7 +119,7 @@ class KeyMap {
     size_ = 0;
   }
 
-  // In no order.
+  // Calls f with every entry, in no particular order.
   template <typename F>
   void for_each(F f) const {
     for (const Entry* entry : buckets_) {
@@ -125,7 +133,7 @@ class KeyMap {
     const std::size_t bucket = hash & mask;
     return bucket < buckets_.size() ? bucket : bucket & mask >> 1;
   }
-  // The bucket without its highest bit: that of its entries while it is yet to come.
+  // Returns the number without its highest bit: the bucket that has the entries while this one does not exist yet.
   static std::size_t substitute(std::size_t bucket) { return bucket - std::bit_floor(bucket); }
 
   void grow() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Another store, its keys prefixed: "k" here is "PREFIX/k" there, as torch's PrefixStore has it. The store under it
-// must outlive it; its timeout() is that store's.
+// A view of another store with prefixed keys: "k" here is "PREFIX/k" there, as in torch's PrefixStore. The other store
+// must outlive it; timeout() is the other store's.
 #pragma once
 
 #include <string>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loop owns everything and runs on its own thread; a Session is one connection. One turn: wait for readiness, then for
-// each ready connection read once, apply all requests that came whole, and send their answers with one call.
+// Loop owns everything and runs on its own thread; a Session is one connection. In one turn the loop waits for
+// readiness, then reads once from each ready connection, applies all requests that arrived whole, and sends their
+// answers with one call.
 //
-// Plain epoll and not Asio, since this is the loop that ten thousand workers start through: a connection costs a
-// Session of some 80 bytes and a request nothing beside its system calls (see scripts/benchmarks/store).
+// It uses plain epoll and not Asio, since ten thousand workers start through this loop: a connection costs a Session of
+// some 80 bytes, and a request little more than its system calls (see scripts/benchmarks/store).
 #include "rendezvous/store/server.hpp"
 
 #include <fcntl.h>
@@ -43,10 +44,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64 * 1024;        // at most, from one connection in one turn
-constexpr std::size_t kWriteBytes = 1024 * 1024;     // likewise
-constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the answer under way, if one was larger once
+constexpr std::size_t kWriteBytes = 1024 * 1024;     // at most, to one connection in one turn
+constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the buffer for answers, if one was larger once
 constexpr int kEventsPerTurn = 256;
-constexpr int kAcceptsPerTurn = 256;                     // then those already connected have a turn
+constexpr int kAcceptsPerTurn = 256;                     // then connections that are open get a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
 constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
 constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
@@ -54,13 +55,13 @@ constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no fi
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
 constexpr std::chrono::seconds kBetweenLines{1};
 
-// Epoll events name a connection by its id, and what is none by numbers that are no connection's.
-constexpr ConnectionId kNobody = 0;  // who asks when set() is called
+// Epoll events carry a connection's id; the command pipe and the listeners have numbers that no connection has.
+constexpr ConnectionId kNobody = 0;  // stands for the caller of set(), and for a closed connection
 constexpr std::uint64_t kCommands = 0;
 constexpr std::uint32_t kListener = 1;  // in the place of a serial
 constexpr std::uint32_t kFirstSerial = 2;
 
-// A serial number and the descriptor, so that a late event or timer never meets the descriptor's next owner.
+// An id is a serial number and the descriptor, so that a late event or timer never meets the descriptor's next owner.
 constexpr ConnectionId make_id(std::uint32_t serial, int fd) {
   return std::uint64_t{serial} << 32 | static_cast<std::uint32_t>(fd);
 }
@@ -75,7 +76,7 @@ std::uint64_t random_seed() {
   return std::uint64_t{random()} << 32 | random();
 }
 
-// What a connection has that does not flow: answers its client does not take, and requests left until it does.
+// What a connection holds back: answers that its client does not read yet, and requests that wait until it does.
 struct Backlog {
   std::string out;  // answers; those before `sent` have left
   std::size_t sent = 0;
@@ -88,11 +89,11 @@ struct Session {
   Descriptor socket;  // none once it is closed
   std::uint32_t serial = 0;
   Decoder decoder;
-  std::unique_ptr<Backlog> backlog;  // null while everything flows
-  std::size_t held = 0;              // its share of Loop::held_
-  std::uint32_t events = EPOLLIN;    // what epoll looks for
-  bool heard = false;                // its first bytes have come, and it may go on
-  bool timed = false;                // they have a deadline
+  std::unique_ptr<Backlog> backlog;  // null while nothing is held back
+  std::size_t held = 0;              // its part of Loop::held_
+  std::uint32_t events = EPOLLIN;    // what epoll waits for
+  bool identified = false;           // its first bytes have come, and it is a client of the store
+  bool timed = false;                // its first bytes have a deadline
 
   bool is_open() const { return static_cast<bool>(socket); }
   ConnectionId id() const { return is_open() ? make_id(serial, socket.get()) : kNobody; }
@@ -113,7 +114,8 @@ class StoreServer::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // From any thread: runs f on the loop's, in the order of the calls; ask() waits for what it returns.
+  // Run f on the loop's thread, in the order of the calls; any thread may call them. ask() waits and returns the
+  // result.
   void post(std::function<void(Loop&)> f);
   template <typename Question>
   auto ask(Question question);
@@ -134,8 +136,8 @@ class StoreServer::Loop {
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
   bool has_few_descriptors();
-  bool welcome(Descriptor socket);
-  bool hear(Session& session, std::string_view first_bytes);
+  bool add_session(Descriptor socket);
+  bool identify(Session& session, std::string_view first_bytes);
   bool begins_as_agent_link(int fd) const;
   bool may_come_in(int fd) const;
   void hand_over(Session& session, std::string_view first_bytes);
@@ -163,18 +165,18 @@ class StoreServer::Loop {
   int first_reserved_ = 0;  // this descriptor and those above are for the rest of the process
   int highest_accepted_ = 0;
 
-  std::optional<std::set<std::string>> admitted_;   // numeric addresses; nullopt: all
+  std::optional<std::set<std::string>> admitted_;   // numeric addresses; none: all are admitted
   std::vector<std::unique_ptr<Session>> sessions_;  // by descriptor
-  std::vector<std::unique_ptr<Session>> closed_;    // in this turn: somebody may still hold a reference
+  std::vector<std::unique_ptr<Session>> closed_;    // in this turn; callers may still hold references to them
   std::uint32_t last_serial_ = 0;
   StoreCore core_;
   Replies replies_;
   std::multimap<Clock::time_point, ConnectionId> deadlines_;
-  std::optional<Clock::time_point> accept_again_;  // when there may be file descriptors
-  std::size_t held_ = 0;                           // bytes of half requests and backlogs
+  std::optional<Clock::time_point> accept_again_;  // by then there may be file descriptors again
+  std::size_t held_ = 0;                           // bytes of incomplete requests and backlogs
   StoreStatistics statistics_;
   Clock::time_point next_line_;
-  std::uint64_t unsaid_ = 0;  // ends since the last line
+  std::uint64_t unlogged_ = 0;  // connections ended since the last line
   std::array<char, kReadBytes> input_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
@@ -229,7 +231,7 @@ void StoreServer::Loop::run() {
   }
 }
 
-// False: the kernel has no memory, or no more watches for this user. Only for what is new.
+// Returns false if the kernel has no memory or no more watches for this user, which can happen to EPOLL_CTL_ADD only.
 bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const {
   epoll_event event = {};
   event.events = events;
@@ -240,14 +242,14 @@ bool StoreServer::Loop::watch(int operation, int fd, std::uint32_t events, std::
 }
 
 Session* StoreServer::Loop::find(ConnectionId id) const {
-  const auto place = static_cast<std::size_t>(fd_of(id));
-  if (place >= sessions_.size() || !sessions_[place] || sessions_[place]->id() != id) return nullptr;
-  return sessions_[place].get();
+  const auto index = static_cast<std::size_t>(fd_of(id));
+  if (index >= sessions_.size() || !sessions_[index] || sessions_[index]->id() != id) return nullptr;
+  return sessions_[index].get();
 }
 
 // ---- From other threads ----
 
-// Pointers through a pipe: no lock, and they keep their order.
+// Writes a pointer to the function into a pipe, which takes no lock and keeps their order.
 void StoreServer::Loop::post(std::function<void(Loop&)> f) {
   auto* command = new std::function<void(Loop&)>(std::move(f));
   while (::write(commands_.write_end.get(), &command, kCommandBytes) < 0) DDP_CHECK(errno == EINTR, errno);
@@ -280,7 +282,7 @@ void StoreServer::Loop::set(const std::string& key, const std::string& value) {
   append_bytes(fields, value);
   replies_.from = kNobody;
   core_.apply({Op::Set, Generation::Modern, fields}, replies_);
-  replies_.close.clear();  // full: then its own words are lost too
+  replies_.close.clear();  // if the store is full, this value is lost too
   deliver_to_others();
 }
 
@@ -298,18 +300,18 @@ void StoreServer::Loop::accept(int listener) {
     if (has_few_descriptors()) return pause_accepting();
     Descriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
-      if (welcome(std::move(socket))) continue;
+      if (add_session(std::move(socket))) continue;
     } else if (errno == EINTR || errno == ECONNABORTED) {
       continue;
     } else if (errno == EAGAIN) {
       return;
     }
-    return pause_accepting();  // EMFILE, ENFILE, ENOMEM: it will pass
+    return pause_accepting();  // EMFILE, ENFILE, ENOMEM: these pass
   }
 }
 
-// The lowest free descriptor is given out first, so one above the mark means that all below are taken: by connections,
-// by agents' links, or by whatever else this process has open.
+// The kernel gives out the lowest free descriptor. If that one is above the mark, all below it are taken: by
+// connections, agents' links, or other files of this process.
 bool StoreServer::Loop::has_few_descriptors() {
   if (highest_accepted_ < first_reserved_) return false;
   const Descriptor lowest_free(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
@@ -327,23 +329,24 @@ void StoreServer::Loop::pause_accepting() {
   watch_listeners(0);
 }
 
-bool StoreServer::Loop::welcome(Descriptor socket) {
+bool StoreServer::Loop::add_session(Descriptor socket) {
   last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
   const int fd = socket.get();
   if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, make_id(last_serial_, fd))) return false;
-  const auto place = static_cast<std::size_t>(fd);
-  if (place >= sessions_.size()) sessions_.resize(place + 1);
-  sessions_[place] = std::make_unique<Session>();
-  sessions_[place]->socket = std::move(socket);
-  sessions_[place]->serial = last_serial_;
+  const auto index = static_cast<std::size_t>(fd);
+  if (index >= sessions_.size()) sessions_.resize(index + 1);
+  sessions_[index] = std::make_unique<Session>();
+  sessions_[index]->socket = std::move(socket);
+  sessions_[index]->serial = last_serial_;
   ++statistics_.accepted;
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
   return true;
 }
 
-// Who is it? False: nobody for this store any more.
-bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
+// Decides by the first bytes what the connection is. Returns false if it is not a client of this store: an agent's
+// link, which is handed over, or a stranger, which is dropped.
+bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes) {
   if (options_.on_agent_link && first_bytes.front() == kAgentLinkByte) {
     hand_over(session, first_bytes);
     return false;
@@ -353,7 +356,7 @@ bool StoreServer::Loop::hear(Session& session, std::string_view first_bytes) {
     drop(session, (address.empty() ? "it" : address) + " is not an address of this round's nodes");
     return false;
   }
-  session.heard = true;
+  session.identified = true;
   return true;
 }
 
@@ -384,13 +387,13 @@ void StoreServer::Loop::read(Session& session) {
   if (size > 0) {
     statistics_.bytes_in += static_cast<std::uint64_t>(size);
     const std::string_view input(input_.data(), static_cast<std::size_t>(size));
-    if (session.heard || hear(session, input)) feed(session, input);
+    if (session.identified || identify(session, input)) feed(session, input);
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
     close(session);
   }
 }
 
-// Applies what came, as far as the client takes its answers; what is left waits for its next turn to write.
+// Applies the requests that came as long as the client reads its answers. The rest waits until the socket takes output.
 void StoreServer::Loop::feed(Session& session, std::string_view input) {
   replies_.from = session.id();
   const std::string why_not = apply_all(session, input);
@@ -403,7 +406,7 @@ void StoreServer::Loop::feed(Session& session, std::string_view input) {
   settle(session);
 }
 
-// Why this client must go; empty: it may stay.
+// Applies requests from the front of `input`. Returns why this client must go, or "" if it may stay.
 std::string StoreServer::Loop::apply_all(Session& session, std::string_view& input) {
   while (session.unsent() + replies_.answer.size() <= kUnsentLimit) {
     const Decoded decoded = session.decoder.decode(input);
@@ -437,7 +440,7 @@ void StoreServer::Loop::on_deadline(Session& session) {
   }
 }
 
-// How long epoll may sleep, in milliseconds; -1: until something happens.
+// Runs what is due. Returns how long epoll may sleep, in milliseconds; -1: until something happens.
 int StoreServer::Loop::run_timers() {
   if (deadlines_.empty() && !accept_again_) return -1;
   const Clock::time_point now = Clock::now();
@@ -461,14 +464,14 @@ int StoreServer::Loop::run_timers() {
 void StoreServer::Loop::deliver_to_others() {
   for (Replies::Send& other : replies_.others) {
     Session* session = find(other.to);
-    if (session == nullptr) continue;  // closed a moment ago, in this very turn
+    if (session == nullptr) continue;  // it was closed in this turn
     send(*session, other.bytes);
     if (session->is_open()) settle(*session);
   }
   replies_.others.clear();
 }
 
-// All of bytes, now or when the client takes it; leaves it empty.
+// Sends all bytes, now or as the client reads them, and leaves `bytes` empty.
 void StoreServer::Loop::send(Session& session, std::string& bytes) {
   if (bytes.empty()) return;
   if (session.unsent() + bytes.size() > kUnsentHardLimit) {
@@ -484,7 +487,7 @@ void StoreServer::Loop::send(Session& session, std::string& bytes) {
   if (bytes.capacity() > kKeepBytes) bytes.shrink_to_fit();
 }
 
-// The socket takes output, or an answer was left behind: this connection goes on where it stopped.
+// Goes on where the connection stopped: the socket takes output again, or requests are left.
 void StoreServer::Loop::write_more(Session& session) {
   if (session.unsent() > 0) {
     Backlog& backlog = *session.backlog;
@@ -499,7 +502,7 @@ void StoreServer::Loop::write_more(Session& session) {
   settle(session);
 }
 
-// How many bytes the socket took. An error closes the connection.
+// Returns how many bytes the socket took. An error closes the connection.
 std::size_t StoreServer::Loop::send_some(Session& session, std::string_view bytes) {
   const auto sent = ::send(session.socket.get(), bytes.data(), std::min(bytes.size(), kWriteBytes), MSG_NOSIGNAL);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) close(session);
@@ -508,7 +511,7 @@ std::size_t StoreServer::Loop::send_some(Session& session, std::string_view byte
   return taken;
 }
 
-// After every change: what the connection holds, and what it waits for.
+// Called after every change: updates what the connection holds and what epoll waits for.
 void StoreServer::Loop::settle(Session& session) {
   const bool has_output = session.unsent() > 0 || session.has_unparsed();
   if (!has_output) session.backlog.reset();
@@ -529,13 +532,13 @@ void StoreServer::Loop::settle(Session& session) {
 
 void StoreServer::Loop::drop(Session& session, const std::string& reason) {
   ++statistics_.dropped;
-  ++unsaid_;
+  ++unlogged_;
   if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
     std::string line = "store: closed " + peer_of(session.socket.get()) + ": " + reason;
-    if (unsaid_ > 1) line += " (and " + std::to_string(unsaid_ - 1) + " more since the last such line)";
+    if (unlogged_ > 1) line += " (and " + std::to_string(unlogged_ - 1) + " more since the last such line)";
     options_.log(line);
     next_line_ = now + kBetweenLines;
-    unsaid_ = 0;
+    unlogged_ = 0;
   }
   close(session);
 }
@@ -556,14 +559,14 @@ void StoreServer::Loop::close_everything() {
   core_.reset();
   for (const auto& session : sessions_) {
     if (!session) continue;
-    if (!session->heard && begins_as_agent_link(session->socket.get())) {
+    if (!session->identified && begins_as_agent_link(session->socket.get())) {
       hand_over(*session, "");
     } else {
       close(*session);
     }
   }
   deadlines_.clear();
-  for (const Descriptor& listener : listeners_) {  // who is not accepted yet belongs to the old round as well
+  for (const Descriptor& listener : listeners_) {  // connections not accepted yet belong to the old round as well
     for (int i = 0; i < kBacklogAtMost; ++i) {
       Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) break;
@@ -575,13 +578,13 @@ void StoreServer::Loop::close_everything() {
   }
 }
 
-// By the byte that is there to be read, if there is one.
+// Decides by the first byte, which is left to be read. False if none has come yet.
 bool StoreServer::Loop::begins_as_agent_link(int fd) const {
   char first = 0;
   return options_.on_agent_link && ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == kAgentLinkByte;
 }
 
-// ---- The face ----
+// ---- The public class ----
 
 StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options) {
   Listeners listeners = listen_on(numeric_addresses, port);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A c10d store that listens: sockets and one thread around c10d_protocol and store_core. The thread blocks asynchronous
-// signals, resolves no names, touches no disk and takes no lock; each method may be called from any other thread. It is
-// also the front door of the endpoint's one port: agents' links are handed over to who wants them.
+// signals, resolves no names, touches no disk and takes no lock; any other thread may call each method. The endpoint
+// has one port, and this server owns it: agents' links arrive here too and are handed over (on_agent_link).
 //
-// What a stranger can do is lose his connection:
-//   * nonsense: closed. Half of a first request's first bytes: closed after kPrefaceLimit. Silence is legitimate
-//     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline
-//   * a client that does not read its answers is not read from either: it costs kUnsentLimit and one answer
-//   * out of file descriptors, or at the last ones, which are kept for the process: clients wait in the backlog
-//   * the store's content, and what half requests and unread answers hold, each have a limit in bytes
-// Every such end is counted, and one a second is told to Options::log.
+// The worst that a stranger can do is lose his own connection:
+//   * Nonsense is closed. Half of a first request's first bytes is closed after kPrefaceLimit. Silence is legitimate
+//     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline.
+//   * A client that does not read its answers is not read from either; it costs kUnsentLimit and one answer.
+//   * When no file descriptor is left but the last ones, which are kept for the process, clients wait in the backlog.
+//   * The store's content has a limit in bytes, and so have incomplete requests and unread answers together.
+// Every connection that the server ends is counted, and at most one a second is logged (Options::log).
 #pragma once
 
 #include <array>
@@ -26,63 +26,65 @@
 
 namespace ddp::rendezvous {
 
-// Unsent answers of one connection. Over the first: no more requests are read from it. Over the second, which only
-// pushes to a watcher that never reads can reach: closed.
+// Limits of one connection's unsent answers. Above the first, no more requests are read from it. Above the second,
+// which only pushes to a watcher that never reads can reach, it is closed.
 inline constexpr std::size_t kUnsentLimit = 1024 * 1024;
 inline constexpr std::size_t kUnsentHardLimit = kMaxReplyBytes + 2 * kUnsentLimit;
 inline constexpr std::chrono::seconds kPrefaceLimit{5};
-// A ddprun agent's first byte, for Options::on_agent_link; no c10d client begins with it.
+// First byte of a ddprun agent's link, see Options::on_agent_link; no c10d client begins with it.
 inline constexpr char kAgentLinkByte = '\xdd';
-// Gloo of PyTorch 1.13 leaves 142 MB in the store of 1,024 ranks, the largest known user; nobody legitimate needs this.
+// Default limit of the content. The largest known user, Gloo of PyTorch 1.13, leaves 142 MB for 1,024 ranks.
 inline constexpr std::size_t kMaxStoreBytes = std::size_t{4} << 30;
 
 struct StoreStatistics {
-  std::uint64_t accepted = 0;                   // connections, ever
-  std::uint64_t dropped = 0;                    // of them, those that the server ended, and not reset()
-  std::uint64_t agent_links = 0;                // of them, those handed over
-  std::uint64_t open = 0;                       // now
+  std::uint64_t accepted = 0;                   // all connections so far
+  std::uint64_t dropped = 0;                    // connections that the server ended, reset() apart
+  std::uint64_t agent_links = 0;                // connections handed over
+  std::uint64_t open = 0;                       // connections open now
   std::array<std::uint64_t, 19> requests = {};  // by Op's number; WATCH_KEY under 0
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
-  std::size_t held_bytes = 0;  // of half requests and unread answers, now
+  std::size_t held_bytes = 0;  // in incomplete requests and unread answers, now
   StoreSize size;
 };
 
 class StoreServer {
  public:
   struct Options {
-    std::size_t max_bytes = kMaxStoreBytes;  // of content; as much again for what is held
+    std::size_t max_bytes = kMaxStoreBytes;  // of content; held bytes may be as many again
     std::chrono::milliseconds preface_limit = kPrefaceLimit;
-    // Told why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
+    // Receives why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.
     std::function<void(const std::string& line)> log = {};
-    // Takes over a connection whose first byte is kAgentLinkByte: the descriptor (non-blocking, CLOEXEC) and all that
-    // was received on it so far, which is nothing when reset() came first; the server has forgotten it. Called on the
-    // server's thread, must not block. None: such a connection is nonsense.
+    // Takes over a connection whose first byte is kAgentLinkByte: the socket (non-blocking, CLOEXEC) and everything
+    // that was received on it so far, which is nothing when reset() came first. Called on the server's thread; must not
+    // block. If there is no function, such a connection is nonsense.
     std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link = {};
   };
 
-  // Listens on all these addresses at one port; 0: a free one. Throws as listen_on does (net/listen.hpp).
+  // Listens on all these addresses at one port; 0 means a free one. Throws as listen_on does (net/listen.hpp).
   StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port)
       : StoreServer(numeric_addresses, port, Options()) {}
   StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options);
-  ~StoreServer();  // at once, whoever is connected
+  ~StoreServer();  // closes all connections at once
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
   std::uint16_t port() const { return port_; }
 
-  // A new round: every connection is closed, those not accepted yet included, and the store is empty when this returns.
-  // Agent links are none of the round's: those not handed over yet are, if their first byte is there.
+  // Begins a new round: closes every connection, also those not accepted yet, and empties the store before it returns.
+  // Agent links survive a reset: one that has sent its first byte but is still here is handed over first.
   void reset();
 
-  // From when this returns: only clients from these addresses, compared as numbers, v4-mapped ones as v4; others are
-  // dropped at their first bytes. With 127.0.0.1 among them also whoever connects to an address from that very address,
-  // who is on this machine. An empty list: nobody. Never called: everyone. Who has spoken before stays, agent links are
-  // not meant. What is not a numeric address lets nobody in.
+  // Admits only clients from these addresses once it returns; others are dropped at their first bytes. Addresses are
+  // compared as numbers, v4-mapped ones as v4. If 127.0.0.1 is among them, so is a client whose address is the one that
+  // it connects to, since it is on this machine. An empty list admits no client; without any call, all are admitted.
+  // Clients that have spoken before stay, and agent links are not affected. Text that is not a numeric address is
+  // ignored.
   void admit_only(const std::vector<std::string>& numeric_addresses);
 
-  // Sets a key as a client would; key as on the wire ("/ddprun/failure"). Returns at once; calls keep their order.
+  // Sets a key as a client would. The key is as on the wire ("/ddprun/failure"). Returns at once; calls keep their
+  // order.
   void set(const std::string& key, const std::string& value);
 
   StoreStatistics statistics() const;

@@ -8,7 +8,7 @@
 
 namespace ddp::rendezvous {
 
-// As torch's Store::barrier, to the key, so that both can meet in one barrier.
+// Uses the keys of torch's Store::barrier, so that both can meet in one barrier.
 void Store::barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) {
   const std::string last_member = std::string(key) + "/last_member";
   if (add(std::string(key) + "/num_members", 1) == world_size) set(last_member, "1");

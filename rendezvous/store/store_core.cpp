@@ -8,7 +8,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr std::size_t kPlaceBytes = 100;  // what a key or a queue's element costs beside its bytes, about
+constexpr std::size_t kEntryBytes = 100;  // about what a key or an element of a queue costs in addition to its bytes
 
 void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
 void answer(Replies& out, Answer answer) { append_answer(out.answer, answer); }
@@ -101,8 +101,8 @@ void StoreCore::reset() {
   watched_.clear();
 }
 
-// A missing key counts as one with an empty value, and who expected another is told that it is what he expected: odd,
-// but what every PyTorch release answers.
+// A missing key counts as one with an empty value. A client that expected another value is answered with the value it
+// expected: odd, but every PyTorch release does so.
 void StoreCore::compare_set(Fields fields, Replies& out) {
   const auto key = fields.text();
   const auto expected = fields.text();
@@ -166,11 +166,11 @@ void StoreCore::multi_set(Fields fields, Replies& out) {
 }
 
 void StoreCore::queue_push(std::string_view key, std::string_view value, Replies& out) {
-  if (!has_room(key.size() + value.size() + kPlaceBytes, out)) return;
+  if (!has_room(key.size() + value.size() + kEntryBytes, out)) return;
   auto* queue = queues_.find(key);
   if (queue == nullptr) queue = &queues_.add(key);
   queue->value.emplace_back(value);
-  bytes_ += key.size() + value.size() + kPlaceBytes;
+  bytes_ += key.size() + value.size() + kEntryBytes;
   wake(key, Wake::One, out);
 }
 
@@ -179,7 +179,7 @@ void StoreCore::queue_pop(std::string_view key, Replies& out) {
   answer(out, queue == nullptr ? 0 : static_cast<std::int64_t>(queue->value.size()));
   if (queue == nullptr) return;
   answer(out, std::string_view(queue->value.front()));
-  bytes_ -= key.size() + queue->value.front().size() + kPlaceBytes;
+  bytes_ -= key.size() + queue->value.front().size() + kEntryBytes;
   queue->value.pop_front();
   if (queue->value.empty()) queues_.erase(*queue);
 }
@@ -192,7 +192,8 @@ void StoreCore::list_keys(Replies& out) {
   values_.for_each([&out](const auto& entry) { answer(out, entry.key()); });
 }
 
-// An arrival counts for ever, whoever arrived. It does not wake who waits for the key; the last one wakes everybody.
+// An arrival counts for ever, even if its connection ends. It does not wake clients that wait for the key; the last
+// arrival wakes all of them.
 void StoreCore::barrier(Fields fields, Replies& out) {
   const auto key = fields.text();
   const auto arrived = counted(key, 1);
@@ -229,8 +230,8 @@ std::string_view StoreCore::value_or_empty(std::string_view key) const {
   return found == nullptr ? std::string_view() : found->value;
 }
 
-// The number at this key plus delta; like stoll: blanks before it and anything behind it are ignored, a missing key is
-// 0. None if there is no number, or none of 64 bits. The sum wraps around.
+// Returns the number at this key plus delta. Parses like stoll: blanks before the number and anything behind it are
+// ignored; a missing key is 0. Nothing if there is no number, or none of 64 bits. The sum wraps around.
 std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_t delta) const {
   auto* const found = values_.find(key);
   if (found == nullptr) return delta;
@@ -242,24 +243,27 @@ std::optional<std::int64_t> StoreCore::counted(std::string_view key, std::int64_
 }
 
 void StoreCore::store(std::string_view key, std::string_view value, How how, Replies& out) {
-  auto* place = values_.find(key);
-  const bool created = place == nullptr;
-  const std::size_t replaced = created || how == How::Append ? 0 : place->value.size();
-  const std::size_t added = value.size() + (created ? key.size() + kPlaceBytes : 0);
+  // Account for the bytes, or refuse.
+  auto* entry = values_.find(key);
+  const bool created = entry == nullptr;
+  const std::size_t replaced = created || how == How::Append ? 0 : entry->value.size();
+  const std::size_t added = value.size() + (created ? key.size() + kEntryBytes : 0);
   if (added > replaced && !has_room(added - replaced, out)) return;
   bytes_ = bytes_ + added - replaced;
 
-  if (created) place = &values_.add(key);
-  std::string& current = place->value;
+  // Change the value.
+  if (created) entry = &values_.add(key);
+  std::string& current = entry->value;
   const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
   const std::string before = watched ? current : std::string();
   if (how == How::Append) {
     current.append(value);  // in place, so that n pieces cost n
-  } else if (current.capacity() / 2 > value.size() + kPlaceBytes) {
+  } else if (current.capacity() / 2 > value.size() + kEntryBytes) {
     current = std::string(value);  // gives back what a larger value took
   } else {
     current.assign(value);
   }
+  // Answer the clients that wait for the key or watch it.
   if (how != How::Count) wake(key, Wake::All, out);
   if (watched) push_to_watchers(key, created ? Answer::KeyCreated : Answer::KeyUpdated, before, current, out);
 }
@@ -267,7 +271,7 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
 bool StoreCore::erase(std::string_view key, Replies& out) {
   auto* const found = values_.find(key);
   if (found == nullptr) return false;
-  bytes_ -= key.size() + found->value.size() + kPlaceBytes;
+  bytes_ -= key.size() + found->value.size() + kEntryBytes;
   push_to_watchers(key, Answer::KeyDeleted, found->value, {}, out);
   values_.erase(*found);
   return true;
@@ -283,12 +287,13 @@ void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
   Waiter& waiter = waiters_.try_emplace(connection, Waiter{connection, {}}).first->second;
   auto* line = lines_.find(key);
   if (line == nullptr) line = &lines_.add(key);
-  Place& place = waiter.places.emplace_back(Place{&waiter, {}, line, {}});
+  PlaceInLine& place = waiter.places.emplace_back(PlaceInLine{&waiter, {}, line, {}});
   place.in_waiter = std::prev(waiter.places.end());
   place.in_line = line->value.insert(line->value.end(), &place);
 }
 
-// The key exists: it is one less to wait for, for everyone in its line, or until one has nothing left to wait for.
+// The key exists now: takes it from every waiter in its line (Wake::One: until one of them is released) and answers
+// those that have nothing left to wait for.
 void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
   auto* const line = lines_.find(key);
   if (line == nullptr) return;
@@ -309,7 +314,7 @@ void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
 void StoreCore::drop_wait(ConnectionId connection) {
   const auto waiter = waiters_.find(connection);
   if (waiter == waiters_.end()) return;
-  for (const Place& place : waiter->second.places) {
+  for (const PlaceInLine& place : waiter->second.places) {
     place.line->value.erase(place.in_line);
     if (place.line->value.empty()) lines_.erase(*place.line);
   }

@@ -6,10 +6,10 @@
 //   * WAIT on a queue that has elements and a key that is missing ends when the key comes (theirs never does)
 //   * a new request of an Old client drops its pending WAIT without a word: those clients time out silently and would
 //     take a late answer for the answer to their next request (PyTorch 1.9 – 2.0 hang on it)
-//   * no single answer is longer than kMaxReplyBytes; who asks for one is disconnected
+//   * no single answer is longer than kMaxReplyBytes; a client that asks for one is disconnected
 // Kept on purpose, because clients may rely on it: keys outlive their writer; ADD stores decimal text and parses what
-// it finds like stoll; a key that was set and deleted still counts for who waited then; a BARRIER's counter is never
-// reset and never goes down; queues are apart from keys, but WAIT and CHECK see both.
+// it finds like stoll; a key that was set and deleted still counts for clients that waited then; a BARRIER's counter is
+// never reset and never goes down; queues are apart from keys, but WAIT and CHECK see both.
 //
 // Cost: a request costs its own size plus the waiters it wakes; a disconnect costs what that connection waited for.
 #pragma once
@@ -32,8 +32,8 @@ namespace ddp::rendezvous {
 
 using ConnectionId = std::uint64_t;
 
-// What a request brings about. The driver sets `from`, and clears the rest when it has carried it out: several requests
-// of one connection may add to the same Replies.
+// The effects of a request. The driver sets `from` and clears the rest once it has carried it out; several requests of
+// one connection may add to the same Replies.
 struct Replies {
   struct Send {
     ConnectionId to;
@@ -42,7 +42,7 @@ struct Replies {
   ConnectionId from = 0;
   std::string answer;        // to the connection that asked
   std::vector<Send> others;  // to those that waited or watch, in order
-  std::string close;         // why the connection that asked must go; empty: it may stay
+  std::string close;         // why the connection that asked must be closed; empty: it may stay
 
   std::string& to(ConnectionId connection) {
     return connection == from ? answer : others.emplace_back(Send{connection, {}}).bytes;
@@ -54,14 +54,14 @@ inline constexpr std::size_t kMaxReplyBytes = 256 * 1024 * 1024;
 
 struct StoreSize {
   std::size_t keys = 0;
-  std::size_t bytes = 0;    // of keys and values, queues included, and about what it costs to keep them
+  std::size_t bytes = 0;    // keys and values, queues included, and about what it costs to keep them
   std::size_t waiting = 0;  // connections in a WAIT or BARRIER
 };
 
 class StoreCore {
  public:
-  // max_bytes: of keys and values together. A request that would go beyond costs its sender the connection.
-  // seed: a random number, where keys come from strangers.
+  // max_bytes limits keys and values together; a request that would exceed it costs its sender the connection. seed
+  // must be random where keys come from strangers.
   explicit StoreCore(std::size_t max_bytes = std::numeric_limits<std::size_t>::max(), std::uint64_t seed = 0)
       : max_bytes_(max_bytes), values_(seed), queues_(seed), lines_(seed), watchers_(seed) {}
   StoreCore(const StoreCore&) = delete;  // the waiters point into each other
@@ -69,22 +69,22 @@ class StoreCore {
 
   void apply(const RequestView& request, Replies& out);
   void disconnected(ConnectionId connection);
-  void reset();  // empty, as new; the driver closes the connections itself
+  void reset();  // empties the store; the driver closes the connections itself
   StoreSize size() const { return {values_.size(), bytes_, waiters_.size()}; }
 
  private:
-  // A connection waits for several keys, a key is waited for by several connections. Each such pair is a Place, known
-  // to both sides, so that either can be taken away without a look at the rest.
-  struct Place;
-  using Line = std::list<Place*>;  // of one key, in order of arrival
+  // A connection waits for several keys, and several connections wait for a key. Each such pair is a PlaceInLine that
+  // both sides point to, so that either side can go without a search through the rest.
+  struct PlaceInLine;
+  using Line = std::list<PlaceInLine*>;  // all that wait for one key, in order of arrival
   using Lines = KeyMap<Line>;
   struct Waiter {
     ConnectionId connection;
-    std::list<Place> places;  // one for each key still missing; named twice: two. Empty: released
+    std::list<PlaceInLine> places;  // one for each missing key, two if a request names it twice; empty: released
   };
-  struct Place {
+  struct PlaceInLine {
     Waiter* waiter;
-    std::list<Place>::iterator in_waiter;
+    std::list<PlaceInLine>::iterator in_waiter;
     Lines::Entry* line;
     Line::iterator in_line;
   };
@@ -107,8 +107,8 @@ class StoreCore {
   bool exists(std::string_view key) const { return values_.contains(key) || queues_.contains(key); }
   std::string_view value_or_empty(std::string_view key) const;
   std::optional<std::int64_t> counted(std::string_view key, std::int64_t delta) const;
-  enum class How { Replace, Append, Count };                                        // Count: nobody is woken or told
-  void store(std::string_view key, std::string_view value, How how, Replies& out);  // and wakes
+  enum class How { Replace, Append, Count };  // Count: wakes no waiter and no watcher
+  void store(std::string_view key, std::string_view value, How how, Replies& out);  // and wakes the waiters
   bool erase(std::string_view key, Replies& out);
   bool has_room(std::size_t bytes, Replies& out);
   void stand_in_line(ConnectionId connection, std::string_view key);
@@ -118,8 +118,8 @@ class StoreCore {
   std::size_t max_bytes_;
   std::size_t bytes_ = 0;
   KeyMap<std::string> values_;
-  KeyMap<std::deque<std::string>> queues_;  // never an empty one
-  Lines lines_;                             // never an empty one
+  KeyMap<std::deque<std::string>> queues_;  // no empty queue
+  Lines lines_;                             // no empty line
   std::unordered_map<ConnectionId, Waiter> waiters_;
   KeyMap<std::unordered_set<ConnectionId>> watchers_;
   std::unordered_map<ConnectionId, std::vector<std::string>> watched_;

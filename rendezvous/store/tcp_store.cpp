@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A connection is a stream: requests queue up in `out_`, answers come back in the same order, and `owed_` says what is
-// still to come. A call that runs out of time leaves its answer owed, and the next call throws it away when it arrives;
-// so a deadline never puts the stream out of step.
+// A connection is a stream: requests queue up in `out_`, answers come back in the same order, and `owed_` lists the
+// answers that are still to come. A call that runs out of time leaves its answer in `owed_`, and the next call discards
+// it when it arrives, so a deadline never puts the stream out of step.
 #include "rendezvous/store/tcp_store.hpp"
 
 #include <fcntl.h>
@@ -35,21 +35,21 @@ using Clock = Store::Clock;
 using Deadline = Store::Deadline;
 using Milliseconds = Store::Milliseconds;
 
-constexpr char kWhoToBlame[] = " (is the agent on node 0, or rank 0, running?)";
+constexpr char kAdvice[] = " (is the agent on node 0, or rank 0, running?)";
 constexpr std::size_t kReceiveBytes = 64 * 1024;
-constexpr Milliseconds kFirstRetry{10};          // the server is often only a moment late,
-constexpr Milliseconds kSlowestRetry{500};       // and a thousand clients must not keep it from starting
-constexpr Milliseconds kCancelGrace{1000};       // a WAIT that ran out is cancelled; a live server confirms it at once
+constexpr Milliseconds kFirstRetry{10};     // the server is often only a moment late,
+constexpr Milliseconds kSlowestRetry{500};  // and a thousand clients must not keep it from starting
+constexpr Milliseconds kCancelGrace{1000};  // a WAIT that ran out is cancelled; a live server confirms that at once
 constexpr std::uint64_t kMostKeys = 1ULL << 40;  // text of another protocol, read as a number of keys, is more
 
 constexpr char kWorkerCounter[] = "init/";  // the only key without a "/" before it
 
-// Of an answer. Popped: a number and, unless it is 0, a text; Listed: a number and so many texts; Cancelled: a WAIT's,
-// then its CANCEL_WAIT's.
+// Shape of an answer. Popped: a number and, unless it is 0, a text. Listed: a number and that many texts. Cancelled:
+// the answer to a WAIT and then to its CANCEL_WAIT.
 enum class Shape { Byte, Number, Texts, Popped, Listed, Cancelled };
 struct Answered {
   Shape shape = Shape::Byte;
-  std::uint64_t texts = 1;  // of Texts
+  std::uint64_t texts = 1;  // how many Texts has
 };
 
 std::optional<std::size_t> end_of_texts(std::string_view bytes, std::size_t from, std::uint64_t count) {
@@ -63,18 +63,18 @@ std::optional<std::size_t> end_of_texts(std::string_view bytes, std::size_t from
   return from;
 }
 
-// How long the answer at the front of the bytes is; none: more must come before it is known.
+// Returns the length of the answer at the front of the bytes; nothing if it takes more bytes to know it.
 std::optional<std::size_t> length_of(Answered answered, std::string_view bytes) {
   if (answered.shape == Shape::Texts) return end_of_texts(bytes, 0, answered.texts);
   if (bytes.empty()) return std::nullopt;
   if (answered.shape == Shape::Byte) return 1;
-  if (answered.shape == Shape::Cancelled) return bytes[0] == 0 ? 2 : 1;  // 01; if the release was under way, 00 01
+  if (answered.shape == Shape::Cancelled) return bytes[0] == 0 ? 2 : 1;  // 01, or 00 01 if the release was under way
   if (answered.shape == Shape::Number || bytes.size() < 8) return 8;
   const std::uint64_t number = read_integer(bytes.substr(0, 8));
   return end_of_texts(bytes, 8, answered.shape == Shape::Listed ? number : std::min<std::uint64_t>(number, 1));
 }
 
-// As the user said it: on the wire all but one begin with "/".
+// Returns the key as the user named it: on the wire all keys but one begin with "/".
 std::string as_said(const std::string& key) { return key.starts_with('/') ? key.substr(1) : key; }
 
 std::string what_for(const Request& request) {
@@ -108,7 +108,8 @@ std::string what_for(const Request& request) {
   }
 }
 
-// PyTorch's servers close the connection at what they do not know and at what they cannot do: there is no other answer.
+// Returns a likely reason. PyTorch's servers have no error answer: they close the connection at a request that they do
+// not know or cannot carry out.
 std::string why_closed(Op op) {
   switch (op) {
     case Op::Add:
@@ -132,8 +133,8 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-// Reasons to try again: the server is not up yet, is overrun, or its machine is still coming up.
-bool passes(int error) {
+// Returns whether another try may succeed: the server is not up yet, is overrun, or its machine is still booting.
+bool is_transient(int error) {
   switch (error) {
     case ECONNREFUSED:
     case ECONNRESET:
@@ -150,14 +151,15 @@ bool passes(int error) {
   }
 }
 
-// Milliseconds for poll(): rounded up, so that it does not wake just before the deadline.
+// Returns the milliseconds for poll(), rounded up, so that it does not wake just before the deadline.
 int until(Deadline deadline) {
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// A connect to a free port of this machine's may meet itself, and then nobody else can listen there.
-bool met_itself(int fd) {
+// Returns whether the socket is connected to itself, as a connect to a free port of this machine may be. A server could
+// not listen there then.
+bool is_connected_to_itself(int fd) {
   sockaddr_storage here{};
   sockaddr_storage there{};
   socklen_t size = sizeof here;
@@ -197,9 +199,9 @@ class TcpStore::Connection {
   Connection& operator=(const Connection&) = delete;
 
   void connect(Milliseconds timeout);
-  void tell(const Request& request, Milliseconds timeout);  // one that has no answer
+  void tell(const Request& request, Milliseconds timeout);  // for requests without an answer
   std::string ask(const Request& request, Answered answered, Milliseconds timeout);
-  bool wait(const Request& request, Milliseconds timeout);  // false: not released, and cancelled
+  bool wait(const Request& request, Milliseconds timeout);  // false: cancelled before it was released
   std::string local_address() const;
   std::string name() const;
   void interrupt();
@@ -210,7 +212,8 @@ class TcpStore::Connection {
     socklen_t size = 0;
   };
 
-  // One call at a time; one that does not get its turn before its deadline fails like any other.
+  // The right to use the connection, which one call has at a time. A call that does not get it before its deadline
+  // fails like any other.
   class Turn {
    public:
     Turn(Connection& connection, const Request& request, Milliseconds timeout, Deadline deadline)
@@ -244,19 +247,20 @@ class TcpStore::Connection {
   int receive_some();
 
   bool resolve();
-  void require_possible(const Request& request) const;  // within the limits, on a connection that is alive
+  void require_possible(const Request& request) const;  // checks the limits and that the connection is alive
   Error lost(const Request& request) const;
   [[noreturn]] void fail(int error, const Request& request, Milliseconds timeout);
   void close();
   bool was_interrupted();
 
-  std::mutex mutex_;  // of what interrupt() and those that wait for their turn share with the call that has it
+  // Protects what interrupt() and the calls that wait for their turn share with the call that has it.
+  std::mutex mutex_;
   std::condition_variable idle_;
   bool busy_ = false;
   bool interrupted_ = false;
   const std::string host_;
   const std::uint16_t port_;
-  std::string cause_;  // of the latest failure to resolve or connect; later: of this connection's death
+  std::string cause_;  // of the latest failure to resolve or connect; later of the connection's end
   std::vector<Address> addresses_;
   Descriptor fd_;
   std::string out_;
@@ -269,7 +273,7 @@ class TcpStore::Connection {
 void TcpStore::Connection::connect(Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   for (Milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kSlowestRetry)) {
-    bool hope = !resolve();  // a name may still appear in the DNS
+    bool may_succeed = !resolve();  // a name may still appear in the DNS
     for (std::size_t i = 0; i < addresses_.size(); ++i) {
       // A silent address must leave some time for the next one.
       const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
@@ -278,13 +282,13 @@ void TcpStore::Connection::connect(Milliseconds timeout) {
       if (error == 0) return cause_.clear();
       close();
       cause_ = reason_of(error);
-      hope = hope || passes(error);
+      may_succeed = may_succeed || is_transient(error);
     }
-    if (!hope) throw Error(ErrorCode::System, name() + ": cannot connect: " + cause_);
+    if (!may_succeed) throw Error(ErrorCode::System, name() + ": cannot connect: " + cause_);
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
   }
-  throw Error(ErrorCode::Timeout, name() + ": no answer in " + to_string(timeout) + ": " + cause_ + kWhoToBlame);
+  throw Error(ErrorCode::Timeout, name() + ": no answer in " + to_string(timeout) + ": " + cause_ + kAdvice);
 }
 
 bool TcpStore::Connection::resolve() {
@@ -322,11 +326,11 @@ int TcpStore::Connection::open(const Address& address, Deadline deadline) {
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error != 0 ? error : met_itself(fd_.get()) ? ECONNREFUSED : 0;
+  return error != 0 ? error : is_connected_to_itself(fd_.get()) ? ECONNREFUSED : 0;
 }
 
-// VALIDATE has no answer, so ask for something that every server since 2.2 knows: PING came with 2.5. A server that is
-// overrun may still close on us here.
+// VALIDATE has no answer, so this also asks for the number of keys, which every server since 2.2 knows (PING came with
+// 2.5). A server that is overrun may still close the connection here.
 int TcpStore::Connection::greet(Deadline deadline) {
   append_validate(out_);
   append_request(out_, {.op = Op::GetNumKeys});
@@ -378,10 +382,10 @@ bool TcpStore::Connection::wait(const Request& request, Milliseconds timeout) {
   owed_.back() = {Shape::Cancelled};
   error = answer(Clock::now() + kCancelGrace, bytes);
   if (error != 0) fail(error, request, timeout);
-  return bytes.front() == static_cast<char>(Answer::StopWaiting);  // then the release was on its way
+  return bytes.front() == static_cast<char>(Answer::StopWaiting);  // the release was on its way
 }
 
-// The answer to the request sent last; those to earlier ones, whose callers have given up, are dropped on the way.
+// Receives the answer to the latest request. Answers to earlier requests, whose callers have given up, are dropped.
 int TcpStore::Connection::answer(Deadline deadline, std::string& bytes) {
   if (const int error = send_some(); error != 0) return error;
   while (true) {
@@ -454,7 +458,7 @@ Error TcpStore::Connection::lost(const Request& request) const {
 void TcpStore::Connection::fail(int error, const Request& request, Milliseconds timeout) {
   if (error == ETIMEDOUT) {
     throw Error(ErrorCode::Timeout,
-                name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kWhoToBlame);
+                name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kAdvice);
   }
   close();
   cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
@@ -463,7 +467,8 @@ void TcpStore::Connection::fail(int error, const Request& request, Milliseconds 
 
 std::string TcpStore::Connection::name() const { return "store " + endpoint(host_, port_); }
 
-// Whoever polls the socket sees its end; closing it is left to them, lest somebody else's get its number.
+// The call that polls the socket sees its end. That call closes it, since another thread's new file could get the
+// descriptor's number if it were closed here.
 void TcpStore::Connection::interrupt() {
   const std::lock_guard lock(mutex_);
   interrupted_ = true;
@@ -500,7 +505,7 @@ std::string TcpStore::Connection::local_address() const {
                                                                                  : found);
 }
 
-// ---- The face ----
+// ---- The public class ----
 
 TcpStore::TcpStore(std::string host, std::uint16_t port, Milliseconds timeout)
     : Store(timeout), connection_(std::make_unique<Connection>(std::move(host), port)) {
@@ -560,7 +565,7 @@ std::vector<std::string> TcpStore::list_keys() {
   const std::string answer = connection_->ask({.op = Op::ListKeys}, {Shape::Listed}, timeout());
   std::vector<std::string> keys;
   for (const std::string& key : texts_of(std::string_view(answer).substr(8))) {
-    if (key.starts_with('/')) keys.push_back(key.substr(1));  // not the counter of workers
+    if (key.starts_with('/')) keys.push_back(key.substr(1));  // leaves out the counter of workers
   }
   return keys;
 }
@@ -579,7 +584,7 @@ void TcpStore::multi_set(const std::vector<std::string>& keys, const std::vector
   connection_->tell({.op = Op::MultiSet, .keys = on_wire(keys), .values = values}, timeout());
 }
 
-// A push has no answer and a pop waits: ask something first that tells whether this server has queues at all.
+// A push has no answer and a pop waits, so the first call asks for a length: only a server with queues answers.
 void TcpStore::require_queues(std::string_view queue) {
   if (!has_queues_) queue_len(queue);
 }
@@ -589,8 +594,8 @@ void TcpStore::queue_push(std::string_view queue, std::string_view value) {
   connection_->tell({.op = Op::QueuePush, .keys = {on_wire(queue)}, .values = {std::string(value)}}, timeout());
 }
 
-// WAIT, then QUEUE_POP, between which another may have been quicker. A key of the queue's name also ends the WAIT,
-// hence the pauses.
+// Sends WAIT and then QUEUE_POP, which finds nothing if another client was quicker. A key of the queue's name also ends
+// the WAIT, hence the pauses.
 std::string TcpStore::queue_pop(std::string_view queue, Milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   require_queues(queue);

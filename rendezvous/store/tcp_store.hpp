@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A client of a c10d store (PyTorch's TCPStore protocol, modern generation): ddprun's server, torchrun's, a PyTorch
-// program's (2.2 and later), or one started by rank 0 of libddp.
+// A client of a c10d store (PyTorch's TCPStore protocol, modern generation). The server may be ddprun's, torchrun's, a
+// PyTorch program's (2.2 and later), or the one that rank 0 of libddp starts.
 //
-// Plain sockets, no threads, no Asio: it lives in every worker. Calls are served one after the other, so one that waits
-// delays those of other threads, at most to their deadlines: give each thread that waits a store of its own.
-// A deadline that passes leaves the connection usable; any other failure throws Error{System} naming host, port, key
-// and cause, and the store is dead from then on.
-// A server closes the connection at what it does not know: queues came with PyTorch 2.8, list_keys with 2.10, barrier
-// with 2.12. The error says so.
+// It uses plain sockets, no threads and no Asio, since it lives in every worker. Calls are served one after the other,
+// so a call that waits delays the calls of other threads, at most to their deadlines: give each thread that waits a
+// store of its own. A deadline that passes leaves the connection usable. Any other failure throws Error{System} with
+// host, port, key and cause, and every later call fails. A server closes the connection at a request that it does not
+// know: queues came with PyTorch 2.8, list_keys with 2.10, barrier with 2.12. The error says so.
 #pragma once
 
 #include <atomic>
@@ -21,8 +20,8 @@ namespace ddp::rendezvous {
 
 class TcpStore : public Store, public Queues {
  public:
-  // Connects, retrying with growing pauses while the server is not there yet.
-  // timeout: for connecting, and for every later call that gives none.
+  // Connects, and retries with growing pauses while the server is not up yet. `timeout` holds for connecting and for
+  // every later call that gives none.
   TcpStore(std::string host, std::uint16_t port, Milliseconds timeout);
   ~TcpStore() override;
 
@@ -32,9 +31,9 @@ class TcpStore : public Store, public Queues {
   // Adds this process to the workers that a PyTorch server started with a world_size waits for.
   void count_in();
 
-  // Values up to 8 MiB, keys up to 8191 bytes, 131072 keys a call (c10d_protocol.hpp). More: Error{InvalidArgument}.
-  // set, append, multi_set and queue_push have no answer: they return once sent, and what this store asks afterwards
-  // sees it.
+  // Limits: values of 8 MiB, keys of 8191 bytes, 131072 keys in a call (c10d_protocol.hpp); beyond them calls throw
+  // Error{InvalidArgument}. set, append, multi_set and queue_push have no answer: they return once the request is sent,
+  // and later calls on this store see their effect.
   void set(std::string_view key, std::string_view value) override;
   using Store::get;
   std::string get(std::string_view key, Milliseconds timeout) override;
@@ -52,11 +51,11 @@ class TcpStore : public Store, public Queues {
   std::string queue_pop(std::string_view queue, Milliseconds timeout) override;
   std::optional<std::string> queue_try_pop(std::string_view queue) override;
   std::int64_t queue_len(std::string_view queue) override;
-  // The protocol's own operation, as torch's TCPStore; that of a PrefixStore over this one goes without.
+  // Uses the protocol's own operation, as torch's TCPStore does; a PrefixStore over this store does not.
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) override;
   void interrupt() override;
 
-  // This side's numeric address on the connection to the store: one that the store's host can reach.
+  // Returns this side's numeric address on the connection to the store, which the store's host can reach.
   std::string local_address() const;
 
  private:
@@ -64,7 +63,7 @@ class TcpStore : public Store, public Queues {
   void require_queues(std::string_view queue);
 
   std::unique_ptr<Connection> connection_;
-  std::atomic<bool> has_queues_{false};  // known to
+  std::atomic<bool> has_queues_{false};  // the server is known to have them
 };
 
 }  // namespace ddp::rendezvous
