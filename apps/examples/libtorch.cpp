@@ -27,7 +27,7 @@ TORCH_MODULE(Net);
 
 int main() {
   ddp::Session session = ddp::init_process_group();
-  torch::manual_seed(1);  // the same images on every rank
+  torch::manual_seed(1);  // gives every rank the same images
   const int kImages = 640, kBatch = 16;
   const torch::Tensor labels = torch::randint(10, {kImages});
   const torch::Tensor images =

@@ -54,7 +54,7 @@ class Trainer {
   ddp::AdamW optimizer_;
   Position position_;                   // start() reads the checkpoint into these three on rank 0 ...
   ddp::DistributedDataParallel model_;  // ... before this hands rank 0's parameters to everyone
-  double loss_ = 0;                     // of the last step, averaged over all workers
+  double loss_ = 0;                     // loss of the last step, averaged over all workers
 };
 
 // Returns how many training windows an epoch reads. Called first, so that it checks the options
@@ -208,7 +208,7 @@ void Trainer::take_step() {
 void Trainer::validate() {
   const std::size_t available = window_count(corpus_.validation(), context_);
   const std::size_t count = std::min(available, kValidationWindows);
-  std::array<double, 2> sum = {0, 0};  // of losses; number of windows
+  std::array<double, 2> sum = {0, 0};  // sum of losses; number of windows
   for (auto i = static_cast<std::size_t>(world_.rank()); i < count; i += static_cast<std::size_t>(world_.size())) {
     const Bytes bytes = window(corpus_.validation(), context_, i * available / count);
     sum[0] += gpt_.forward({&bytes, 1});

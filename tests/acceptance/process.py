@@ -20,7 +20,7 @@ def content(launch, path):
     return open(attempt(launch, path), "rb").read()
 
 
-@row("31", "a worker's exit code 138 is told, also if the other one succeeded before, and its stderr is in a file")
+@row("31", "a worker's exit code 138 is reported, also if the other one succeeded before, and its stderr is in a file")
 def _(launch):
     script = launch.script("ends.sh", """#!/bin/sh
 echo "err of $RANK" >&2
@@ -85,7 +85,7 @@ def _(launch):
     assert not left, f"left over: {left}"
 
 
-@row("36", "a worker killed by a signal is told with the signal's name and its pid")
+@row("36", "a worker killed by a signal is reported with the signal's name and its pid")
 def _(launch):
     script = launch.script("hup.sh", f"#!/bin/sh\necho $$ > {launch.path('pid')}\nkill -HUP $$\n")
     job = launch.run("--no-python", script, good=False)
@@ -103,7 +103,7 @@ def _(launch):
 
     job = launch.start("--nproc-per-node=2", f"--signals-to-handle={names}", os.path.join(WORKERS, "signalled.py"),
                        launch.path("seen"), "SIGTERM", "SIGUSR1", "SIGUSR2")
-    job.until(lambda: lines() == [[names]] * 2, "two workers that are told the names")
+    job.until(lambda: lines() == [[names]] * 2, "two workers that get the names")
     job.signal(signal.SIGUSR1)
     assert job.wait() != 0, job.said()
     assert lines() == [[names, "SIGUSR1"]] * 2, lines()

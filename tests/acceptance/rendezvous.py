@@ -38,7 +38,7 @@ def _(launch):
     ended(host), ended(spare)
 
 
-not_run("40b", "who comes to a job that is closed is told so", "white-box: tests/rendezvous/coordinator/coordinator_core_test.cpp "
+not_run("40b", "an agent that comes to a closed job gets that error", "white-box: tests/rendezvous/coordinator/coordinator_core_test.cpp "
         "asks the coordinator; from outside the port of a job that is over is free for the next one")
 
 

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kSeedBytes = 500;    // at most; scripts/stress/fuzz allows inputs of 512
 constexpr std::size_t kPiecesBetween = 4;  // distance between the beginnings of two seeds
 
-struct Piece {  // of one client's bytes
+struct Piece {  // a piece of one client's bytes
   std::uint64_t connection;
   std::string bytes;
 };

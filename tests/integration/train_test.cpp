@@ -107,11 +107,11 @@ TEST_CASE("train: the first steps of a longer warm-up are smaller", "[apps][inte
 TEST_CASE("train: the optimizer's state is broadcast when a training resumes, not when it starts",
           "[apps][integration]") {
   const TemporaryFolder folder;
-  const int anew = broadcasts_of_a_run(folder, {});
+  const int fresh = broadcasts_of_a_run(folder, {});
   const int continued = broadcasts_of_a_run(folder, {"--resume"});
   constexpr int kStateTensors = 57;  // two for each of 28 parameters, and the number of steps
-  CHECK(anew > 0);
-  CHECK(continued == anew + kStateTensors + 1);  // and the number of sequences read
+  CHECK(fresh > 0);
+  CHECK(continued == fresh + kStateTensors + 1);  // and the number of sequences read
 }
 
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {

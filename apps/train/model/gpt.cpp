@@ -6,7 +6,7 @@
 namespace train {
 namespace {
 
-constexpr float kDeviation = 0.05F;  // of initial weights; larger than in GPT-2, whose layers are wider
+constexpr float kDeviation = 0.05F;  // initial weights; larger than in GPT-2, whose layers are wider
 
 // One transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class Block {

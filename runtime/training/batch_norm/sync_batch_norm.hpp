@@ -43,8 +43,8 @@ class SyncBatchNorm {
 
   ProcessGroup& group_;
   std::size_t channels_;
-  ddp_sync_batch_norm_tensors tensors_;
-  std::int32_t dtype_;  // of the weights and statistics
+  ddp_batch_norm_tensors tensors_;
+  std::int32_t dtype_;  // type of the weights and statistics
   double epsilon_;
   double momentum_;
   bool cumulative_;

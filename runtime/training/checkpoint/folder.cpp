@@ -22,7 +22,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 
 constexpr std::chrono::minutes kTimeout{30};  // the default of process groups
-constexpr std::uint64_t kAlignment = 64;      // of each tensor's copy
+constexpr std::uint64_t kAlignment = 64;      // bytes, for each tensor's copy
 constexpr char kNotSaved[] = "not saved (those before it are untouched)";
 
 // Returns the name that Hugging Face's libraries look for.

@@ -117,7 +117,7 @@ class CheckpointFolder {
   std::condition_variable changed_;
   std::uint64_t begun_ = 0;
   std::uint64_t ended_ = 0;
-  SaveReport outcome_;    // of the last save that ended
+  SaveReport outcome_;    // outcome of the last save that ended
   bool reported_ = true;  // outcome_ was reported, or is no failure
   std::optional<Job> job_;
   bool leaving_ = false;

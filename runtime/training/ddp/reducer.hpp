@@ -115,7 +115,7 @@ class Reducer {
   HostExchange host_exchange_;
   ddp_reducer_options options_;
   ReplicatedTensors parameters_;
-  TensorPlace place_;  // of all parameters and their gradients
+  TensorPlace place_;  // where all parameters and their gradients are
   ReplicatedTensors buffers_;
   std::vector<Gradient> gradients_;
   std::vector<PlannedBucket> plan_;

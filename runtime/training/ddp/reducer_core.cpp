@@ -197,7 +197,7 @@ void ReducerCore::set_no_sync(bool enabled) {
   }
   if (enabled != no_sync_ && forward_open_) {
     fail(
-        "no_sync changed between before_forward() and synchronize(): inside join, ranks without input were told that "
+        "no_sync changed between before_forward() and synchronize(): inside join, ranks without input expect that "
         "this step synchronizes");
   }
   no_sync_ = enabled;

@@ -45,7 +45,7 @@ class CompressHook final : public CommHook {
     Stage stage = Stage::Plain;
     std::vector<std::uint16_t> elements;  // the bucket's, then zeros that make all parts equally long
     std::vector<std::uint16_t> received;  // this rank's part, from every rank
-    std::vector<std::uint16_t> average;   // of this rank's part
+    std::vector<std::uint16_t> average;   // average of this rank's part
     std::uint64_t in_flight = 0;
   };
 

@@ -104,7 +104,7 @@ class TypedBucket final : public PowerSgdBucket {
   struct Matrix {
     MatrixShape shape;
     std::size_t columns;
-    std::size_t offset;       // of the matrix in the bucket
+    std::size_t offset;       // where the matrix begins in the bucket
     std::size_t p, q, error;  // offsets in p_, q_ and error_
     std::uint64_t random;     // state of the generator of new columns of Q
   };

@@ -19,7 +19,7 @@
 namespace ddp::runtime {
 
 struct PowerSgdOptions {
-  std::size_t columns = 1;               // of P and Q: PyTorch's matrix_approximation_rank
+  std::size_t columns = 1;               // width of P and Q: PyTorch's matrix_approximation_rank
   std::uint64_t start_iteration = 1000;  // number of first steps that use plain averages
   double min_compression_rate = 2;
   bool error_feedback = true;

@@ -17,7 +17,7 @@ struct Coefficients {
   T new_share;    // weight of the gradient in its running mean
   T keep_square;  // factor of the running mean of squares
   T new_square;
-  T correction;  // of the square root: the running mean began at 0
+  T correction;  // divisor of the square root: the running mean began at 0
   T eps;
   T step;
 

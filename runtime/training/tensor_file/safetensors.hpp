@@ -40,7 +40,7 @@ struct FileTensor {
 };
 
 struct FileHeader {
-  std::uint64_t bytes = 0;  // of everything before the data
+  std::uint64_t bytes = 0;  // size of everything before the data
   std::map<std::string, FileTensor> tensors;
   std::map<std::string, std::string> metadata;
 };

@@ -135,7 +135,7 @@ TEST_CASE("nodes: if two hosts have the same --node-rank, the second gets an err
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes: a second host with --node-rank 0 is told that the others look elsewhere",
+TEST_CASE("nodes: a second host with --node-rank 0 learns that the others look elsewhere",
           "[launcher][integration][N12]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=join_timeout=1"}, {"meet"});
@@ -179,7 +179,7 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
   }
 }
 
-TEST_CASE("nodes: a host whose options differ from the others' is told both, and the job waits for the right one",
+TEST_CASE("nodes: a host whose options differ from the others' reports both, and the job waits for the right one",
           "[launcher][integration]") {
   const Hosts hosts(3);
   const Words c10d = {"--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"};

@@ -71,7 +71,7 @@ def shared(library, folder):
             ours.close()
             del torch
         assert not os.path.exists(path), contents(path)
-    print("ok   a store of ours and one of torch's share a file, whoever ends last")
+    print("ok   libddp's store and torch's share a file, whichever ends last")
 
 
 def count(store):

@@ -30,7 +30,7 @@ TEST_CASE("join: buffers come from the highest rank that has input", "[training]
   CHECK_FALSE(two.early);
 }
 
-TEST_CASE("join: at the end the model is that of the highest rank among the last ones with input", "[training][unit]") {
+TEST_CASE("join: the model at the end comes from the highest rank among the last ones with input", "[training][unit]") {
   JoinCore core({}, 3);
   decide(core, {kStep, kStep, kStep});
   decide(core, {kStep, kStep, kNoInput});
@@ -50,7 +50,7 @@ TEST_CASE("join: a step under no_sync has no reductions", "[training][unit]") {
   CHECK(decide(core, {kStep, kNoInput}).synchronizes);
 }
 
-TEST_CASE("join: sums are divided by the number of all ranks, or on request by that of ranks with input",
+TEST_CASE("join: sums are divided by the number of ranks, or on request by the number of ranks with input",
           "[training][unit]") {
   JoinCore by_all({}, 3);
   JoinCore by_active({false, false}, 3);

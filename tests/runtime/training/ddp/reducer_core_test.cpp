@@ -375,7 +375,7 @@ TEST_CASE("reducer: inside join each step needs its before_forward", "[training]
   }
 }
 
-TEST_CASE("reducer: what ranks without input were told holds until the step ends", "[training][unit]") {
+TEST_CASE("reducer: what ranks without input expect holds until the step ends", "[training][unit]") {
   ReducerCore c = core();
   c.set_joining(true);
   c.before_forward();

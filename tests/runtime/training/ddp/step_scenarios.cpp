@@ -136,7 +136,7 @@ void unused(Session& session, bool own_gradients) {
     expect(is(1, 8), "p1's is the average of one gradient and zeros");
     expect(is(2, 7.0F + mine), "p2's gradient stays as it was on every rank");
     expect(is(3, mean_of(session, static_cast<float>(step))), "p3's is the average");
-    expect(model.was_used(1) && !model.was_used(2) && model.was_used(3), "which one nobody used is told");
+    expect(model.was_used(1) && !model.was_used(2) && model.was_used(3), "was_used() reports which one no rank used");
   }
   // A parameter used only under no_sync: what has accumulated is averaged in the next step.
   std::fill_n(model.gradient(2), 10, 0.0F);
