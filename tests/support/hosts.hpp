@@ -6,7 +6,7 @@
 //     host "node0"                 host "node1"                 a network and UTS and mount namespace each, held by a
 //       eth0 10.7.0.1 fd07::1        eth0 10.7.0.2 fd07::2      process that waits for the end of the test
 //         │ veth                       │ veth
-//       port0_0 ──── switch0 ──────── port0_1                  a separate namespace: a host cannot see its port
+//       port0_0 ──── switch0 ──────── port0_1                   a separate namespace: a host cannot see its port
 //
 // Where this process is not allowed to make namespaces it makes them within a user namespace; where
 // that is not allowed either, the test is skipped. Nothing outlives the test, however it ends: no

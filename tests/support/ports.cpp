@@ -21,7 +21,7 @@ sockaddr_in loopback(int port) {
   return address;
 }
 
-// Listens at `port`, or at any port if it is 0. Returns the port; 0 if it is taken.
+// Listens for a moment at `port`, or at any free port if that is 0. Returns the port; 0 if it is taken.
 int listen_at(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;  // as servers do: connections of an earlier server do not matter

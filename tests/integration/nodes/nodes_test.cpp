@@ -211,7 +211,7 @@ TEST_CASE("nodes: a host whose options differ from the others' reports both, and
   }
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
-  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // the coordinator's answer, with its version
+  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // the coordinator's preface, which has its version
   coordinator.wait_for("agent link: refused 10.7.0.3:");
   coordinator.wait_for("it is of another version of ddprun");
 
@@ -249,7 +249,8 @@ TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers 
       hosts.on(2, connect + Words{"\\xddddprun\\x01\\x01 sixteen bytes .and no proof at all, but much more"}));
   for (Process* stranger : {&garbage, &unproven}) stranger->wait_for("closed");
   half.wait_for("connected");
-  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);  // a nonce, or zeros
+  // The coordinator's preface, alone or followed by the 32 zero bytes of a refusal.
+  CHECK(count(unproven.out(), "heard 25 bytes") + count(unproven.out(), "heard 57 bytes") == 1);
 
   const Result other = job.start(1, {}, knows("other")).wait();
   CAPTURE(other.err);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One rank of a training that only saves checkpoints. argv[1] names the scenario; the environment
-// has FOLDER, the FIRST and LAST step, and the folder's options. Element i of step s's table is s *
-// 1000 + i, so that every reader knows what to expect.
+// has FOLDER, the FIRST and LAST step, and the folder's options. Element i of the table of step s is
+// 1000 s + i, so that every reader knows what to expect.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
