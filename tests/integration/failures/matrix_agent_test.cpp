@@ -205,7 +205,7 @@ TEST_CASE("failure: a time of day that jumps by an hour either way changes nothi
   for (Process* node : {&one, &other}) node->wait_for("ready");
   for (const char* jump : {"3600", "-3600"}) {
     folder.write("clock", jump);
-    std::this_thread::sleep_for(full_matrix() ? 10s : 2s);  // heartbeats by that clock
+    std::this_thread::sleep_for(full_matrix() ? 10s : 2s);  // time for heartbeats by that clock
   }
   for (Process* node : {&one, &other}) {
     CHECK(count(node->out(), "met") == 1);

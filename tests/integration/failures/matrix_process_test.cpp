@@ -377,8 +377,8 @@ TEST_CASE("failure: where pids are reused at every moment, only the job's proces
       std::make_pair(major, minor) < std::make_pair(6, 14)) {
     skip("before Linux 6.14 pid_max is the whole machine's");
   }
-  // With few pids, each soon belongs to another process, which leads a process group as a worker
-  // does.
+  // Some 30 pids remain for all, so each soon belongs to another process, which leads a process
+  // group as a worker does.
   const TemporaryFolder folder;
   write_file(folder / "world",
              "echo 400 > /proc/sys/kernel/pid_max || exit 77\n"

@@ -29,7 +29,7 @@ std::vector<std::string> shell(const std::vector<std::string>& options, const st
   return ddprun_raw(options + std::vector<std::string>{"--no-python", "/bin/sh", "-c", script});
 }
 
-// A memory cgroup with a limit below the one of this process, removed with the object.
+// A memory cgroup with a limit, a child of this process's own one; removed with the object.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(int megabytes) {
