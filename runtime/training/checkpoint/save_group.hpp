@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The ranks that save together, and the reports they exchange: whether each has done its part, and
-// a text for the others. Every rank ends up with the same reports, so a failure on one rank becomes
-// the same error on all.
+// a text for the others. In the end every rank knows the same verdict, so a failure on one rank
+// becomes the same error on all.
 #pragma once
 
 #include <functional>
