@@ -72,8 +72,7 @@ inline std::string flight_recorder_file(const std::string& error_file, int rank)
 // kLivenessWord names an array of 32-bit words that belongs to the agent. A thread of the worker holds the word at
 // kFirstLivenessWord + INDEX as a robust futex is held, by its thread id and FUTEX_WAITERS, so the kernel sets
 // FUTEX_OWNER_DIED in it when the process ends. libddp announces that it holds the word by writing INDEX, an int, into
-// the pipe /proc/PID/fd/N, where N is the
-// word at kLivenessWakeUpPipe.
+// the pipe /proc/PID/fd/N, where N is the word at kLivenessWakeUpPipe.
 inline constexpr char kLivenessWordsName[] = "ddprun_liveness_words";  // the memfd's name
 inline constexpr std::size_t kLivenessWakeUpPipe = 0, kFirstLivenessWord = 1;
 
