@@ -38,7 +38,7 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
 inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 
 inline constexpr char kWarmParent[] =
-    "DDPRUN_WARM_PARENT";  // of the parent of --preload alone, by which it knows itself
+    "DDPRUN_WARM_PARENT";  // set for the parent of --preload only, which knows itself by it
 
 // ---- Environment, read by ddprun and kept from workers ----
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to each other that they know its content

@@ -6,7 +6,7 @@
 ///
 /// After averaging every rank has the same gradients: leave out the group, and nothing is sent.
 /// Where each rank has only a share of them, give the group over which they are spread: the norm is
-/// that of all shares together.
+/// taken over all shares together.
 #pragma once
 
 #include <algorithm>

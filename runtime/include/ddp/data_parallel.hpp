@@ -63,7 +63,8 @@ struct MemoryOperations {
 };
 
 /// Exception of a replica, as DataParallel::parallel_apply() throws it; std::rethrow_if_nested()
-/// gives the original. status() is that of an Error, and Status::System for anything else.
+/// gives the original. status() is the status of the original if it is an Error, else
+/// Status::System.
 class ReplicaError : public Error {
  public:
   /// Makes the error; `what` is the text of the replica's exception.

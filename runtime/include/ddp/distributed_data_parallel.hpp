@@ -137,8 +137,8 @@ class DistributedDataParallel {
 
   /// Runs body, a loop over input of which each rank may have a different amount; each step begins
   /// with before_forward(). A rank that has finished takes part in the others' steps with zeros
-  /// until all have finished. Then the model becomes that of the last rank, or of the highest of
-  /// several. With throw_on_early_termination all ranks throw Error with Status::Mismatch instead,
+  /// until all have finished. Then all ranks take the model of the rank that finished last, or of
+  /// the highest of several. With throw_on_early_termination all ranks throw Error with Status::Mismatch instead,
   /// which names the first rank that had no input left.
   template <typename Body>
   void join(Body&& body, const JoinOptions& options = {}) {

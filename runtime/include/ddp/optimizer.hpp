@@ -295,8 +295,8 @@ class OptimizerShard {
   }
 
   std::vector<Parameter> parameters_;
-  std::vector<std::size_t> group_of_;  // of each parameter
-  std::vector<Options> options_;       // of each group
+  std::vector<std::size_t> group_of_;  // by parameter
+  std::vector<Options> options_;       // by group
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;

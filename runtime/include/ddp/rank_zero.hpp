@@ -16,7 +16,7 @@
 
 namespace ddp {
 
-/// Returns this process's rank in its job: that of its first session, else what the environment
+/// Returns this process's rank in its job: its rank in the first session, else what the environment
 /// says (RANK, or what srun or mpirun set); 0 if nothing is set. Unlike get_rank() it needs no
 /// session and never throws. Any thread may call.
 inline int job_rank() noexcept { return ddp_job_rank(); }

@@ -58,7 +58,7 @@ class Store {
   explicit Store(ddp_store* store) : store_(store) {}
 
   /// Sets the store's timeout, for connecting again and for every call without a timeout of its own.
-  /// On a PrefixStore it sets that of the store under it.
+  /// On a PrefixStore it sets the timeout of the store under it.
   void set_timeout(Milliseconds timeout) const { detail::check(ddp_store_set_timeout(store_, timeout.count())); }
 
   /// Sets a key to a value, whatever it had before.
@@ -193,7 +193,7 @@ struct TcpStoreOptions {
   bool count_in = false;  ///< count as one of the workers that a dist.TCPStore(world_size=...) waits for
 };
 
-/// A client of a c10d TCPStore: ddprun's, torchrun's, or that of any PyTorch program since 2.2.
+/// A client of a c10d TCPStore, hosted by ddprun, torchrun, or any PyTorch program since 2.2.
 /// Keys have up to 8191 bytes, values up to 8 MiB. A lost connection is Status::System, for that
 /// call and all later ones. A call that waits delays those of other threads: give each thread that
 /// waits a TcpStore of its own.

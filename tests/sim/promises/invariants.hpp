@@ -30,7 +30,7 @@ enum class Promise {
 inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count)> kSentences = {
   "The ranks of a round are exactly 0 to world size - 1.",
   "The ranks within a role are exactly 0 to the role's world size - 1, in order of node rank.",
-  "All members of a round are told the same world size, node count, restart count and store.",
+  "All members of a round receive the same world size, node count, restart count and store.",
   "A Run that is sent again says the same as before.",
   "Node rank 0 is the coordinator's node.",
   "A node rank that the user gave is the one the node gets.",
@@ -64,7 +64,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "No agent leaves with code 0 unless all workers of the last round exited with 0.",
   "No agent leaves with code 0 and a process behind.",
   "A job without faults succeeds in its first full round, with code 0 on all nodes.",
-  "When the job is over, all nodes with a link are told at once, except for the coordinator's own.",
+  "When the job is over, all nodes with a link hear of it at once, except for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
   "The coordinator's own agent leaves after all agents that it can reach, or after its deadline.",
   "The coordinator's own agent is told to leave once all others have left or are lost.",
@@ -163,7 +163,7 @@ class Invariants {
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
   std::set<int> heard_the_end_;                   // processes that know how the job ended
   bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
-  std::optional<rendezvous::Directive> the_end_;  // what all nodes are told
+  std::optional<rendezvous::Directive> the_end_;  // what all nodes hear
   int succeeded_ = 0;                             // the newest round whose success was checked
   bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };

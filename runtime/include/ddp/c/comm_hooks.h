@@ -63,7 +63,7 @@ DDP_API ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const dd
 typedef enum ddp_builtin_comm_hook {
   DDP_ALLREDUCE_HOOK = 1,     /**< the average, as without a hook */
   DDP_FP16_COMPRESS_HOOK = 2, /**< the average of gradients rounded to DDP_FLOAT16; 65520 and more become infinite */
-  DDP_BF16_COMPRESS_HOOK = 3  /**< the average of gradients rounded to DDP_BFLOAT16, whose range is that of a float */
+  DDP_BF16_COMPRESS_HOOK = 3  /**< the average of gradients rounded to DDP_BFLOAT16, which has the range of a float */
 } ddp_builtin_comm_hook;
 
 /** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). For the memory of the CPU.

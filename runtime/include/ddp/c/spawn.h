@@ -25,8 +25,8 @@ extern "C" {
 typedef struct ddp_spawned ddp_spawned;
 
 /** Function that each process runs. Returns DDP_OK, or its failure after writing the reason, NUL-terminated, into the
- * why_size bytes at why; without a reason ddp_error_last() is used. context is that of ddp_spawn(), in the process's
- * own copy of the memory. */
+ * why_size bytes at why; without a reason ddp_error_last() is used. context is what ddp_spawn() was given, in the
+ * process's own copy of the memory. */
 typedef ddp_status (*ddp_spawn_function)(int32_t rank, void* context, char* why, size_t why_size);
 
 /** How processes end. All zeros mean: ddp_spawn_destroy() waits for them. */

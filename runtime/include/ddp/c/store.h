@@ -28,7 +28,7 @@ extern "C" {
 /** A store of keys and values. Made by one of the ddp_store_create functions, or owned by a session. */
 typedef struct ddp_store ddp_store;
 
-/** Connects to a torch.distributed.TCPStore: ddprun's, torchrun's, or that of any PyTorch program since 2.2. Retries
+/** Connects to a torch.distributed.TCPStore: one of ddprun, torchrun, or any PyTorch program since 2.2. Retries
  * with growing pauses until timeout_ms have passed; that is also the store's timeout, and 0 means 5 minutes. count_in =
  * 1 makes this process one of the workers that a dist.TCPStore(world_size=...) waits for.
  *
@@ -50,7 +50,7 @@ DDP_API ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, 
 /** Ends a store that one of the functions above has made. NULL is allowed. */
 DDP_API void ddp_store_destroy(ddp_store* store);
 /** Sets the store's timeout, for connecting again and for every call without a timeout of its own. On a prefix store it
- * sets that of the store under it. */
+ * sets the timeout of the store under it. */
 DDP_API ddp_status ddp_store_set_timeout(ddp_store* store, int64_t timeout_ms);
 
 /** Sets a key to a value, whatever it had before. */

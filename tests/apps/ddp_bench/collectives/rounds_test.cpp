@@ -80,7 +80,7 @@ TEST_CASE("collective rounds: a contender that lacks a collective is left out of
   CHECK(figures[1].contender == std::string("a"));
 }
 
-TEST_CASE("collective rounds: a wrong result ends the measurement and is told", "[apps][unit]") {
+TEST_CASE("collective rounds: a wrong result ends the measurement and is reported", "[apps][unit]") {
   Blocks blocks;
   FakeContender a("a", blocks);
   FakeContender b("b", blocks);
