@@ -43,7 +43,7 @@ class SyncBatchNorm {
 
   ProcessGroup& group_;
   std::size_t channels_;
-  ddp_batch_norm_tensors tensors_;
+  ddp_sync_batch_norm_tensors tensors_;
   std::int32_t dtype_;  // type of the weights and statistics
   double epsilon_;
   double momentum_;
