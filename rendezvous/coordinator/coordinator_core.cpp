@@ -175,8 +175,9 @@ void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
   actions_->push_back(SendDirective{agent, std::move(exit)});
 }
 
-// Notes that a node was heard, and refuses the nodes that claim its node rank. Such a claim may be a mistake, or come from
-// the replacement of a node whose death was not noticed yet, so it had to wait until the holder was heard.
+// Notes that a node was heard, and refuses the nodes that claim its node rank. Such a claim may be a
+// mistake, or come from the replacement of a node whose death was not noticed yet, so it had to wait
+// until the holder was heard.
 void CoordinatorCore::mark_heard(const Node& node) {
   roster_.mark_heard(node.state.incarnation, now_);
   for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {

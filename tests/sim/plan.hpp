@@ -72,16 +72,16 @@ struct Plan {
   milliseconds join_timeout{0}, last_call{0}, lost_after{0}, shutdown_timeout{0};
 
   milliseconds delay{0};   // what a message takes at most
-  int slow_percent = 0;    // messages that take up to ten times as long
+  int slow_percent = 0;    // this share of messages takes up to ten times as long
   milliseconds late{0};    // how late a timer is at most
-  int extra_ticks = 0;     // messages in percent that are followed by an extra Tick
-  int repeat_percent = 0;  // directives that are followed by an older one
+  int extra_ticks = 0;     // this percentage of messages is followed by an extra Tick
+  int repeat_percent = 0;  // this share of directives is followed by an older one
 
   milliseconds work_least{0}, work_most{0};  // work of a round
   milliseconds watchdog{0};                  // ends a worker whose peers are silent for this long
-  int deaf_percent = 0;                      // workers that ignore SIGTERM
-  int big_percent = 0;                       // workers that take long to die
-  int unmoved_percent = 0;                   // workers that hang when a peer dies, instead of failing
+  int deaf_percent = 0;                      // this share of workers ignores SIGTERM
+  int big_percent = 0;                       // this share of workers takes long to die
+  int unmoved_percent = 0;                   // this share of workers hangs when a peer dies, instead of failing
 };
 
 Plan make_plan(std::uint64_t seed);

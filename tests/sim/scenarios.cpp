@@ -148,8 +148,8 @@ std::vector<Scenario> all_scenarios() {
        with(fixed(2), {{.at = seconds(5), .kind = FaultKind::WorkerExits, .machine = 1, .number = 7},
                        {.at = seconds(10), .kind = FaultKind::WorkerCrashes, .machine = 0, .number = SIGSEGV}})},
       {"link_breaks_and_comes_back",
-       "The link of a node breaks and comes back within the reconnect window of 3 s: the node learns again what it "
-       "has to do, and the round goes on.",
+       "The link of a node breaks and comes back within the reconnect window of 3 s: the coordinator repeats what the "
+       "node has to do, and the round goes on.",
        with(fixed(2), {{.at = seconds(5), .kind = FaultKind::LinkCut, .machine = 1}})},
       {"node_lost_then_back",
        "The link of a node of an elastic job breaks, and the node gets no other one for 8 s. It kills its workers "

@@ -11,7 +11,7 @@
 namespace ddp::sim {
 
 struct Scenario {
-  std::string name;   // the name of its file without ".txt"
+  std::string name;   // its file's name without ".txt"
   std::string title;  // what happens, and what becomes of the job
   Plan plan;
   bool from_the_start = false;  // else the transcript begins with the first fault

@@ -88,7 +88,7 @@ struct Process {
   Time last_tick;
 
   std::vector<int> workers;  // the newest round's, by local rank
-  int starts = 0;            // how often workers were started; only the newest start counts
+  int starts = 0;            // times that workers were started; only the newest counts
   bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
   int newest_round_told = 0;

@@ -131,7 +131,7 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
 }
 
-// Checks the ranks of the members that know theirs so far: a member whose link is broken hears of it later.
+// Checks the ranks of the members that have received theirs: a member whose link is broken receives them later.
 void Invariants::check_ranks(const Members& members) const {
   const std::size_t size = members.size();
   if (size > 200 && size < static_cast<std::size_t>(members.begin()->second.node_count))

@@ -163,7 +163,7 @@ class Invariants {
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
   std::set<int> heard_the_end_;                   // processes that know how the job ended
   bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
-  std::optional<rendezvous::Directive> the_end_;  // what all nodes hear
+  std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
   bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };
