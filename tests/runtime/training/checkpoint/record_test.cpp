@@ -73,7 +73,7 @@ TEST_CASE("checkpoint record: impossible content is corrupt even with a correct 
   REQUIRE(why_not(signed_text(body)).empty());
   const auto [from, to, why] = GENERATE(table<std::string, std::string, std::string>({
       {"ddp checkpoint 1", "ddp checkpoint 2", "has another version"},
-      {"4194304", "4194305", "other blocks"},
+      {"4194304", "4194305", "blocks of another size"},
       {"\"step\":500,", "", "\"step\" is missing"},
       {"\"file\":1", "\"file\":2", "a part [2:4, 0:3] that cannot be"},
       {"\"file\":1", "\"file\":-1", "not a natural number"},
@@ -85,7 +85,7 @@ TEST_CASE("checkpoint record: impossible content is corrupt even with a correct 
       {"\"shape\":[4,3]", "\"shape\":[-4,3]", "cannot be [-4, 3]"},
       {"\"0000000000000011\"]", "]", "cannot be where"},
       {"\"0000000000000011\"", "\"11\"", "\"11\" is not a checksum"},
-      {"\"name\":\"b\"", "\"name\":\"../b\"", "no name of a file"},
+      {"\"name\":\"b\"", "\"name\":\"../b\"", "not a file name"},
       {"\"files\":", "\"filed\":", "\"files\" is missing"},
       {"{\"w\"", "[{\"w\"", "parse error"},
   }));

@@ -172,7 +172,7 @@ TEST_CASE("reducer: used and unused in the same step is an error that names the 
   SECTION("unused first") {
     c.mark_unused(2, actions);
     CHECK_THROWS_MATCHES(mark(c, {2}), Error,
-                         Message("DistributedDataParallel: parameter 2 (c) was marked ready, but it was said to be "
+                         Message("DistributedDataParallel: parameter 2 (c) was marked ready, but it was marked "
                                  "unused in the same step"));
   }
   SECTION("used first") {
