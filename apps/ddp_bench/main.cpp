@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_bench: puts load on what we measure and prints one JSON object a line.
+// ddp_bench: puts load on what is measured and prints one JSON object a line.
 //   store        clients of any c10d store on this machine; scripts/benchmarks/store starts the servers
 //   key-map      the map that the store keeps its keys in, next to std::unordered_map
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/benchmarks/collectives prints the table
-//   nccl         a rank of a job: collectives on the memory of GPUs, through libddp and by NCCL's own calls in turn
-//   layer        a rank of a job: what a call costs in libddp itself, over a backend whose operations do nothing
+//   nccl         a rank of a job: collectives on GPU memory, through libddp and by NCCL's own calls in turn
+//   layer        a rank of a job: the cost of a call in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/benchmarks/ddp prints the table
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -174,7 +174,7 @@ struct NcclOptions {
   bool counts = false;
 };
 
-// How many GPUs there are, or why none.
+// Prints how many GPUs there are, or why there is none.
 void print_gpus() {
   nlohmann::ordered_json line = {{"gpus", 0}};
   try {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_store: the c10d store alone, for whoever wants just that: PyTorch's TCPStore clients of any release from 1.9 on,
-// ddp::TcpStore, benchmarks.
+// ddp_store: the c10d store as a program of its own, for PyTorch's TCPStore clients of any release from 1.9 on, for
+// ddp::TcpStore and for benchmarks.
 //
-// Prints its endpoint when it is ready and serves until SIGINT or SIGTERM. Then, and on SIGUSR1, prints what it has
-// done. Exit codes: 0, 1 cannot listen, 2 wrong usage.
+// It prints its endpoints when it is ready and serves until SIGINT or SIGTERM. At the end, and on SIGUSR1, it prints
+// its statistics. Exit codes: 0 success, 1 cannot listen, 2 wrong usage.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -34,14 +34,14 @@ struct Options {
 
 constexpr rlim_t kManyConnections = 1 << 14;
 
-// By the numbers of today's protocol; WATCH_KEY has none there.
+// Names by the numbers of today's protocol; WATCH_KEY, which has none there, is at 0.
 constexpr const char* kRequests[] = {"watch_key", "set",       "compare_set", "get",        "add",
                                      "check",     "wait",      "num_keys",    "delete_key", "append",
                                      "multi_get", "multi_set", "cancel_wait", "ping",       "queue_push",
                                      "queue_pop", "queue_len", "list_keys",   "barrier"};
 static_assert(std::size(kRequests) == std::tuple_size_v<decltype(StoreStatistics::requests)>);
 
-// What is resident of this process, in bytes.
+// Returns this process's resident memory in bytes.
 std::size_t resident() {
   std::size_t all = 0, here = 0;
   std::ifstream("/proc/self/statm") >> all >> here;

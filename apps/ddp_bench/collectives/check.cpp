@@ -6,7 +6,7 @@
 namespace ddp::bench {
 namespace {
 
-constexpr std::size_t kPeriod = 97;  // a prime: no part of any size looks like its neighbour
+constexpr std::size_t kPeriod = 97;  // a prime, so that neighbouring parts of any size differ
 constexpr float kUntouched = -1;
 
 float value(std::size_t element) { return static_cast<float>(element % kPeriod); }
@@ -26,7 +26,7 @@ void CheckedCall::fill(float* input, float* output) const {
   const std::size_t part = count / static_cast<std::size_t>(size);
   const std::size_t mine = part * static_cast<std::size_t>(rank);
   const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
-  // Of a sum every rank's part differs; of all_to_all too, so that who sent it shows.
+  // Ranks differ where results are summed, and in all_to_all, so that a result shows its sender.
   const bool differs = is_sum(collective) || collective == Collective::AllToAll;
   const float own = differs ? static_cast<float>(rank) : 0;
   for (std::size_t i = 0; i < count; ++i) input[i] = value(gathers ? mine + i : i) + own;

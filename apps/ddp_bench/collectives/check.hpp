@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Does a collective do what it is timed for? Buffers are filled so that every element of every rank's result is known:
-// small whole numbers, which no order of summing changes.
+// Checks that a collective does what it is timed for. Buffers are filled so that every element of every rank's result
+// is known: small whole numbers, whose sum does not depend on the order.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ddp::bench {
 
-// What contender.run() takes, before and after the call.
+// The buffers of one contender.run(): fills them before the call and checks the result after it.
 struct CheckedCall {
   Collective collective;
   int rank;
@@ -18,7 +18,7 @@ struct CheckedCall {
   std::size_t count;
 
   void fill(float* input, float* output) const;
-  // Empty if this rank's result is right, else the first element that is not: "element 3 is 5, not 7".
+  // Returns "" if this rank's result is right, else the first wrong element: "element 3 is 5, not 7".
   std::string what_is_wrong(const float* output) const;
 };
 

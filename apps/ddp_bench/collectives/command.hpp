@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the programs that measure collectives (ddp_bench, ddp_bench_openmpi, ddp_bench_mpich) have in common: options,
-// and lines of JSON.
+// Options and JSON lines of the programs that measure collectives (ddp_bench, ddp_bench_openmpi, ddp_bench_mpich).
 #pragma once
 
 #include "apps/ddp_bench/collectives/rounds.hpp"

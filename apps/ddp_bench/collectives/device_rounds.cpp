@@ -19,7 +19,7 @@ using collectives::CurrentDevice;
 
 constexpr int kWarmUps = 5;
 constexpr double kBlockSeconds = 0.02;  // about
-constexpr int kLeastCalls = 5;          // of a block
+constexpr int kLeastCalls = 5;          // in a block
 constexpr int kLeastRounds = 3;
 
 void require(const collectives::CudaApi& api, CudaResult result, const char* what) {
@@ -51,7 +51,7 @@ void check(Contender& contender, const CollectiveJob& job, const DeviceStream& g
   gpu.device.clear(buffers.out(), size, gpu.stream);
 }
 
-// Seconds on the slowest rank.
+// Returns the seconds of a block on the slowest rank.
 double run_block(Contender& ranks, Contender& contender, const CollectiveJob& job, int calls, const DeviceStream& gpu,
                  const DeviceBuffers& buffers) {
   ranks.run(Collective::Barrier, nullptr, nullptr, 0);
@@ -65,11 +65,11 @@ double run_block(Contender& ranks, Contender& contender, const CollectiveJob& jo
 }
 
 struct Pace {
-  int calls;  // of a block
+  int calls;  // in a block
   int rounds;
 };
 
-// The same on every rank: so is what run_block() tells.
+// Returns the same pace on every rank, since run_block() returns the same time.
 Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job, double seconds,
                const DeviceStream& gpu, const DeviceBuffers& buffers) {
   const double one = std::max(1e-7, run_block(ranks, contender, job, kWarmUps, gpu, buffers) / kWarmUps);

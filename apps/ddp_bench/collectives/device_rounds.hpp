@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a collective on the memory of GPUs takes, of several contenders in turn, as NCCL's tests measure it: a block
-// of calls is put on a stream, one after the other, and lasts until the stream is done.
+// Measures how long a collective on GPU memory takes, with several contenders in turn, as NCCL's tests measure it: a
+// block of calls is put on a stream, one after the other, and lasts until the stream is done.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace ddp::bench {
 
-// A GPU and a stream of it that contenders put their calls on.
+// A GPU and one of its streams, on which contenders put their calls.
 struct DeviceStream {
   explicit DeviceStream(int index);
   ~DeviceStream();
@@ -23,8 +23,8 @@ struct DeviceStream {
   collectives::CudaStream* stream = nullptr;
 };
 
-// As measure_collectives(), but the contenders' buffers are the device's, and a call's time is its share of its block.
-// ranks: through which they meet, on the host.
+// Does what measure_collectives() does, but the contenders' buffers are on the device, and a call's time is its share
+// of its block. Ranks synchronise and exchange times through `ranks`, on the host.
 void measure_on_device(Contender& ranks, const std::vector<Contender*>& contenders, const CollectivePlan& plan,
                        const DeviceStream& gpu, const std::function<void(const CollectiveFigures&)>& done);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddp_bench_openmpi, ddp_bench_mpich: the rounds of `ddp_bench collectives` over MPI, a rank of mpirun's. Programs of
-// their own: ranks of MPI are started by mpirun, and ddp_bench needs no MPI.
-#define OMPI_SKIP_MPICXX  // the C interface is all we use
+// ddp_bench_openmpi, ddp_bench_mpich: a rank that mpirun started runs the rounds of `ddp_bench collectives` over MPI.
+// They are separate programs, so that ddp_bench needs no MPI.
+#define OMPI_SKIP_MPICXX  // only the C interface is used
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>

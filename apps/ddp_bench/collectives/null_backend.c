@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A backend whose operations do nothing and return at once: what is left of a call is libddp's own part. Results are
- * meaningless. */
+ * A backend whose operations do nothing and return at once, so that only libddp's own part of a call is left. Results
+ * are meaningless. */
 #include <stddef.h>
 
 #include "collectives/backend.h"

@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kBlockSeconds = 0.01;  // about; small sizes
-constexpr int kLeastCalls = 3;          // of a block, for large ones
+constexpr double kBlockSeconds = 0.01;  // about, for small sizes
+constexpr int kLeastCalls = 3;          // in a block, for large sizes
 constexpr int kLeastRounds = 3;
 
 struct Buffers {
@@ -42,17 +42,17 @@ void check(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   throw_if_wrong(contender, job, buffers.output.data());
 }
 
-// The sum of zeros stays zero, however often it is summed.
+// Runs on zeros, whose sum stays zero however often it is taken.
 void call(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
 }
 
 struct Pace {
-  int calls;  // of a block
+  int calls;  // in a block
   int rounds;
 };
 
-// By rank 0's clock, for all. ranks: through which they meet.
+// Returns the pace that rank 0 finds by its clock. Ranks synchronise through `ranks`.
 Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job, double seconds, Buffers& buffers) {
   call(contender, job, buffers);
   ranks.run(Collective::Barrier, nullptr, nullptr, 0);
@@ -66,7 +66,7 @@ Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job,
   return {static_cast<int>(pace[0]), static_cast<int>(pace[1])};
 }
 
-// Microseconds of each call, on the slowest rank.
+// Returns the microseconds of each call on the slowest rank.
 std::vector<float> run_block(Contender& ranks, Contender& contender, const CollectiveJob& job, int calls,
                              Buffers& buffers) {
   std::vector<float> mine;
@@ -104,7 +104,7 @@ std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Co
   return figures;
 }
 
-// Parts for each rank must be whole elements.
+// Returns about `bytes` in elements, so that each rank's part is whole elements.
 std::size_t elements_of(std::size_t bytes, int ranks) {
   const std::size_t part = static_cast<std::size_t>(ranks) * sizeof(float);
   return std::max<std::size_t>(1, bytes / part) * static_cast<std::size_t>(ranks);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a collective takes, of several libraries in turn. A round is a short block of calls of each contender, one
-// after the other, and the next round begins with the next one: what else the machine does hits all of them alike.
+// Measures how long a collective takes, with several libraries in turn. A round is a short block of calls of each
+// contender, one contender after the other. The next round begins with the next contender, so that other load on the
+// machine affects all of them equally.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,11 @@ namespace ddp::bench {
 
 struct CollectivePlan {
   std::vector<Collective> collectives;
-  std::vector<std::size_t> sizes;  // bytes, as NCCL's tests count them: of a rank's longer buffer
-  double seconds = 0;              // of each contender at each size, about; at least three rounds of three calls
+  std::vector<std::size_t> sizes;  // bytes of a rank's longer buffer, as NCCL's tests count
+  double seconds = 0;              // about, for each contender and size; at least three rounds of three calls
 };
 
-// A call takes as long as on the slowest rank.
+// Figures of one contender. A call takes as long as on the slowest rank.
 struct CollectiveFigures {
   const char* contender = "";
   Collective collective = Collective::AllReduce;
@@ -35,24 +36,24 @@ struct CollectiveJob {
   std::size_t count;  // elements of a rank's longer buffer
 };
 
-// Every collective with every size, rounded so that each rank's part is whole elements.
+// Returns every collective with every size, rounded so that each rank's part is whole elements.
 std::vector<CollectiveJob> jobs_of(const CollectivePlan& plan, int ranks);
 
-// Throws std::runtime_error if what the contender left in `output`, a CheckedCall's, is not right.
+// Throws std::runtime_error if the contender's result in `output`, the buffer of a CheckedCall, is wrong.
 void throw_if_wrong(const Contender& contender, const CollectiveJob& job, const float* output);
 
-// times_us: what the medians are of. round_us: see CollectiveFigures.
+// Returns the figures of calls that took `times_us`. `round_us` has the medians of the rounds.
 CollectiveFigures figures_of(const Contender& contender, const CollectiveJob& job, const std::vector<float>& times_us,
                              std::vector<double> round_us);
 
-// What bytes / time is multiplied with, so that the figure can be compared with the hardware's and between numbers of
-// ranks, as NCCL's tests define it. 0: no data is moved.
+// Returns the factor that turns bytes / time into bus bandwidth, as NCCL's tests define it, so that figures can be
+// compared with the hardware's and between numbers of ranks. 0 if no data is moved.
 double bus_factor(Collective collective, int ranks);
 
-// Collective: every rank runs it with the same contenders and plan; the first one also says when a block begins and
-// brings the ranks' times together, so it has to communicate. Before anything is timed each contender's result is
-// checked: throws std::runtime_error, on every rank that has a wrong one, if it is not right. `done` is called on
-// rank 0.
+// Measures all jobs of the plan. Every rank calls it with the same contenders and plan. The first contender also
+// synchronises the ranks before a block and gathers their times, so it has to communicate. Before anything is timed
+// each contender's result is checked; every rank with a wrong one throws std::runtime_error. `done` is called on rank
+// 0.
 void measure_collectives(const std::vector<Contender*>& contenders, const CollectivePlan& plan,
                          const std::function<void(const CollectiveFigures&)>& done);
 

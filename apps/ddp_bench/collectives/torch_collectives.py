@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of PyTorch's: the rounds of `ddp_bench collectives` (collective_rounds.hpp) with torch's own Gloo, by the same
-rules: results are checked first, then blocks of 10 ms or three calls; a call takes as long as on the slowest rank.
+"""A rank that runs the rounds of `ddp_bench collectives` (rounds.hpp) with torch's own Gloo, by the same rules: results
+are checked first, then come blocks of 10 ms or three calls; a call takes as long as on the slowest rank.
 
 usage: torch_collectives.py [--collectives NAME ...] [--sizes BYTES ...] [--seconds S]
 """
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1,
-           "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n}  # of bus bandwidth
+           "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n}  # for bus bandwidth
 BLOCK_SECONDS, LEAST = 0.01, 3
 
 parser = argparse.ArgumentParser()
@@ -29,7 +29,7 @@ rank, ranks = dist.get_rank(), dist.get_world_size()
 
 
 def call_of(collective, count):
-    """The call, and a function that fills its buffers, calls once, and says whether the result is right."""
+    """Returns the call, and a function that fills its buffers, calls once and returns whether the result is right."""
     part = count // ranks
     mine = slice(rank * part, (rank + 1) * part)
     values = torch.arange(count) % 97.0
@@ -63,7 +63,7 @@ def microseconds(call, times):
 
 
 def find_pace(call):
-    """Calls of a block, blocks: by rank 0's clock."""
+    """Returns the calls in a block and the number of blocks, by rank 0's clock."""
     call()
     dist.barrier()
     one = max(1e-7, sum(microseconds(call, LEAST)) * 1e-6 / LEAST)
@@ -104,4 +104,4 @@ for collective in options.collectives:
                 "round_us": [block.median().item() for block in blocks]}), flush=True)
 dist.barrier()
 dist.destroy_process_group()
-os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under whatever launcher
+os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under any launcher

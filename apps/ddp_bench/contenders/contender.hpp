@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library that ranks talk with, as the benchmark of collectives sees it: each call blocks, each rank makes the same.
+// A library through which ranks communicate, as the benchmark of collectives sees it: each call blocks, and all ranks
+// make the same calls.
 #pragma once
 
 #include <array>
@@ -33,10 +34,11 @@ class Contender {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual bool has(Collective) const { return true; }
-  // False: no result comes of its calls.
+  // Returns false if its calls have no result.
   virtual bool communicates() const { return true; }
 
-  // Sums are of float32, roots are rank 0. count: elements of a rank's longer buffer.
+  // Runs a collective of float32; reductions are sums, the root is rank 0. `count` is the number of elements of a
+  // rank's longer buffer:
   //   all_reduce, broadcast, reduce   output, in place
   //   all_gather, gather              input has count / size() elements, output count
   //   reduce_scatter, scatter         input has count, output count / size()

@@ -106,7 +106,7 @@ void GlooContender::run(Collective collective, const float* input, float* output
         options.setInput(in, part);
         options.setOutput(output, count);
       });
-    case Collective::AllToAll:  // the general one, as libddp's parts may differ in size
+    case Collective::AllToAll:  // the general form, since libddp's parts may differ in size
       return call(&gloo::alltoallv, [&](gloo::AlltoallvOptions& options) {
         const std::vector<std::int64_t> parts(static_cast<std::size_t>(size()), static_cast<std::int64_t>(part));
         options.setInput(in, parts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gloo, called as a program would that does without libddp: a context of its own, the same algorithms and transport. It
-// is in a module: where libddp opens Gloo first, libddp's corrections of it are there for both, else for none.
+// Gloo, called as a program without libddp would call it: with a context of its own, the same algorithms and the same
+// transport. It is in a module: if libddp opens Gloo first, both use libddp's corrections of Gloo, else neither does.
 #pragma once
 
 #include "apps/ddp_bench/contenders/contender.hpp"
@@ -8,7 +8,7 @@
 
 namespace ddp::bench {
 
-// Connects with the other ranks' through `store`, on loopback. The caller owns it.
+// Returns a contender that the caller owns, connected with the other ranks' through `store` on loopback.
 extern "C" __attribute__((visibility("default"))) Contender* ddp_bench_gloo_contender(const Store* store, int rank,
                                                                                       int size);
 inline constexpr const char* kGlooContender = "ddp_bench_gloo_contender";

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kBlock = 100;  // calls between two looks at the clock
+constexpr int kBlock = 100;  // calls between two readings of the clock
 
 double median_ns(int calls, const std::function<void()>& run_block) {
   for (int i = 0; i < 10; ++i) run_block();
@@ -42,7 +42,8 @@ std::vector<LayerCost> layer_costs(ProcessGroup group, int calls) {
     };
     const auto burst = [&] {
       for (int k = 1; k < kBlock; ++k) asynchronous.issue(collective, input.data(), output.data(), count);
-      asynchronous.issue(collective, input.data(), output.data(), count).wait();  // the last: they end in order
+      asynchronous.issue(collective, input.data(), output.data(), count)
+          .wait();  // waits for the last one, since they end in order
     };
     costs.push_back({collective, "blocking", median_ns(calls, [&] { repeat(blocking); })});
     costs.push_back({collective, "async", median_ns(calls, [&] { repeat(asynchronous); })});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call costs in libddp itself: the group's operations do nothing (libddp_null.so), so no other rank, wire or
-// wake-up is in the figure.
+// Measures what a call costs in libddp itself: the group's operations do nothing (libddp_null.so), so the figures
+// contain no other rank, wire or wake-up.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@ namespace ddp::bench {
 
 struct LayerCost {
   Collective collective = Collective::AllReduce;
-  // blocking   the call
-  // async      issued and waited for, one after the other: a wake of the progress thread and one of the caller
-  // burst      each of 100 that are issued in one go, then waited for
+  // blocking   one blocking call after the other
+  // async      each call issued and then waited for: one wake-up of the progress thread and one of the caller
+  // burst      100 calls issued in one go, then waited for
   const char* calling = "";
-  double median_ns = 0;  // for a call, over blocks of 100
+  double median_ns = 0;  // of a call, over blocks of 100
 };
 
-// Each with one element.
+// Returns the costs of all collectives, each with one element.
 std::vector<LayerCost> layer_costs(ProcessGroup group, int calls);
 
 }  // namespace ddp::bench

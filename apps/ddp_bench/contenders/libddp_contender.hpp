@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp through its public interface, in its default mode.
+// libddp, called through its public interface in its default mode.
 #pragma once
 
 #include "apps/ddp_bench/contenders/contender.hpp"
@@ -7,11 +7,11 @@
 
 namespace ddp::bench {
 
-enum class Calling { Blocking, Asynchronous };  // asynchronous: issued, then waited for at once
+enum class Calling { Blocking, Asynchronous };  // Asynchronous: issued, then waited for at once
 
 class LibddpContender : public Contender {
  public:
-  // device: where the buffers are.
+  // `device` is where the buffers are.
   LibddpContender(ProcessGroup group, Calling calling, Device device = {})
       : group_(group), calling_(calling), device_(device) {}
 

@@ -8,7 +8,7 @@
 namespace ddp::bench {
 namespace {
 
-volatile std::uint32_t seen;  // what is read has to go somewhere
+volatile std::uint32_t seen;  // keeps the compiler from removing the reads
 
 void read(const float* data, std::size_t count) {
   std::uint32_t all = 0;
@@ -18,7 +18,7 @@ void read(const float* data, std::size_t count) {
 
 void write(float* data, std::size_t count) { std::memset(data, 0, count * sizeof(float)); }
 
-// Nothing changes, but a compiler may not know: -0 would become 0.
+// Writes back what it reads. The compiler cannot skip it, since -0 would become 0.
 void update(float* data, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) data[i] += 0.0F;
 }

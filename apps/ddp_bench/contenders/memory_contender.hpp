@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What no library can be quicker than: every rank reads what it must read and writes what it must write, each byte
-// once, all ranks at the same time, and nothing is communicated. Measured in the same rounds as the libraries, so
-// caches and CPUs are as full. (Ranks that outnumber the CPUs take turns: a short call is then that of a rank that has
-// one.)
+// The lower bound for every library: each rank reads what it must read and writes what it must write, each byte once,
+// all ranks at the same time, and nothing is communicated. It is measured in the same rounds as the libraries, so
+// caches and CPUs are equally busy. (If ranks outnumber the CPUs they take turns; a short call is then timed while its
+// rank has a CPU.)
 #pragma once
 
 #include "apps/ddp_bench/contenders/contender.hpp"

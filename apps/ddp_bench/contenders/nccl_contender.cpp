@@ -38,7 +38,7 @@ NcclResult NcclContender::start(Collective collective, const float* input, float
 
 void NcclContender::run(Collective collective, const float* input, float* output, std::size_t count) {
   NcclResult result = start(collective, input, output, count);
-  // The communicator is a non-blocking one: the next call must wait until this one is on the stream.
+  // The communicator is non-blocking: the next call must wait until this one is on the stream.
   while (result == NcclResult::InProgress) {
     const NcclResult asked = api_.comm_get_async_error(communicator(), &result);
     if (asked != NcclResult::Success) result = asked;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NCCL, called as a program would that does without libddp: its functions, on a stream, and nothing around them.
+// NCCL, called as a program without libddp would call it: its functions on a stream, and nothing around them.
 #pragma once
 
 #include "apps/ddp_bench/contenders/contender.hpp"
@@ -8,8 +8,8 @@
 
 namespace ddp::bench {
 
-// On the communicator of libddp's group, so that both have the same channels and rings. While calls of one of the two
-// are on their way the other makes none.
+// Uses the communicator of libddp's group, so that both have the same channels and rings. Neither makes calls while the
+// other's are under way.
 class NcclContender : public Contender {
  public:
   NcclContender(const ProcessGroup& group, collectives::CudaStream* stream)

@@ -4,16 +4,16 @@
 
 #include <time.h>
 
-enum { kBlock = 4096 }; /* elements; 16 KiB stay in the first cache while they are worked on */
+enum { kBlock = 4096 }; /* elements; their 16 KiB stay in the first-level cache */
 
-/* `value` stays what it is: any number of these leaves the same gradient. */
+/* Elements that are `value` stay so: any number of updates leaves the same gradient. */
 static void update(float* block, size_t count, float value) {
   for (size_t i = 0; i < count; ++i) block[i] = block[i] * 0.5F + value * 0.5F;
 }
 
 void backward_work(float* gradient, size_t count, double updates, float value, int64_t ready_at) {
   const double for_each = updates / (double)count;
-  double due = 0; /* so that a gradient of few updates has not all of them in its first blocks */
+  double due = 0; /* spreads the updates over all blocks */
   for (size_t at = 0; at < count; at += kBlock) {
     const size_t size = count - at < kBlock ? count - at : kBlock;
     for (size_t i = 0; i < size; ++i) gradient[at + i] = value;

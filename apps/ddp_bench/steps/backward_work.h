@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What stands for the work of backward, the same machine code for libddp's steps and for PyTorch's
- * (libbackward_work.so, which Python opens with ctypes): arithmetic of a fixed amount, so that whoever takes the CPU
- * from it makes it later, and then, as a host that waits for its GPU does, sleep until a moment. */
+ * The work of a synthetic backward pass, the same machine code for libddp's steps and for PyTorch's
+ * (libbackward_work.so, which Python opens with ctypes). First it does a fixed amount of arithmetic, so that other code
+ * that takes the CPU delays it; then it sleeps until a given time, as a host does that waits for its GPU. */
 #pragma once
 
 #include <stddef.h>
@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* Writes the gradient, all elements `value`, with about so many updates of single elements, at least one for each.
- * Then returns at ready_at, nanoseconds of CLOCK_MONOTONIC; at once if that is past. */
+/* Sets all elements of the gradient to `value` with about `updates` updates of single elements, at least one for each.
+ * Then returns at ready_at, in nanoseconds of CLOCK_MONOTONIC, or at once if that is past. */
 __attribute__((visibility("default"))) void backward_work(float* gradient, size_t count, double updates, float value,
                                                           int64_t ready_at);
-/* Updates in a second of this thread's CPU time. */
+/* Returns how many updates this CPU does in a second of the thread's CPU time. */
 __attribute__((visibility("default"))) double backward_work_speed(void);
 
 #ifdef __cplusplus

@@ -25,7 +25,7 @@ void describe(const StepPlan& plan) {
   print({{"parameters", parameters}, {"updates_per_second", backward_work_speed()}});
 }
 
-// Rank 0 measures, alone on its memory; the null backend leaves no other way to wait than the store.
+// Rank 0 measures while the others leave its memory alone. They wait on the store, since the null backend does nothing.
 void measure_copies(const StepOptions& options) {
   const Session session = init_process_group({.backend = "null"});
   if (session.rank() != 0) return (void)session.store().get("copies are measured", std::chrono::minutes(10));

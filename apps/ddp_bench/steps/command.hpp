@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `ddp_bench ddp`: options of the steps to measure, and lines of JSON.
+// Options and JSON lines of `ddp_bench ddp`, which measures training steps.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct StepOptions {
 };
 
 void declare_options(CLI::App& app, StepOptions& options);
-// In a job of ddprun's, unless it only describes.
+// Runs as a rank that ddprun started, unless it only describes.
 void bench_steps(StepOptions options);
 
 }  // namespace ddp::bench

@@ -17,7 +17,7 @@ constexpr int kWarmUps = 3;
 
 struct Way {
   const char* name;
-  double copies;  // of every gradient in a step
+  double copies;  // copies of every gradient in a step
   std::function<void()> step;
   std::vector<double> times;
 };
@@ -60,7 +60,7 @@ std::vector<CopyCost> copy_costs(const ProcessGroup& group, const std::string& m
       {"ddp_view", 1, [&] { step(viewing); }, {}},
   };
   for (int round = -kWarmUps; round < rounds; ++round) {
-    // Halved in every step, they would soon be denormal, and slow.
+    // Gradients are halved in every step; soon they would be denormal, and slow.
     std::fill(gradients.begin(), gradients.end(), 1.0F);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       std::fill_n(viewing.gradient<float>(i), shapes[i].count, 1.0F);

@@ -6,13 +6,13 @@ namespace {
 
 class Shapes {
  public:
-  // uses: how often each weight is multiplied with something; time goes by that.
+  // `uses` is how often each weight is multiplied in a pass; its time is proportional to that.
   void add(const std::string& name, std::size_t count, std::size_t uses) { add_timed(name, count, count * uses); }
   void add_timed(const std::string& name, std::size_t count, std::size_t multiplications) {
     shapes_.push_back({name, count, static_cast<double>(multiplications)});
     total_ += shapes_.back().share;
   }
-  // Of a batch or layer norm.
+  // Adds the parameters of a batch norm or layer norm.
   void add_norm(const std::string& name, std::size_t channels, std::size_t uses) {
     add(name + ".weight", channels, uses);
     add(name + ".bias", channels, uses);
@@ -61,7 +61,7 @@ std::vector<ParameterShape> gpt2() {
   constexpr std::size_t kWidth = 768;
   constexpr int kLayers = 12;
   Shapes shapes;
-  // Of an embedding some rows are added to; the multiplications of the output layer come first in backward.
+  // The embedding's gradient is some rows added; the multiplications of the output layer come first in backward.
   shapes.add_timed("wte.weight", kVocabulary * kWidth, kPositions * kWidth);
   shapes.add_timed("wpe.weight", kPositions * kWidth, kPositions * kWidth);
   for (int layer = 0; layer < kLayers; ++layer) {

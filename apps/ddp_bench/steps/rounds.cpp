@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmUps = 3;  // buckets are ordered anew after the first step
+constexpr int kWarmUps = 3;  // buckets are reordered after the first step
 
 class Step {
  public:
@@ -29,7 +29,7 @@ class Step {
   const SyntheticBackward& backward_;
 };
 
-// What every step but ddp_view computes into: one buffer, parameter after parameter.
+// The gradients of every kind of step but ddp_view: one buffer, parameter after parameter.
 class Gradients {
  public:
   explicit Gradients(const SyntheticBackward& backward) : memory_(backward.elements()) {
@@ -74,7 +74,7 @@ class Plain : public BackwardAlone {
 
 class Ddp : public Step {
  public:
-  // gradients: null for those in buckets.
+  // `gradients` is null if they are in the buckets.
   Ddp(const SyntheticBackward& backward, std::vector<float>& values, Gradients* gradients, const ProcessGroup& group,
       const DistributedDataParallelOptions& options)
       : Step(backward), model_(group, parameters(backward, values, gradients), options) {}

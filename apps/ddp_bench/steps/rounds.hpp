@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a training step takes with and without DistributedDataParallel. In each round every kind of step is made
-// once, and the next round begins with the next kind: what else the machine does hits all of them alike.
+// Measures how long a training step takes with and without DistributedDataParallel. Each round makes every kind of step
+// once, and the next round begins with the next kind, so that other load on the machine affects all of them equally.
 //
 //   backward   nothing is communicated
 //   plain      backward, then one all_reduce of all gradients, which lie in one buffer
@@ -20,12 +20,12 @@ namespace ddp::bench {
 
 struct StepPlan {
   BackwardPlan backward;
-  double first_bucket_mib = 1;            // as PyTorch
+  double first_bucket_mib = 1;            // PyTorch's default
   std::vector<double> bucket_mib = {25};  // each of them in turn
   int rounds = 20;
 };
 
-// A step takes as long as on the slowest rank.
+// Figures of one kind of step. A step takes as long as on the slowest rank.
 struct StepFigures {
   std::string step;
   double bucket_mib = 0;  // 0: there are none
@@ -33,7 +33,8 @@ struct StepFigures {
   std::vector<double> round_ms;
 };
 
-// Collective. The same on every rank. Throws std::runtime_error if a step does not come to the right gradients.
+// Measures all kinds of steps and returns the same figures on every rank. Every rank must call it. Throws
+// std::runtime_error if a step computes wrong gradients.
 std::vector<StepFigures> measure_steps(const ProcessGroup& group, const StepPlan& plan);
 
 }  // namespace ddp::bench

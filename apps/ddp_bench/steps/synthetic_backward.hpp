@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A backward pass without a model: gradients of a model's shapes, last parameter first, each after its share of the
-// time. Of that time the CPU computes for a part (`busy`: all of it where CPUs train) and is free for the rest, as a
-// host's is while its GPU computes; a GPU does not wait for its host, so moments are counted from the pass's start.
+// time. The CPU computes for a part of that time (`busy`: all of it where CPUs train) and is free for the rest, as a
+// host's CPU is while its GPU computes. A GPU does not wait for its host, so times are counted from the pass's start.
 #pragma once
 
 #include <chrono>
@@ -18,12 +18,12 @@ struct BackwardPlan {
   std::string model = "resnet18";
   double seconds = 0.2;
   double busy = 0.1;              // of the time
-  double updates_per_second = 0;  // of this machine's CPUs, see backward_work_speed()
+  double updates_per_second = 0;  // on this machine's CPUs, see backward_work_speed()
 };
 
 class SyntheticBackward {
  public:
-  // value: what every element of every gradient will be.
+  // Every element of every gradient will be `value`.
   SyntheticBackward(const BackwardPlan& plan, float value) : shapes_(model_shapes(plan.model)), value_(value) {
     const double updates = plan.seconds * plan.busy * plan.updates_per_second;
     double passed = 0;
@@ -42,7 +42,7 @@ class SyntheticBackward {
   }
   float value() const { return value_; }
 
-  // gradient(i): where the i-th goes. ready(i): it is there.
+  // Writes the i-th gradient to gradient(i) and then calls ready(i).
   template <typename Gradient, typename Ready>
   void run(Gradient gradient, Ready ready) const {
     const std::int64_t start =

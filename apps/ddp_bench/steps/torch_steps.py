@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of PyTorch's: the steps of `ddp_bench ddp` (step_rounds.hpp) with torch's own DistributedDataParallel and Gloo.
+"""A rank that runs the steps of `ddp_bench ddp` (rounds.hpp) with torch's own DistributedDataParallel and Gloo.
 
 usage: torch_steps.py WORK PLAN     WORK: libbackward_work.so; PLAN: a JSON object, see scripts/benchmarks/ddp
 
-Its backward is autograd's: a chain of functions, one for each parameter, whose backward does the same work in the same
-machine code, and returns the parameter's gradient. What autograd and Python add is in `backward` too, from which the
-others are counted.
+Autograd runs its backward: a chain of functions, one for each parameter, whose backward does the same work in the same
+machine code and returns the parameter's gradient. The step `backward`, from which the others are counted, contains what
+autograd and Python add.
 """
 import ctypes
 import json
@@ -25,7 +25,7 @@ WARM_UPS = 3
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
-started = 0  # of this backward, in ns of the monotonic clock
+started = 0  # start of this backward, in ns of the monotonic clock
 
 
 class Layer(torch.autograd.Function):
@@ -61,7 +61,7 @@ class Model(torch.nn.Module):
 
 
 def backward(module, model):
-    """Returns when it began: forward is Python here, and no part of what is compared."""
+    """Returns its start time, which is after forward: forward is Python here and is not compared."""
     global started
     for weight in model.weights:
         weight.grad = None
@@ -117,4 +117,4 @@ if rank == 0:
         print(json.dumps({"step": name, "bucket_mib": mib, "round_ms": times}), flush=True)
 dist.barrier()
 dist.destroy_process_group()
-os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under whatever launcher
+os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under any launcher

@@ -33,7 +33,7 @@ constexpr char kJobId[] = "bench";
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Free a moment ago.
+// Returns a port that was free a moment ago.
 std::uint16_t free_port() { return listen_on({"127.0.0.1"}, 0).port; }
 
 pid_t only_child(pid_t parent) {
@@ -43,7 +43,7 @@ pid_t only_child(pid_t parent) {
   return child;
 }
 
-// ddprun as node 0, with one worker that ends when its stdin does.
+// A ddprun that is node 0, with one worker, which ends when its stdin does.
 class NodeZero {
  public:
   NodeZero(const std::string& ddprun, int nodes, std::uint16_t port) {
@@ -88,7 +88,7 @@ class NodeZero {
     waitpid(std::exchange(guardian_, -1), &status, 0);
     if (status != 0) throw std::runtime_error("ddprun ended with status " + std::to_string(status));
   }
-  // Of the agent: the guardian's only child is the keeper, whose only child is the agent.
+  // Returns the agent's cost. The guardian's only child is the keeper, whose only child is the agent.
   ServerCost cost() const { return cost_of(only_child(only_child(guardian_))); }
 
  private:
@@ -142,7 +142,7 @@ class Load {
   }
 
  private:
-  using Told = std::pair<Directive::Kind, int>;  // and in which round
+  using Told = std::pair<Directive::Kind, int>;  // a directive and its round
 
   struct Agent {
     Agent(Load& load, int rank)
@@ -192,7 +192,7 @@ class Load {
     LinkClient link;
     bool is_linked = false;
     Told last;
-    double told_ms = 0;  // after the failure
+    double told_ms = 0;  // from the failure to the directive to stop
 
    private:
     Load& load_;
@@ -213,7 +213,7 @@ class Load {
     if (std::exchange(agent.last, now) != now) ++heard_[now];
   }
 
-  // Agents.
+  // Returns how many agents got this directive.
   std::size_t heard(Directive::Kind kind, int round) { return heard_[{kind, round}]; }
 
   void beat() {

@@ -24,7 +24,7 @@ ServerCost cost_of(pid_t pid) {
 
   std::string stat;
   std::getline(std::ifstream(process + "/stat"), stat);
-  std::istringstream fields(stat.substr(stat.rfind(')') + 1));  // the name before may hold anything
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));  // the name before it may contain anything
   std::string skipped;
   for (int i = 0; i < 11; ++i) fields >> skipped;
   fields >> cost.user_ticks >> cost.system_ticks;

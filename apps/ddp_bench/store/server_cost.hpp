@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process on this machine has cost so far, as the kernel counts it: the figure that other programs' noise
-// changes least.
+// What a process on this machine has cost so far, as the kernel counts it: of all figures, other programs change these
+// least.
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +10,11 @@
 namespace ddp::bench {
 
 struct ServerCost {
-  double cpu_us = 0;         // all its threads, to the nanosecond (/proc/<pid>/task/*/schedstat)
-  double user_ticks = 0;     // of the two kinds of time, sampled at each tick (/proc/<pid>/stat): good for shares of
-  double system_ticks = 0;   // seconds, not of milliseconds
+  double cpu_us = 0;  // of all its threads, to the nanosecond (/proc/<pid>/task/*/schedstat)
+  // Time in user mode and in the kernel, sampled at each tick (/proc/<pid>/stat): good for shares of seconds, not of
+  // milliseconds.
+  double user_ticks = 0;
+  double system_ticks = 0;
   std::size_t resident = 0;  // bytes
 };
 

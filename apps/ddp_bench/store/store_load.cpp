@@ -32,14 +32,14 @@ using rendezvous::Op;
 
 constexpr int kPipelined = 16;
 constexpr std::size_t kGlooValue = 170;
-// Connections not greeted yet. More than the accept queue holds (somaxconn, 4,096 here) would measure how patiently TCP
-// repeats itself.
+// Limit of connections that wait for their greeting's answer. More than the accept queue holds (somaxconn, 4,096 here)
+// would measure TCP's retransmissions.
 constexpr int kUnanswered = 2000;
-constexpr std::chrono::seconds kStuck(20);  // nothing at all moved for so long
+constexpr std::chrono::seconds kStuck(20);  // limit of time in which nothing happens
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
-// The answers' sizes; the protocol itself has no frames.
+// Sizes of answers, since the protocol itself has no frames.
 constexpr std::size_t kByte = 1, kNonce = 4, kNumber = 8;
 constexpr std::size_t text(std::size_t bytes) { return 8 + bytes; }
 
@@ -51,7 +51,7 @@ struct Client {
   Clock::time_point sent;
 };
 
-// Appends what this client sends next and says how many bytes of answer that brings; 0: it is done.
+// Appends what this client sends next and returns how many bytes the answer has; 0: it is done.
 using Script = std::function<std::size_t(const Client&, std::string&)>;
 
 class Swarm {
@@ -62,8 +62,8 @@ class Swarm {
     begun_ = Clock::now();
   }
 
-  // As fast as they come through, then as clients of PyTorch 2.5 and later begin. Like them, who is refused tries
-  // again.
+  // Connects all clients as fast as the server accepts them and greets as clients of PyTorch 2.5 and later do. Like
+  // those, a client that is refused tries again.
   void connect() {
     std::string hello;
     append_validate(hello);
@@ -76,7 +76,7 @@ class Swarm {
     };
     for (int i = 0; i < kUnanswered; ++i) open_next();
     for_ready([&](Client& client) {
-      if (client.expected == 0) {  // connected, or not
+      if (client.expected == 0) {  // connected, or refused
         if (::send(client.socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
           reopen(client);
         } else {
@@ -93,7 +93,7 @@ class Swarm {
       }
       client.expected -= static_cast<std::size_t>(size);
       if (client.expected > 0) return false;
-      ::fcntl(client.socket.get(), F_SETFL, 0);  // from now on a send may block; what is received is asked for without
+      ::fcntl(client.socket.get(), F_SETFL, 0);  // from now on a send may block; receiving does not (MSG_DONTWAIT)
       complete(client);
       open_next();
       return ++greeted == clients_.size();
@@ -124,7 +124,7 @@ class Swarm {
     return result;
   }
 
-  // Growth of the server since this was made, for each of `things`.
+  // Returns the server's growth since the Swarm was made, divided by `things`.
   double resident_each(int things) const {
     return (static_cast<double>(cost_of(target_.server).resident) - static_cast<double>(before_.resident)) / things;
   }
@@ -167,7 +167,7 @@ class Swarm {
     if (::epoll_ctl(epoll_.get(), operation, client.socket.get(), &event) != 0) fail("epoll");
   }
 
-  // Until it returns true.
+  // Calls `handle` for each client that is ready, until it returns true.
   void for_ready(const std::function<bool(Client&)>& handle) {
     std::array<epoll_event, 512> events;
     while (true) {
@@ -239,7 +239,7 @@ std::vector<std::string> keys(int count) {
   return all;
 }
 
-// SET has no answer, so the key is asked for behind it.
+// SET has no answer, so a CHECK of the key follows it.
 std::size_t set(std::string& out, const std::string& name, std::size_t bytes) {
   append_request(out, {.op = Op::Set, .keys = {name}, .values = {std::string(bytes, 'v')}});
   append_request(out, {.op = Op::Check, .keys = {name}});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// bench_worker: a worker that writes down when it was how far; scripts/bench starts it, and kills some.
+// bench_worker: a worker that records when it reached which point; scripts/bench starts it, and kills some.
 //
 //   bench_worker FILE first           joins, makes one all_reduce, leaves
-//   bench_worker FILE again           likewise, but before the first restart it reduces until something ends it
-//   bench_worker FILE hold MIB        joins; rank 1 takes that much memory; all wait for what comes
-//   bench_worker FILE hold MIB plain  likewise without joining, as any program would
+//   bench_worker FILE again           as first, but before the first restart it reduces until something ends it
+//   bench_worker FILE hold MIB        joins; rank 1 takes that much memory; all ranks wait for a signal
+//   bench_worker FILE hold MIB plain  as hold, but without joining, as any other program
 #include <chrono>
 #include <ddp/ddp.hpp>
 #include <stdexcept>
@@ -31,7 +31,7 @@ void reduce_once(const char* file, bool until_ended) {
   if (!until_ended) return;
   while (true) {  // an error throws
     reduce(session);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // what would be a step's forward and backward
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // in place of a step's forward and backward
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker leaves for scripts/bench: lines "rank restart what pid nanoseconds" in one file that all ranks append
-// to. The nanoseconds are those of CLOCK_REALTIME, which all processes of a machine share, Python's among them.
+// What a worker records for scripts/bench: lines "rank restart what pid nanoseconds" in one file that all ranks append
+// to. The nanoseconds are CLOCK_REALTIME's, which all processes of a machine share, also those in Python.
 #ifndef APPS_DDP_BENCH_WORKER_STAMPS_H
 #define APPS_DDP_BENCH_WORKER_STAMPS_H
 
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// Of the variables of ddprun and torchrun, Open MPI and MPICH; -1 if none is there.
+// Returns the rank from the variables of ddprun and torchrun, Open MPI or MPICH; -1 if none is set.
 static inline int rank_in_environment(void) {
   static const char* const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
@@ -25,7 +25,7 @@ static inline int restart_in_environment(void) {
   return value ? atoi(value) : 0;
 }
 
-// One write at the end of the file, so that lines of several ranks do not mix.
+// Appends a line with one write, so that lines of several ranks do not mix.
 static inline void stamp(const char* path, const char* what) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

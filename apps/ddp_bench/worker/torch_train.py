@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of PyTorch's: steps of a model with the shapes of `train` (apps/train/model/gpt.hpp), averaged by torch's own DDP.
+"""A rank that trains a model with the shapes of `train` (apps/train/model/gpt.hpp) and torch's own DDP.
 
-usage: torch_train.py STEPS     tokens a second and the losses of the first and the last step, as one line of JSON
+usage: torch_train.py STEPS     prints tokens a second and the losses of the first and last step as a line of JSON
 """
 import json
 import os
@@ -49,7 +49,7 @@ class Gpt(nn.Module):
 torch.manual_seed(1)
 model = nn.parallel.DistributedDataParallel(Gpt())
 optimizer = torch.optim.AdamW(model.parameters(), lr=6e-3, weight_decay=0.1)
-# Texts that can be learnt: each byte follows from the one before.
+# Texts that can be learnt: each byte determines the next.
 starts = torch.randint(VOCABULARY, (steps, BATCH, 1))
 texts = (starts + 7 * torch.arange(CONTEXT + 1)) % VOCABULARY
 losses = []
@@ -63,7 +63,7 @@ for batch in texts:
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1)
     optimizer.step()
-    average = loss.detach().clone()  # what `train` tells of each step
+    average = loss.detach().clone()  # what `train` prints of each step
     dist.all_reduce(average)
     losses.append(average.item() / ranks)
 seconds = time.perf_counter() - begun
@@ -72,4 +72,4 @@ if rank == 0:
                       "first_loss": losses[0], "last_loss": losses[-1]}), flush=True)
 dist.barrier()
 dist.destroy_process_group()
-os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under whatever launcher
+os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under any launcher

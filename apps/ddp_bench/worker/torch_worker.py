@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`bench_worker FILE first|again` with PyTorch's gloo."""
+"""`bench_worker FILE first|again` with PyTorch's Gloo."""
 import os
 import sys
 import time
@@ -12,7 +12,7 @@ def stamp(what):
 
 restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 stamp("started")
-import torch  # noqa: E402  (its time is a figure of its own)
+import torch  # noqa: E402  (its time is measured apart)
 import torch.distributed as dist  # noqa: E402
 
 stamp("imported")
@@ -31,8 +31,8 @@ reduce()
 stamp("reduced")
 while sys.argv[2] == "again" and restart == 0:
     reduce()
-    time.sleep(0.005)  # what would be a step's forward and backward
-dist.barrier()  # Gloo fails who still talks to one that has left
+    time.sleep(0.005)  # in place of a step's forward and backward
+dist.barrier()  # a Gloo rank fails if it still talks to a rank that has left
 stamp("leaving")
 dist.destroy_process_group()
-os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under whatever launcher
+os._exit(0)  # torch 2.15's Gloo sometimes aborts when the interpreter ends, under any launcher
