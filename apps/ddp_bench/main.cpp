@@ -209,7 +209,7 @@ void bench_layer(int calls) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Load for what ddprun measures.", "ddp_bench");
+  CLI::App app("Puts load on what is measured and prints one JSON object a line.", "ddp_bench");
   app.require_subcommand(1);
   StoreOptions options;
   CLI::App* store = app.add_subcommand("store", "Clients of a c10d store that listens on this machine");
@@ -219,9 +219,10 @@ int main(int argc, char** argv) {
   store->add_option("--host", options.target.host, "Numeric IPv4 address of the store");
   store->add_option("--port", options.target.port, "Its port")->required();
   store->add_option("--pid", options.target.server, "Its process, whose CPU time is measured")->required();
-  store->add_option("--seconds", options.seconds, "How long each loop goes on");
+  store->add_option("--seconds", options.seconds, "Duration of each loop");
   store->add_option("--storm", options.storm, "Connections of the storm");
-  store->add_option("scenarios", options.scenarios, "Which; all if none is named")->check(CLI::IsMember(names));
+  store->add_option("scenarios", options.scenarios, "Scenarios to run; all if none is named")
+      ->check(CLI::IsMember(names));
 
   KeyMapOptions maps;
   CLI::App* key_map = app.add_subcommand("key-map", "The store's map of keys next to std::unordered_map, in memory");
@@ -242,7 +243,7 @@ int main(int argc, char** argv) {
   ddp::bench::declare_options(*collectives, ranks.plan);
   collectives
       ->add_option("--contenders", ranks.contenders,
-                   "Which libraries, in turn; gloo first: without libddp's corrections of it")
+                   "Libraries to measure in turn; if gloo is the first, it runs without libddp's corrections")
       ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
 
   NcclOptions gpus;
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
   int calls = 20000;
   CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
   layer->option_defaults()->always_capture_default();
-  layer->add_option("--calls", calls, "Of each kind")->check(CLI::Range(1000, 100000000));
+  layer->add_option("--calls", calls, "Calls of each kind")->check(CLI::Range(1000, 100000000));
 
   ddp::bench::StepOptions step_options;
   CLI::App* steps = app.add_subcommand("ddp", "A rank that ddprun started: training steps with and without DDP");

@@ -110,8 +110,8 @@ int main(int argc, char** argv) {
   app.add_option("--port", options.port, "Port to listen on; 0: a free one");
   app.add_option(
          "--bind", options.addresses,
-         "Numeric addresses to listen on. Whoever reaches them can read and write every key: the protocol has no "
-         "password")
+         "Numeric addresses to listen on. The protocol has no password: every client that reaches them can read and "
+         "write all keys")
       ->type_name("ADDR");
   app.add_option("--max-memory", options.max_mib, "Limit of keys and values, and of what unfinished requests hold")
       ->type_name("MIB")

@@ -16,10 +16,10 @@ void declare_options(CLI::App& app, CollectivePlan& plan) {
   for (std::size_t bytes = 4; bytes <= std::size_t{64} << 20; bytes *= 4) plan.sizes.push_back(bytes);
   plan.seconds = 0.5;
   app.option_defaults()->always_capture_default();
-  app.add_option("--collectives", plan.collectives, "Which; all_reduce if none is named")
+  app.add_option("--collectives", plan.collectives, "Collectives to measure; all_reduce if none is named")
       ->transform(CLI::CheckedTransformer(names));
   app.add_option("--sizes", plan.sizes, "Bytes of a rank's longer buffer")->check(CLI::Range(4UL, 1UL << 32));
-  app.add_option("--seconds", plan.seconds, "How long each library is measured at each size, about")
+  app.add_option("--seconds", plan.seconds, "About how long each library is measured at each size")
       ->check(CLI::Range(0.0, 3600.0));
 }
 

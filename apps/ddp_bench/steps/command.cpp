@@ -40,18 +40,19 @@ void measure_copies(const StepOptions& options) {
 void declare_options(CLI::App& app, StepOptions& options) {
   StepPlan& plan = options.plan;
   app.option_defaults()->always_capture_default();
-  app.add_option("--model", plan.backward.model, "Whose parameters' shapes")
+  app.add_option("--model", plan.backward.model, "Model whose parameters' shapes the steps have")
       ->check(CLI::IsMember(std::vector<std::string>(kModelNames.begin(), kModelNames.end())));
   app.add_option("--backward", plan.backward.seconds, "Seconds a backward takes")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--busy", plan.backward.busy,
-                 "How much of that the CPU computes; the rest it is free, as where a GPU does")
+                 "Share of that time in which the CPU computes; it is free for the rest, as while a GPU computes")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--updates-per-second", plan.backward.updates_per_second, "What a CPU computes; 0: measure it");
-  app.add_option("--bucket-mib", plan.bucket_mib, "Sizes of DDP's buckets, each of them in turn");
+  app.add_option("--updates-per-second", plan.backward.updates_per_second,
+                 "Updates that a CPU computes in a second; 0: measure it");
+  app.add_option("--bucket-mib", plan.bucket_mib, "Sizes of DDP's buckets, measured in turn");
   app.add_option("--first-bucket-mib", plan.first_bucket_mib, "Size of the first one");
   app.add_option("--rounds", plan.rounds, "Steps of each kind")->check(CLI::Range(1, 1000000));
   app.add_flag("--describe", options.describe, "Print shapes and the CPU's speed; no job is needed");
-  app.add_option("--copies", options.copy_rounds, "Measure the copies into buckets instead, so often")
+  app.add_option("--copies", options.copy_rounds, "Measure the copies into buckets instead, in this many rounds")
       ->check(CLI::Range(0, 1000000));
 }
 
