@@ -1,11 +1,11 @@
 #!/bin/bash
-# Checks the arrows of ARCHITECTURE.md by what the sources include: $1 is the repository.
-# Prints each include that points the wrong way; exit code 1 if there is one.
+# Checks the arrows of ARCHITECTURE.md against what the sources include. $1 is the repository.
+# Prints each include that points the wrong way; the exit code is 1 if there is one.
 set -u
 cd "$1" || exit 2
 bad=0
 
-# forbid FOLDERS PATTERN EXCEPT: no file in FOLDERS may include PATTERN, but for the files matching EXCEPT.
+# forbid FOLDERS PATTERN EXCEPT: no file in FOLDERS may include PATTERN, except files that match EXCEPT.
 forbid() {
   local found
   found=$(grep -rnE --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.c' \
@@ -29,7 +29,7 @@ forbid 'collectives runtime' 'rendezvous/(link|coordinator)/'                   
 forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
 
 # The arrows inside a folder: each room lists all rooms of its folder that it may include.
-# only FOLDER ROOM ALLOWED...: files in FOLDER/ROOM include no room of FOLDER but ROOM itself and the allowed ones.
+# only FOLDER ROOM ALLOWED...: files in FOLDER/ROOM may include ROOM itself and the allowed rooms, but no other of FOLDER.
 only() {
   local folder=$1 room=$2 others=''
   shift 2
@@ -65,6 +65,7 @@ only runtime group           include base collective device diagnosis
 only runtime session         include base collective device diagnosis group
 only runtime spawn           include base
 only runtime training        include base collective device group
+only runtime api             include base collective device diagnosis group session spawn training
 only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim
@@ -73,10 +74,16 @@ only runtime/training batch_norm   ddp
 only runtime/training checkpoint   tensor_file
 
 only apps/ddprun manual      options
+only apps/ddprun options     manual
+# options/options.cpp prints the manual, which knows only what an option is.
+forbid apps/ddprun/manual 'apps/ddprun/options/(arguments|declaration|(given|log|node)_options|options)\.hpp'  "$none"
 only apps/ddp_bench contenders
 only apps/ddp_bench store
+only apps/ddp_bench collectives  contenders
+only apps/ddp_bench steps
+only apps/ddp_bench worker
 
-# Third-party headers in their homes.
+# Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
