@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// New links at the coordinator, agents' and strangers', over loopback. A limit of 5 s stays far away in the tests that
-// do not name another one.
+// New links at the coordinator over loopback, from agents and from strangers. Tests that do not set another limit stay
+// far below the default of 5 s.
 #include "rendezvous/link/acceptor.hpp"
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ RawConnection connected(const LinkCoordinator& coordinator, std::string_view byt
   return raw;
 }
 
-// A preface in, the coordinator's nonce out.
+// Returns the coordinator's nonce after a preface was sent.
 Nonce nonce_from(LinkLoop& loop, RawConnection& raw) {
   const std::string preface = loop.receive(raw, kLinkPrefaceBytes);
   REQUIRE(preface.size() == kLinkPrefaceBytes);
@@ -61,7 +61,7 @@ TEST_CASE("acceptor: an agent's first message may come with its preface", "[rend
   CHECK(coordinator.lines.empty());
 }
 
-TEST_CASE("acceptor: a handshake with a secret, byte by byte, is one", "[rendezvous][integration]") {
+TEST_CASE("acceptor: a handshake with a secret may come byte by byte", "[rendezvous][integration]") {
   LinkLoop loop;
   LinkCoordinator coordinator(loop, {.secret = kSecret});
   RawConnection raw = connected(coordinator, "");
@@ -79,7 +79,7 @@ TEST_CASE("acceptor: a handshake with a secret, byte by byte, is one", "[rendezv
   CHECK(loop.until([&] { return coordinator.agents.size() == 1; }));
 }
 
-TEST_CASE("acceptor: strangers lose their connection, and are told about once a second", "[rendezvous][integration]") {
+TEST_CASE("acceptor: strangers lose their connection, and are logged once a second", "[rendezvous][integration]") {
   LinkLoop loop;
   LinkCoordinator coordinator(loop, {.secret = kSecret, .limit = 50ms});
   const auto begun = std::chrono::steady_clock::now();
@@ -94,9 +94,9 @@ TEST_CASE("acceptor: strangers lose their connection, and are told about once a 
   RawConnection wrong = connected(coordinator, kSecretPreface);
   nonce_from(loop, wrong);
   REQUIRE(wrong.send(std::string(32, 'p')));
-  CHECK(loop.receive(wrong, 33) == std::string(32, '\0'));  // and the end
+  CHECK(loop.receive(wrong, 33) == std::string(32, '\0'));  // and then the end
 
-  // What an agent said once is no good a second time.
+  // A proof that an agent sent once is worth nothing a second time.
   RawConnection agent = connected(coordinator, kSecretPreface);
   const std::string proof = proof_for(nonce_from(loop, agent));
   REQUIRE(agent.send(proof));
@@ -132,7 +132,7 @@ TEST_CASE("acceptor: an agent of another version is answered before it is closed
   CHECK_THAT(coordinator.lines[0], Catch::Contains("another version of ddprun (its agent link is version 9"));
 }
 
-TEST_CASE("acceptor: half a handshake is over when its time is, others go on", "[rendezvous][integration]") {
+TEST_CASE("acceptor: half a handshake ends at its deadline, others go on", "[rendezvous][integration]") {
   LinkLoop loop;
   LinkCoordinator coordinator(loop, {.limit = 20ms});
   RawConnection half = connected(coordinator, kPreface.substr(0, 10));
@@ -174,7 +174,7 @@ TEST_CASE("acceptor: a thousand half handshakes do not delay a good one", "[rend
     LinkCoordinator coordinator(loop, {.secret = kSecret});
     std::vector<RawConnection> halves;
     for (std::size_t i = 0; i < count; ++i) halves.push_back(connected(coordinator, kSecretPreface));
-    for (RawConnection& half : halves) nonce_from(loop, half);  // they are all under way
+    for (RawConnection& half : halves) nonce_from(loop, half);  // all handshakes are under way
     RawConnection agent = connected(coordinator, kSecretPreface);
     REQUIRE(agent.send(proof_for(nonce_from(loop, agent))));
     CHECK(loop.receive(agent, 32).size() == 32);
@@ -200,7 +200,7 @@ TEST_CASE("acceptor: no descriptor is left behind, whenever it ends", "[rendezvo
       CHECK(loop.receive(raw.back(), 32).size() == 32);
       raw.push_back(connected(coordinator, "\xddno"));
       CHECK(ends(loop, raw.back()));
-      // Handed over, but the loop never gets to it.
+      // Handed to the acceptor, but its loop never runs.
       raw.push_back(connected(coordinator, kSecretPreface));
       const auto handed_over = [&] { return coordinator.server.statistics().agent_links; };
       while (handed_over() < raw.size()) {

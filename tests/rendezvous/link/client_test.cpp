@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An agent's link against the real store port and acceptor, over loopback, and against whatever else may answer there.
+// An agent's link over loopback with the real store's port and acceptor, and with other peers that may answer there.
 #include "rendezvous/link/client.hpp"
 
 #include <dlfcn.h>
@@ -27,14 +27,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a name server would say here; other names go to the system's.
+// The answers of a name server for one name; other names go to the system's resolver.
 class Names {
  public:
   static Names& get() {
     static Names names;
     return names;
   }
-  // Numeric addresses; none: the name is not known.
+  // Sets the name's numeric addresses; if there are none, the name is unknown.
   void set(std::vector<std::string> addresses) {
     const std::lock_guard lock(mutex_);
     addresses_ = std::move(addresses);
@@ -67,7 +67,7 @@ GetAddrInfo system_lookup() { return reinterpret_cast<GetAddrInfo>(::dlsym(RTLD_
 }  // namespace
 }  // namespace ddp::rendezvous
 
-// In the place of libc's, for this program.
+// Replaces libc's getaddrinfo in this program.
 extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* host, const char* port,
                                                                   const addrinfo* hints, addrinfo** found) {
   using namespace ddp::rendezvous;
@@ -88,11 +88,11 @@ namespace ddp::rendezvous {
 namespace {
 
 const Secret kSecret = Secret(Secret::Bytes{7});
-// Loopback answers at once; only what waits for nobody waits so long.
+// Short limits: loopback answers at once, so only tests of silence wait this long.
 const LinkTiming kQuick = {.try_limit = 10s, .shortest_wait = 1ms, .longest_wait = 5ms};
 const LinkTiming kImpatient = {.try_limit = 50ms, .shortest_wait = 1ms, .longest_wait = 5ms};
 
-// A client that writes down what it hears.
+// A client that records its callbacks.
 struct Recorder {
   Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, std::optional<Secret> secret = {},
            const LinkTiming& timing = kQuick)
@@ -112,7 +112,7 @@ struct Recorder {
             .on_refused = [this](const std::string& why) { add("refused: " + why); }};
   }
   void add(const std::string& event) {
-    if (!events.empty() && events.back() == event && event.starts_with("unreachable")) return;  // again and again
+    if (!events.empty() && events.back() == event && event.starts_with("unreachable")) return;  // repeated
     events.push_back(event);
   }
   bool has(const std::string& event) const { return std::find(events.begin(), events.end(), event) != events.end(); }
@@ -128,10 +128,10 @@ std::string heard_by(LinkLoop& loop, const Recorder& recorder) {
 
 std::string at(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 
-// A port that nobody listens on, for now.
+// Returns a port on which no process listens now.
 std::uint16_t unused_port() { return listen_on({"127.0.0.1"}, 0).port; }
 
-// Listens, and answers whoever comes with the same bytes, or with his own.
+// Listens, and answers each connection with fixed bytes or with an echo.
 class Other {
  public:
   enum class Answer { Fixed, Echo };
@@ -139,7 +139,7 @@ class Other {
       : listeners_(listen_on({"127.0.0.1"}, 0)), bytes_(std::move(bytes)), answer_(answer) {}
   std::uint16_t port() const { return listeners_.port; }
 
-  // Runs the loop until the client has heard something.
+  // Runs the loop until the client has had a callback.
   std::string heard_by(LinkLoop& loop, const Recorder& recorder) {
     loop.until([&] {
       if (const int fd = ::accept4(listeners_.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0) {
@@ -195,7 +195,7 @@ TEST_CASE("link client: a coordinator that comes later is found", "[rendezvous][
   CHECK(recorder.events.size() == 2);
 }
 
-TEST_CASE("link client: a link that breaks is told and made again", "[rendezvous][integration]") {
+TEST_CASE("link client: a link that breaks is reported and made again", "[rendezvous][integration]") {
   LinkLoop loop;
   LinkCoordinator coordinator(loop, {.secret = kSecret});
   Recorder recorder(loop, "127.0.0.1", coordinator.server.port(), kSecret);
@@ -204,7 +204,7 @@ TEST_CASE("link client: a link that breaks is told and made again", "[rendezvous
   REQUIRE(loop.until([&] { return recorder.events.size() == 3; }));
   CHECK(recorder.events ==
         std::vector<std::string>{"up 127.0.0.1", "down: the other side closed the connection", "up 127.0.0.1"});
-  // The store's rounds come and go without the links.
+  // The store's reset leaves the links alone.
   coordinator.server.reset();
   recorder.client->send(Heartbeat{});
   CHECK(loop.until([&] { return recorder.has("heartbeat"); }));
@@ -234,7 +234,8 @@ TEST_CASE("link client: reconnect cuts a wait between two tries short", "[rendez
   CHECK(loop.until([&] { return recorder.has("up 127.0.0.1"); }));
 }
 
-TEST_CASE("link client: another secret ends the tries, and says on which side to look", "[rendezvous][integration]") {
+TEST_CASE("link client: another secret ends the tries, and the reason says which side to check",
+          "[rendezvous][integration]") {
   struct Case {
     std::optional<Secret> of_agent, of_coordinator;
     std::string why;  // after "the coordinator at 127.0.0.1:…" was taken out
@@ -283,7 +284,7 @@ TEST_CASE("link client: whatever else has the port is described, and may go away
   Recorder of_echo(loop, "127.0.0.1", echo.port());
   CHECK(echo.heard_by(loop, of_echo) == expected("it sends back what it is sent"));
 
-  const StoreServer store({"127.0.0.1"}, 0);  // c10d's, and nothing else
+  const StoreServer store({"127.0.0.1"}, 0);  // speaks c10d and nothing else
   Recorder of_store(loop, "127.0.0.1", store.port());
   CHECK(heard_by(loop, of_store) == expected("it closed the connection without a word"));
 
@@ -299,13 +300,13 @@ TEST_CASE("link client: a name is looked up in every try, and its addresses are 
   LinkCoordinator coordinator(loop, {});
   Recorder recorder(loop, kName, coordinator.server.port());
   CHECK(heard_by(loop, recorder) == "unreachable: its name cannot be resolved: Name or service not known");
-  Names::get().set({"127.0.0.2"});  // nobody listens there
+  Names::get().set({"127.0.0.2"});  // no process listens there
   CHECK(loop.until([&] { return recorder.has("unreachable: connection refused"); }));
   Names::get().set({"127.0.0.2", "127.0.0.3", "127.0.0.1"});
   CHECK(loop.until([&] { return recorder.has("up 127.0.0.1"); }));
 }
 
-TEST_CASE("link client: addresses that fail in different ways are told each", "[rendezvous][integration]") {
+TEST_CASE("link client: addresses that fail in different ways are each reported", "[rendezvous][integration]") {
   LinkLoop loop;
   const Listeners silent = listen_on({"127.0.0.2"}, 0);
   Names::get().set({"127.0.0.2", "127.0.0.3"});
@@ -335,7 +336,7 @@ TEST_CASE("link client: a name server that does not answer stops neither the loo
   {
     const Recorder recorder(loop, kName, coordinator.server.port());
     CHECK(loop.until([&] { return names.lookups == 2; }));
-  }  // gone, while its thread still waits
+  }  // destroyed while its thread still waits
   names.set({});
 }
 
@@ -424,7 +425,7 @@ TEST_CASE("link client: no descriptor is left behind", "[rendezvous][integration
       good.client->reconnect("once more");
     }
   }
-  // Lookups' threads close theirs when they end.
+  // The threads of lookups close their descriptors when they end.
   CHECK(waiting.until([&] { return open_descriptors() <= before; }));
 }
 

@@ -54,8 +54,7 @@ Directive some_directive() {
 
 }  // namespace
 
-TEST_CASE("link codec: whatever four thousand workers leave behind, a frame holds what is told of it",
-          "[rendezvous][unit]") {
+TEST_CASE("link codec: a frame holds what is sent about any four thousand failed workers", "[rendezvous][unit]") {
   WorkerFailure talkative;
   talkative.host = "a-node-with-a-long-name.in.some.data.centre";
   talkative.message = talkative.error_record = std::string(64 << 10, '"');  // twice as long in JSON
@@ -73,7 +72,7 @@ TEST_CASE("link codec: whatever four thousand workers leave behind, a frame hold
   CHECK(worth_telling(state.failures, 4000).size() == 32);
 }
 
-TEST_CASE("link codec: those that failed by themselves keep their words before those that were stopped",
+TEST_CASE("link codec: workers that failed by themselves keep their text before workers that were stopped",
           "[rendezvous][unit]") {
   std::vector<WorkerFailure> failures(200);
   for (WorkerFailure& failure : failures) {
@@ -109,7 +108,7 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
   }
 }
 
-TEST_CASE("link codec: text that is not UTF-8 is mended, not thrown on", "[rendezvous][unit]") {
+TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thrown", "[rendezvous][unit]") {
   AgentState state = some_state();
   state.failures[0].stderr_tail = {"\xff\xfe"};
   FrameDecoder decoder;
@@ -117,7 +116,7 @@ TEST_CASE("link codec: text that is not UTF-8 is mended, not thrown on", "[rende
   CHECK(std::holds_alternative<AgentState>(decoder.next()));
 }
 
-TEST_CASE("link codec: nonsense is malformed and is not allocated for", "[rendezvous][unit]") {
+TEST_CASE("link codec: nonsense is malformed, and no memory is allocated for it", "[rendezvous][unit]") {
   const auto decode = [](const std::string& bytes) {
     FrameDecoder decoder;
     decoder.feed(bytes);

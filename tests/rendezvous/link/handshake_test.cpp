@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Both sides of the handshake, against each other and against strangers, without a socket.
+// Both sides of the handshake without a socket, with each other and with strangers.
 #include "rendezvous/link/handshake.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ CoordinatorHandshake coordinator(std::optional<Secret> secret = {}) {
 
 std::string bytes_of(const Proof& proof) { return {proof.begin(), proof.end()}; }
 
-// In words that a test can compare.
+// Describes a verdict in words that a test can compare.
 std::string told(const HandshakeVerdict& verdict) {
   if (const auto* done = std::get_if<HandshakeDone>(&verdict)) return "done" + done->beyond;
   if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) return failed->why;
@@ -48,7 +48,7 @@ Kind kind_of(const HandshakeVerdict& verdict) {
   return std::get<HandshakeFailed>(verdict).kind;
 }
 
-// Feeds pieces of a size until there is a verdict; what then is left counts as beyond it.
+// Feeds pieces of a size until there is a verdict; the rest counts as bytes behind the handshake.
 template <typename Side>
 HandshakeVerdict feed(Side& side, std::string_view bytes, std::size_t piece, std::string& answer) {
   HandshakeVerdict verdict = HandshakeGoesOn{};
@@ -60,7 +60,7 @@ HandshakeVerdict feed(Side& side, std::string_view bytes, std::size_t piece, std
   return verdict;
 }
 
-// The two against each other; "frames" follow from both at the first moment they may.
+// Runs both sides with each other; each sends "frames" as soon as it may.
 struct Meeting {
   HandshakeVerdict of_agent = HandshakeGoesOn{};
   HandshakeVerdict of_coordinator = HandshakeGoesOn{};
@@ -78,7 +78,7 @@ Meeting meet(AgentHandshake one, CoordinatorHandshake other, std::size_t piece) 
   return meeting;
 }
 
-TEST_CASE("handshake: both sides are done, with and without a secret, however the bytes are split",
+TEST_CASE("handshake: both sides finish, with and without a secret, however the bytes are split",
           "[rendezvous][unit]") {
   for (std::size_t piece = 1; piece <= 64; ++piece) {
     const Meeting open = meet(agent(), coordinator(), piece);
@@ -90,7 +90,7 @@ TEST_CASE("handshake: both sides are done, with and without a secret, however th
   }
 }
 
-TEST_CASE("handshake: bytes of the link that come with the last ones are handed on", "[rendezvous][unit]") {
+TEST_CASE("handshake: bytes of the link that come with its end are handed on", "[rendezvous][unit]") {
   const Secret secret = secret_of(1);
   const std::string proof = bytes_of(prove(secret, LinkRole::Agent, kOfAgent, kOfCoordinator));
   for (std::size_t piece = 1; piece <= 80; ++piece) {
@@ -115,7 +115,7 @@ TEST_CASE("handshake: the bytes are those of the header's drawing", "[rendezvous
   CHECK(answer == bytes_of(prove(secret, LinkRole::Coordinator, kOfAgent, kOfCoordinator)));
 }
 
-TEST_CASE("handshake: a secret on one side only, or another one, is told to both users", "[rendezvous][unit]") {
+TEST_CASE("handshake: both sides report a secret that differs or is missing on one side", "[rendezvous][unit]") {
   for (std::size_t piece = 1; piece <= 64; ++piece) {
     const Meeting wanted = meet(agent(), coordinator(secret_of(1)), piece);
     CHECK(told(wanted.of_agent) == "the coordinator at node0:29400 wants a secret: give DDPRUN_SECRET_FILE");
@@ -159,7 +159,7 @@ TEST_CASE("handshake: another version of ddprun is known by eight bytes, whateve
   }
 }
 
-TEST_CASE("handshake: whatever else answers, the agent shows its first bytes", "[rendezvous][unit]") {
+TEST_CASE("handshake: the agent shows the first bytes of anything else that answers", "[rendezvous][unit]") {
   const std::string answers = "what answers there is not a ddprun coordinator (";
   std::string ignored;
   CHECK(told(agent().feed("HTTP/1.1 400 Bad Request\r\n", ignored)) == answers + "first bytes: \"HTTP/1.1 400 Bad\")");
@@ -186,7 +186,7 @@ TEST_CASE("handshake: an agent does not take itself for a coordinator", "[rendez
   }
 }
 
-TEST_CASE("handshake: a coordinator that ends in the middle may be there again, so nothing is final",
+TEST_CASE("handshake: a coordinator that closes in the middle may come back, so nothing is final",
           "[rendezvous][unit]") {
   AgentHandshake one = agent(secret_of(1));
   std::string ignored;
@@ -196,7 +196,7 @@ TEST_CASE("handshake: a coordinator that ends in the middle may be there again, 
   CHECK(kind_of(one.ended()) == Kind::Stranger);
 }
 
-TEST_CASE("handshake: strangers are told nothing, and known by their first wrong byte", "[rendezvous][unit]") {
+TEST_CASE("handshake: strangers get no answer, and are known by their first wrong byte", "[rendezvous][unit]") {
   for (const Speaker& speaker : kSpeakers) {
     const std::string bytes = from_hex(speaker.first_bytes);
     if (bytes[0] == '\xdd') continue;
@@ -219,7 +219,7 @@ TEST_CASE("handshake: strangers are told nothing, and known by their first wrong
   }
 }
 
-TEST_CASE("handshake: the coordinator proves nothing to who has not proved himself", "[rendezvous][unit]") {
+TEST_CASE("handshake: the coordinator proves nothing to an agent that has proved nothing", "[rendezvous][unit]") {
   const Secret secret = secret_of(1);
   const std::string preface = agent(secret).preface();
   const std::string right = bytes_of(prove(secret, LinkRole::Agent, kOfAgent, kOfCoordinator));
@@ -234,20 +234,20 @@ TEST_CASE("handshake: the coordinator proves nothing to who has not proved himse
     return answer;
   };
   for (std::size_t piece = 1; piece <= 32; ++piece) {
-    CHECK(answer_to(right.substr(1), piece).empty());  // not whole: nothing yet
+    CHECK(answer_to(right.substr(1), piece).empty());  // incomplete: no answer yet
     for (std::size_t wrong = 0; wrong < 32; ++wrong) {
       std::string proof = right;
       proof[wrong] = static_cast<char>(proof[wrong] ^ 1);
       CHECK(answer_to(proof, piece) == zeros);
     }
   }
-  // Proofs that were good elsewhere: on an earlier connection, in the other direction, of this side's own.
+  // Proofs that were valid elsewhere: on an earlier connection, in the other direction, and this side's own.
   CHECK(answer_to(bytes_of(prove(secret, LinkRole::Agent, kOfAgent, nonce_of(0xcd))), 32) == zeros);
   CHECK(answer_to(bytes_of(prove(secret, LinkRole::Coordinator, kOfAgent, kOfCoordinator)), 32) == zeros);
   CHECK(answer_to(bytes_of(prove(secret, LinkRole::Coordinator, kOfCoordinator, kOfAgent)), 32) == zeros);
 }
 
-TEST_CASE("handshake: an agent believes no coordinator that only knows what passed before", "[rendezvous][unit]") {
+TEST_CASE("handshake: an agent does not trust a coordinator that only repeats earlier bytes", "[rendezvous][unit]") {
   const Secret secret = secret_of(1);
   CoordinatorHandshake other = coordinator(secret);
   for (const Proof& proof : {Proof{}, prove(secret, LinkRole::Agent, kOfAgent, kOfCoordinator),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For tests of the agent link: a loop that the test's own thread runs until something is true, so that assertions need
-// no lock; and a coordinator's end of the link, as the coordinator wires it.
+// Helpers of the agent link's tests: a loop that the test's own thread runs until a condition is true, so that
+// assertions need no lock, and a coordinator's end of the link, wired as the coordinator does it.
 #pragma once
 
 #include <dirent.h>
@@ -26,20 +26,20 @@ class LinkLoop {
  public:
   asio::io_context io{1};
 
-  // False only if it has not become true in 20 s.
+  // Runs the loop until the condition is true. Returns false only if that takes more than 20 s.
   bool until(const std::function<bool()>& is_true) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!is_true()) {
       if (std::chrono::steady_clock::now() > give_up) return false;
-      io.run_one_for(std::chrono::milliseconds(5));  // is_true() may look at what no handler changes
+      io.run_one_for(std::chrono::milliseconds(5));  // is_true() may depend on what no handler changes
     }
     return true;
   }
 
-  // Everything that is due now.
+  // Runs everything that is due now.
   void settle() { io.poll(); }
 
-  // So many bytes, or fewer if they do not come or the connection ends.
+  // Returns `size` bytes, or fewer if they do not come or the connection ends.
   std::string receive(RawConnection& raw, std::size_t size) {
     std::string bytes;
     until([&raw, &bytes, size] {
@@ -58,7 +58,7 @@ class LinkLoop {
   asio::executor_work_guard<asio::io_context::executor_type> work_{io.get_executor()};
 };
 
-// The store's port with an acceptor behind it, which answers heartbeats.
+// A store's port with an acceptor behind it. Its links answer heartbeats.
 class LinkCoordinator {
  public:
   struct Agent {
@@ -84,7 +84,7 @@ class LinkCoordinator {
   std::map<std::size_t, Agent> agents;  // in the order they came, from 0
   std::vector<std::string> lines;
   LinkAcceptor acceptor;
-  StoreServer server;  // last: it ends first
+  StoreServer server;  // last, so that it ends first
 
  private:
   LinkAcceptor::Options with_lines(LinkAcceptor::Options options) {

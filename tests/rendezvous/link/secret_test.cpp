@@ -61,7 +61,7 @@ std::string hex_of(const Bytes& bytes) {
 
 const std::string kDigits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-TEST_CASE("secret: what is made can be read, by its owner only", "[rendezvous][unit]") {
+TEST_CASE("secret: a new file can be read, by its owner only", "[rendezvous][unit]") {
   const Folder folder;
   const std::string path = folder / "secret";
   const auto mask = ::umask(0);
@@ -80,12 +80,12 @@ TEST_CASE("secret: what is made can be read, by its owner only", "[rendezvous][u
   CHECK(file.warning.empty());
 }
 
-TEST_CASE("secret: no two that are made are the same", "[rendezvous][unit]") {
+TEST_CASE("secret: no two new secrets are equal", "[rendezvous][unit]") {
   CHECK_FALSE(Secret::random() == Secret::random());
   CHECK(random_nonce() != random_nonce());
 }
 
-TEST_CASE("secret: a file that is there is never overwritten", "[rendezvous][unit]") {
+TEST_CASE("secret: an existing file is never overwritten", "[rendezvous][unit]") {
   const Folder folder;
   const std::string path = folder.write("secret", "mine");
   CHECK(failure_of([&] { make_secret_file(path); }).message ==
@@ -96,7 +96,7 @@ TEST_CASE("secret: a file that is there is never overwritten", "[rendezvous][uni
         "cannot make the secret file " + (folder / "none/secret") + ": No such file or directory");
 }
 
-TEST_CASE("secret: digits of either case and blanks at the end are all the same", "[rendezvous][unit]") {
+TEST_CASE("secret: digits may have either case, and blanks at the end do not matter", "[rendezvous][unit]") {
   const Folder folder;
   std::string upper = kDigits;
   std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
@@ -105,7 +105,7 @@ TEST_CASE("secret: digits of either case and blanks at the end are all the same"
   }
 }
 
-TEST_CASE("secret: what is no secret is refused by path, with what to do", "[rendezvous][unit]") {
+TEST_CASE("secret: a file that has no secret is refused with its path and what to do", "[rendezvous][unit]") {
   const Folder folder;
   CHECK_THAT(failure_of([&] { read_secret_file(folder / "none"); }).message,
              Catch::StartsWith("cannot read the secret file " + (folder / "none") +

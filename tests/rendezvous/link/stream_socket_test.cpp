@@ -12,7 +12,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-// A link's end, and a bare socket at the other.
+// One end of a link, and a bare socket at the other end.
 struct Pair {
   explicit Pair(LinkLoop& loop) {
     int ends[2];
@@ -39,20 +39,20 @@ std::string directive_of(const std::string& reason) {
   return encode(directive);
 }
 
-TEST_CASE("link: bytes that came with the handshake are the first of the stream", "[rendezvous][integration]") {
+TEST_CASE("link: bytes that came with the handshake are the first bytes of the stream", "[rendezvous][integration]") {
   LinkLoop loop;
   const std::string bytes = directive_of("one") + encode(Heartbeat{}) + directive_of("two");
   for (std::size_t early = 0; early <= bytes.size(); ++early) {
     Pair pair(loop);
     pair.link->start(bytes.substr(0, early));
-    CHECK(pair.heard.empty());  // not from within start()
+    CHECK(pair.heard.empty());  // no callback from within start()
     REQUIRE(pair.other->send(bytes.substr(early)));
     REQUIRE(loop.until([&] { return pair.heard.size() == 3; }));
     CHECK(pair.heard == std::vector<std::string>{"one", "heartbeat", "two"});
   }
 }
 
-TEST_CASE("link: the end of the other side is told once, in words", "[rendezvous][integration]") {
+TEST_CASE("link: the end of the other side is reported once, in words", "[rendezvous][integration]") {
   LinkLoop loop;
   Pair pair(loop);
   pair.link->start();
@@ -63,7 +63,7 @@ TEST_CASE("link: the end of the other side is told once, in words", "[rendezvous
   CHECK(pair.heard == std::vector<std::string>{"the other side closed the connection"});
 }
 
-TEST_CASE("link: who never reads is cut off before he costs much", "[rendezvous][integration]") {
+TEST_CASE("link: a peer that never reads is cut off before it costs much", "[rendezvous][integration]") {
   LinkLoop loop;
   Pair pair(loop);
   pair.link->start();
@@ -80,7 +80,7 @@ TEST_CASE("link: who never reads is cut off before he costs much", "[rendezvous]
   CHECK(sent <= (kMaxQueuedBytes >> 20) + 3);
 }
 
-TEST_CASE("link: heartbeats do not pile up behind what is not read", "[rendezvous][integration]") {
+TEST_CASE("link: heartbeats do not pile up while the peer does not read", "[rendezvous][integration]") {
   LinkLoop loop;
   Pair pair(loop);
   pair.link->start();

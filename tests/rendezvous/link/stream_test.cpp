@@ -47,7 +47,7 @@ TEST_CASE("link stream: everything that was sent before stop() arrives, then the
   CHECK(agent.closed.empty());
 }
 
-TEST_CASE("link stream: what does not fit the kernel's buffer follows when the other side reads",
+TEST_CASE("link stream: bytes that do not fit the kernel's buffer follow when the other side reads",
           "[rendezvous][unit]") {
   Link link;
   End<Directive> agent(link.io, link.fds[0]);

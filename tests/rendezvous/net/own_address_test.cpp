@@ -16,7 +16,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-TEST_CASE("addresses: each has one form, whatever it was written as", "[rendezvous][unit]") {
+TEST_CASE("addresses: each has one form, in whatever form it was written", "[rendezvous][unit]") {
   CHECK(numeric_address("10.0.0.7") == "10.0.0.7");
   CHECK(numeric_address("::ffff:10.0.0.7") == "10.0.0.7");
   CHECK(numeric_address("::FFFF:0a00:0007") == "10.0.0.7");
@@ -60,7 +60,7 @@ TEST_CASE("addresses: a host is this machine by name, by address, or because the
   CHECK(is_own_host(own, ""));
   for (const char* host : {"localhost", "LocalHost", "127.0.0.1", "127.1.2.3"}) CHECK(is_own_host(host, ""));
 
-  CHECK_FALSE(is_own_host("192.0.2.1", ""));  // kept for documents: nobody's
+  CHECK_FALSE(is_own_host("192.0.2.1", ""));  // reserved for documentation
   CHECK_FALSE(is_own_host("2001:db8::1", ""));
   CHECK(is_own_host("192.0.2.1", "192.0.2.1"));
   CHECK_FALSE(is_own_host("192.0.2.1", "192.0.2.2"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The largest single allocation since the last reset: shows that a length in the input is not believed.
+// Measures the largest single allocation since the last reset, to show that a length in the input is not trusted.
 #pragma once
 
 #include <cstddef>

@@ -86,7 +86,7 @@ std::string modern_stream() {
   for (const auto& [request, golden_bytes] : golden()) bytes += golden_bytes;
   return bytes;
 }
-// A worker of 2.0 until it deletes a key; a script on 2.1.
+// Requests of a worker of 2.0 until it deletes a key, and of a script on 2.1.
 std::string stream_a() { return hex_of({"03", kInit, kOne, "00", kK, kV, "05", kOne, kK, "02", kK, "06"}); }
 std::string stream_c() {
   return hex_of({"00", kK, kV, "01", kK,   kV, kV,   "04", kOne, kK, "07", kK,
@@ -146,7 +146,8 @@ TEST_CASE("c10d: PyTorch 1.9 to 2.1 is understood by its first byte", "[rendezvo
   CHECK(c.generation == Generation::C);
 }
 
-TEST_CASE("c10d: an old SET is no VALIDATE, however much of the magic its key length shares", "[rendezvous][unit]") {
+TEST_CASE("c10d: an old SET is not taken for VALIDATE when its key length shares bytes of the magic",
+          "[rendezvous][unit]") {
   // Key lengths ce, f7ce, 85f7ce: one, two and three bytes of the magic. All but the first are too long for a key.
   const Heard first = hear(hex_of({"00", "ce00000000000000"}) + std::string(0xce, 'k') + from_hex(kV));
   REQUIRE(first.requests.size() == 1);
@@ -156,7 +157,8 @@ TEST_CASE("c10d: an old SET is no VALIDATE, however much of the magic its key le
   CHECK(hear(from_hex("00 cef7853d00000000")).generation == Generation::Old);
 }
 
-TEST_CASE("c10d: 07 is WATCH_KEY when a connection begins with it, DELETE_KEY of 2.1 later", "[rendezvous][unit]") {
+TEST_CASE("c10d: 07 is WATCH_KEY as the first request of a connection, and 2.1's DELETE_KEY later",
+          "[rendezvous][unit]") {
   const Heard watch = hear(hex_of({"07", kK, "07", kK}));
   REQUIRE(watch.requests.size() == 2);
   CHECK(watch.requests[1] == Request{Op::WatchKey, {"/k"}, {}, 0, Generation::A});
@@ -165,7 +167,7 @@ TEST_CASE("c10d: 07 is WATCH_KEY when a connection begins with it, DELETE_KEY of
   CHECK(remove.requests[1] == Request{Op::DeleteKey, {"/k"}, {}, 0, Generation::C});
 }
 
-TEST_CASE("c10d: 08 waits for its second half, and is DELETE_KEY of 1.9 if none comes", "[rendezvous][unit]") {
+TEST_CASE("c10d: 08 waits for a value, and is 1.9's DELETE_KEY if none comes", "[rendezvous][unit]") {
   Decoder decoder;
   Heard heard;
   hear(decoder, hex_of({"08", kK}), heard);
@@ -175,7 +177,7 @@ TEST_CASE("c10d: 08 waits for its second half, and is DELETE_KEY of 1.9 if none 
   SECTION("none comes") {
     CHECK(copy_of(decoder.settle()) == Request{Op::DeleteKey, {"/k"}, {}, 0, Generation::A});
     CHECK_FALSE(decoder.undecided());
-    hear(decoder, hex_of({"08", kK, "06"}), heard);  // from now on it is known
+    hear(decoder, hex_of({"08", kK, "06"}), heard);  // from now on the generation is known
     REQUIRE(heard.requests.size() == 2);
     CHECK(heard.requests[0].op == Op::DeleteKey);
     CHECK(heard.requests[1].op == Op::GetNumKeys);
@@ -234,14 +236,14 @@ TEST_CASE("c10d: a request of 131072 keys costs no more byte by byte", "[rendezv
   for (int i = 0; i < 131072; ++i) append_bytes(bytes, "/key");
   Decoder decoder;
   std::size_t requests = 0;
-  for (const char& byte : bytes) {  // starting over at every read would take hours
+  for (const char& byte : bytes) {  // scanning from the beginning at every read would take hours
     std::string_view input(&byte, 1);
     if (std::holds_alternative<RequestView>(decoder.decode(input))) ++requests;
   }
   CHECK(requests == 1);
 }
 
-TEST_CASE("c10d: what is no store client is told apart at once", "[rendezvous][unit]") {
+TEST_CASE("c10d: a peer that is no store client is recognised at once", "[rendezvous][unit]") {
   CHECK(hear("GET / HTTP/1.1\r\n").malformed == "unknown operation 71");
   CHECK(hear(from_hex("16 0301")).malformed == "unknown operation 22");
   CHECK(hear(from_hex("ce f7853c")).malformed == "unknown operation 206");
@@ -280,11 +282,11 @@ TEST_CASE("c10d: random bytes break nothing and allocate nothing", "[rendezvous]
   const std::string valid = modern_stream();
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
-    if (round % 2 == 0) {  // noise, behind a beginning that lets it in
+    if (round % 2 == 0) {  // noise behind a valid beginning
       const std::string beginnings[] = {"", from_hex(kValidate), std::string(1, static_cast<char>(random() % 12))};
       bytes = beginnings[random() % 3];
       for (auto i = random() % 300; i > 0; --i) bytes.push_back(static_cast<char>(random() % (i % 3 ? 20 : 256)));
-    } else {  // a real conversation with a few bytes changed
+    } else {  // a real conversation with a few changed bytes
       bytes = valid;
       for (auto i = random() % 4 + 1; i > 0; --i) bytes[random() % bytes.size()] = static_cast<char>(random());
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Conversations recorded between PyTorch clients and PyTorch servers, replayed against ours: codec and core together,
-// as they came and cut at random. captures/from_jsonl.py says what the files are. DDPRUN_TEST_SEED replays a random
-// run.
+// Replays conversations recorded between PyTorch clients and PyTorch servers against our codec and core, with the bytes
+// as they came and cut at random. captures/from_jsonl.py describes the files. DDPRUN_TEST_SEED replays a random run.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -19,9 +18,9 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr ConnectionId kSecondClient = 1000;  // written by hand, its answers were not recorded
+constexpr ConnectionId kSecondClient = 1000;  // its requests are written by hand, its answers were not recorded
 
-// Every difference between what was recorded and what we answer has one of these names.
+// Every difference between a recorded answer and ours has one of these names.
 const std::map<std::string, std::string> kDifferences = {
     {"compare_set_wakes", "up to 2.3, and in the server without libuv, COMPARE_SET wakes nobody; ours wakes who waits"},
     {"failed_compare_set", "libuv's server wakes waiters of a key that COMPARE_SET left missing; ours does not"},
@@ -43,7 +42,7 @@ struct Call {
   std::string words;
   std::vector<Line> lines;
   std::map<ConnectionId, std::string> difference;  // its name
-  std::map<ConnectionId, std::string> instead;     // of what they answered
+  std::map<ConnectionId, std::string> instead;     // our answers in place of the recorded ones
 };
 struct Recording {
   std::string file;
@@ -84,7 +83,7 @@ const std::vector<Recording>& recordings() {
   return all;
 }
 
-// The server's side of all connections of one recording; keeps what each was sent since the last take().
+// The server's side of all connections of one recording. Keeps what each was sent since the last take().
 class Server {
  public:
   void receive(ConnectionId from, std::string_view input) {
@@ -120,7 +119,7 @@ class Server {
   std::set<ConnectionId> closed_;
 };
 
-// The keys of a LIST_KEYS answer, in order; with what comes before and behind left out.
+// Returns the keys of a LIST_KEYS answer in order, without the bytes before and behind it.
 std::multiset<std::string> keys_of(std::string_view answer) {
   std::multiset<std::string> keys;
   for (answer.remove_prefix(std::min<std::size_t>(8, answer.size())); answer.size() >= 8;) {
@@ -149,7 +148,7 @@ std::string mismatch(const Call& call, ConnectionId connection, const std::strin
 
 const std::string kAsRecorded = "every answer is as recorded";
 
-// kAsRecorded, or the first answer that is not.
+// Returns kAsRecorded, or describes the first answer that differs.
 std::string replay(const Recording& recording, const Pieces& pieces) {
   Server server;
   std::set<ConnectionId> closed;
@@ -160,7 +159,7 @@ std::string replay(const Recording& recording, const Pieces& pieces) {
       if (line.kind == '<') {
         theirs[connection] += line.bytes;
       } else if (line.kind == '>') {
-        // Its client had read all of this before it went on.
+        // The client had read all of this before it went on.
         if (!call.difference.contains(connection) && !server.sent(connection).starts_with(theirs[connection])) {
           return mismatch(call, connection, theirs[connection], server.sent(connection));
         }
@@ -198,7 +197,7 @@ TEST_CASE("store: answers every recorded client, PyTorch 1.13 to 2.15, as its ow
   CHECK(met.size() == kDifferences.size());
 }
 
-TEST_CASE("store: answers every recorded client the same however its bytes are cut", "[rendezvous][unit]") {
+TEST_CASE("store: answers every recorded client the same wherever its bytes are cut", "[rendezvous][unit]") {
   const char* given = std::getenv("DDPRUN_TEST_SEED");
   const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   INFO("DDPRUN_TEST_SEED=" << seed);

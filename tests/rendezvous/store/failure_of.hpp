@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The error that a call throws, to be looked at from several sides.
+// Catches the error that a call throws, so that a test can check its parts.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is in the file, byte by byte, and what several processes and dead ones do to it.
+// The file's content, byte by byte, and what several processes do to it, some of which die.
 #include "rendezvous/store/file_store.hpp"
 
 #include <fcntl.h>
@@ -27,14 +27,14 @@ using namespace std::chrono_literals;
 using testing::TemporaryFolder;
 constexpr auto kPatience = 30s;  // never reached when all is well
 
-// What torch 2.15.0 writes for FileStore(path, 2), set k=v, add n 5, delete k.
+// Bytes that torch 2.15.0 writes for FileStore(path, 2), set k=v, add n 5, delete k.
 constexpr char kOpened[] = "09000000 726566636f756e742f 01000000 31";
 constexpr char kSetK[] = "02000000 2f6b 01000000 76";
 constexpr char kAddN[] = "02000000 2f6e 01000000 35";
 constexpr char kDeleteK[] = "03000000 2d2f6b 00000000";
 constexpr char kClosed[] = "08000000 636c65616e75702f 01000000 31  09000000 726566636f756e742f 01000000 30";
 
-// Runs body in a process of its own, which then ends without any destructor.
+// Runs `body` in a child process, which then ends without running destructors.
 pid_t in_child(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -107,7 +107,8 @@ TEST_CASE("file store: processes that share a file lose nothing", "[rendezvous][
   CHECK(no_child_left());
 }
 
-TEST_CASE("file store: half a record at the end is read over, and cut off by the next writer", "[rendezvous][unit]") {
+TEST_CASE("file store: readers ignore half a record at the end, and the next writer cuts it off",
+          "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const std::string whole = from_hex(kOpened) + from_hex(kSetK);
@@ -125,8 +126,7 @@ TEST_CASE("file store: half a record at the end is read over, and cut off by the
   }
 }
 
-TEST_CASE("file store: who was killed is still counted, so the file stays, with all that is in it",
-          "[rendezvous][unit]") {
+TEST_CASE("file store: a killed process is still counted, so the file stays with its content", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   CHECK(ended_well(in_child([&] { FileStore(path, 1, kPatience).set("by", "the dead"); })));
@@ -177,7 +177,7 @@ TEST_CASE("file store: a missing folder is an error at once", "[rendezvous][unit
         "file store " + path + ": opening it: No such file or directory (is its folder there?)");
 }
 
-TEST_CASE("file store: a file that somebody removed is begun anew", "[rendezvous][unit]") {
+TEST_CASE("file store: a file that was removed is created again", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   FileStore store(path, -1, kPatience);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who speaks on a new connection, from its first bytes: everyone who may connect to a store's port, against everyone.
+// How a new connection's first bytes tell its peer: every kind of peer that may connect to a store's port, compared
+// with every other.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -13,7 +14,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-// What a decoder that has seen these bytes takes their sender for.
+// Returns what a decoder that has seen these bytes takes their sender for.
 std::string taken_for(std::string_view bytes) {
   Decoder decoder;
   while (true) {
@@ -36,7 +37,7 @@ std::string taken_for(std::string_view bytes) {
   return "";
 }
 
-TEST_CASE("c10d: every sender is taken for what it is by its first bytes, and not before", "[rendezvous][unit]") {
+TEST_CASE("c10d: every sender is recognised by its first bytes, and not before", "[rendezvous][unit]") {
   for (const Speaker& speaker : kSpeakers) {
     INFO(speaker.name);
     std::string bytes = from_hex(speaker.first_bytes);
@@ -55,7 +56,7 @@ TEST_CASE("c10d: no two senders are mixed up while their bytes are the same", "[
       const std::string others = from_hex(other.first_bytes);
       const auto differs = std::mismatch(bytes.begin(), bytes.end(), others.begin(), others.end()).first;
       const std::string verdict = taken_for({bytes.begin(), differs});
-      // Nothing is decided that is wrong for either: "old" may still become A or C.
+      // No decision yet is wrong for either: "old" may still become A or C.
       const auto agrees = [&](const std::string& in_the_end) {
         return verdict == "open" || verdict == in_the_end || (verdict == "old" && in_the_end != "modern");
       };

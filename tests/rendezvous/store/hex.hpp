@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes as people read them: pairs of hex digits, blanks anywhere between.
+// Converts bytes from and to pairs of hex digits, with blanks anywhere between them.
 #pragma once
 
 #include <string>

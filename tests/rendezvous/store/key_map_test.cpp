@@ -45,7 +45,7 @@ TEST_CASE("key map: does what std::map does, and its entries stay where they are
   for (int round = 0; round < 30; ++round) {
     KeyMap<int> map(random());
     std::map<std::string, KeyMap<int>::Entry*> expected;
-    // How many there are goes up and down through powers of two, where the growing table turns a corner.
+    // The number of keys goes up and down through powers of two, where the table's numbering gets one more bit.
     for (int step = 0; step < 2000; ++step) {
       const std::string key = std::to_string(random() % 300);
       auto* const entry = map.find(key);
@@ -89,7 +89,7 @@ TEST_CASE("key map: a value is destroyed with its entry, and with the map", "[re
   CHECK(value.use_count() == 1);
 }
 
-// Of n keys in n buckets, the most that chance puts into one is 5 to 8, and hardly ever 40.
+// Limit for the fullest of n buckets with n keys: chance puts 5 to 8 into it, and hardly ever 40.
 std::size_t most_in_one_bucket(const std::vector<std::string>& keys, std::uint64_t seed) {
   std::map<std::size_t, std::size_t> buckets;
   std::size_t most = 0;

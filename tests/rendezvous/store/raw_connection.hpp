@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bare socket of a test: sends any bytes, and waits for an exact number of them, or for the end, up to 20 s.
+// A test's bare socket: sends any bytes, and waits up to 20 s for an exact number of bytes or for the end.
 #pragma once
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ class RawConnection {
     }
     return true;
   }
-  // Fewer bytes only if the connection ended, or nothing came for 20 s.
+  // Returns fewer bytes only if the connection ended, or nothing came for 20 s.
   std::string receive(std::size_t size) {
     std::string bytes;
     while (bytes.size() < size && readable()) {
@@ -49,11 +49,11 @@ class RawConnection {
     }
     return bytes;
   }
-  bool ended() {  // nothing more to read, and there never will be
+  bool ended() {  // waits until there is something to read or the connection ends
     char byte;
     return readable() && ::recv(fd(), &byte, 1, 0) <= 0;
   }
-  bool has_ended() {  // now, with nothing read before
+  bool has_ended() {  // returns at once
     char byte;
     const auto got = ::recv(fd(), &byte, 1, MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Between what a client says (Request) and what a server hears (RequestView), for tests.
+// Converts between a client's Request and a server's RequestView, for tests.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ddp::rendezvous {
 
-// A copy that stays.
+// Returns a copy that outlives the view.
 inline Request copy_of(const RequestView& view) {
   Request request{.op = view.op, .generation = view.generation};
   Fields fields(view.fields);
@@ -49,7 +49,7 @@ inline Request copy_of(const RequestView& view) {
   return request;
 }
 
-// As if this client had sent it.
+// Applies the request as if this client had sent it.
 inline void apply(StoreCore& core, ConnectionId from, const Request& request, Replies& out) {
   std::string bytes;
   append_request(bytes, request);

@@ -126,7 +126,7 @@ TEST_CASE("store server: a reset closes every connection and empties the store",
   CHECK(fresh.get("x") == "1");
 }
 
-TEST_CASE("store server: ends at once, whoever is connected", "[rendezvous][integration]") {
+TEST_CASE("store server: ends at once while clients are connected", "[rendezvous][integration]") {
   auto server = std::make_unique<StoreServer>(std::vector<std::string>{"127.0.0.1"}, std::uint16_t{0});
   RawConnection waiting = greeted(*server);
   REQUIRE(waiting.send(from_hex("06 0100000000000000 0200000000000000 2f78")));
@@ -136,7 +136,7 @@ TEST_CASE("store server: ends at once, whoever is connected", "[rendezvous][inte
   CHECK(silent.ended());
 }
 
-TEST_CASE("store server: half a request disturbs nobody else", "[rendezvous][integration]") {
+TEST_CASE("store server: half a request does not disturb other clients", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   RawConnection half = greeted(server);
   REQUIRE(half.send(from_hex("01 0200000000000000 2f")));
@@ -147,7 +147,7 @@ TEST_CASE("store server: half a request disturbs nobody else", "[rendezvous][int
   CHECK(other.get("k") == "v");
 }
 
-TEST_CASE("store server: nonsense costs its sender the connection, and only him", "[rendezvous][integration]") {
+TEST_CASE("store server: nonsense costs its sender the connection, and no other client", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore other = client(server);
   RawConnection web = RawConnection::to(server.port());
@@ -161,7 +161,7 @@ TEST_CASE("store server: nonsense costs its sender the connection, and only him"
   CHECK(other.get("text") == "abc");
 }
 
-TEST_CASE("store server: half of a first request's first bytes is not waited for, silence is",
+TEST_CASE("store server: half of a first request's first bytes has a deadline, silence has none",
           "[rendezvous][integration]") {
   StoreServer::Options impatient;
   impatient.preface_limit = std::chrono::milliseconds(20);
@@ -175,7 +175,7 @@ TEST_CASE("store server: half of a first request's first bytes is not waited for
   CHECK(to_hex(silent.receive(4)) == "34120000");
 }
 
-TEST_CASE("store server: why a client was closed is said once a second, and counted", "[rendezvous][integration]") {
+TEST_CASE("store server: why a client was closed is logged once a second, and counted", "[rendezvous][integration]") {
   std::mutex mutex;
   std::vector<std::string> lines;
   StoreServer::Options talkative;
@@ -199,7 +199,7 @@ TEST_CASE("store server: why a client was closed is said once a second, and coun
   CHECK_THAT(lines.front(), Catch::EndsWith(": unknown operation 71"));
 }
 
-TEST_CASE("store server: who would fill it loses the connection, everyone else keeps what is there",
+TEST_CASE("store server: a client that would fill it loses the connection, others keep their data",
           "[rendezvous][integration]") {
   StoreServer::Options small;
   small.max_bytes = 1 << 20;
@@ -216,7 +216,7 @@ TEST_CASE("store server: who would fill it loses the connection, everyone else k
   CHECK(server.statistics().size.bytes < small.max_bytes);
   CHECK(other.get("k") == "v");
 
-  // Halves of requests are bounded too, all together.
+  // Incomplete requests are limited too, all together.
   std::vector<RawConnection> halves;
   for (int i = 0; i < 8; ++i) {
     halves.push_back(greeted(server));
@@ -261,13 +261,13 @@ TEST_CASE("store server: what came before the nonsense is answered", "[rendezvou
   CHECK(raw.ended());
 }
 
-TEST_CASE("store server: a client that does not read holds nobody up, and gets every answer",
+TEST_CASE("store server: a client that does not read delays no other, and gets every answer",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore other = client(server);
   const std::string value(1024 * 1024, 'v');
   other.set("large", value);
-  REQUIRE(other.check({"large"}));  // answered: so it is there
+  REQUIRE(other.check({"large"}));  // the answer shows that the value is there
   RawConnection slow = greeted(server);
   constexpr std::size_t kGets = 64;
   std::string gets;
@@ -314,7 +314,7 @@ TEST_CASE("store server: PyTorch 1.9 deletes a key, and its silent second connec
         "010000000000000077");
 }
 
-// Takes agents' links over, and keeps them.
+// A server that keeps the agents' links it hands over.
 struct FrontDoor {
   struct Link {
     RawConnection socket;
@@ -338,7 +338,7 @@ TEST_CASE("store server: an agent's link is handed over, and forgotten", "[rende
     }
     CHECK(door.server.statistics().open == 0);
     CHECK(door.server.statistics().dropped == 0);
-    door.server.reset();  // none of its connections any more
+    door.server.reset();  // the link is none of its connections any more
     const std::lock_guard lock(door.mutex);
     REQUIRE(door.links.size() == 1);
     CHECK(to_hex(door.links[0].first_bytes) == "dd64647072756e01");
@@ -355,7 +355,8 @@ TEST_CASE("store server: an agent's link is handed over, and forgotten", "[rende
   CHECK(store.get("k") == "v");
 }
 
-TEST_CASE("store server: only an agent's link is one, whoever speaks byte by byte", "[rendezvous][integration]") {
+TEST_CASE("store server: only an agent's link is taken for one, also when bytes come one by one",
+          "[rendezvous][integration]") {
   FrontDoor door;
   std::uint64_t sent = 0;
   std::vector<RawConnection> connections;
@@ -411,7 +412,7 @@ TEST_CASE("store server: a reset hands over links whose first byte is there", "[
   }
 }
 
-TEST_CASE("store server: without a taker for it an agent's link is nonsense", "[rendezvous][integration]") {
+TEST_CASE("store server: an agent's link is nonsense if no function takes it over", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   RawConnection agent = RawConnection::to(server.port());
   REQUIRE(agent.send(from_hex("dd 64647072756e 01")));
@@ -419,7 +420,7 @@ TEST_CASE("store server: without a taker for it an agent's link is nonsense", "[
   CHECK(server.statistics().dropped == 1);
 }
 
-// From 127.0.0.1 or another of this machine's many loopback addresses, to 127.0.0.2.
+// Returns a connection from 127.0.0.1, or another of this machine's many loopback addresses, to 127.0.0.2.
 RawConnection from(const std::string& address, const StoreServer& server) {
   RawConnection raw = RawConnection::unconnected();
   sockaddr_in own = RawConnection::loopback(0);
@@ -437,10 +438,10 @@ bool is_admitted(const std::string& address, const StoreServer& server) {
   return raw.receive(kHelloAnswer.size()) == kHelloAnswer;
 }
 
-TEST_CASE("store server: only a round's addresses may come in", "[rendezvous][integration]") {
+TEST_CASE("store server: only a round's addresses are admitted", "[rendezvous][integration]") {
   FrontDoor door;
   StoreServer& server = door.server;
-  CHECK(is_admitted("127.0.0.9", server));  // nothing was said yet: everyone
+  CHECK(is_admitted("127.0.0.9", server));  // without a call of admit_only() all are admitted
 
   RawConnection silent = from("127.0.0.9", server);
   RawConnection known = from("127.0.0.9", server);
@@ -450,22 +451,22 @@ TEST_CASE("store server: only a round's addresses may come in", "[rendezvous][in
   CHECK(is_admitted("127.0.0.5", server));
   CHECK_FALSE(is_admitted("127.0.0.9", server));
   CHECK_FALSE(is_admitted("127.0.0.1", server));
-  CHECK_FALSE(is_admitted("127.0.0.2", server));  // to itself, but 127.0.0.1 is not listed
+  CHECK_FALSE(is_admitted("127.0.0.2", server));  // from and to one address, but 127.0.0.1 is not listed
 
-  CHECK_FALSE(silent.has_ended());  // it has said nothing
+  CHECK_FALSE(silent.has_ended());  // it has sent nothing
   REQUIRE(silent.send(kHello));
   CHECK(silent.ended());
-  REQUIRE(known.send(from_hex("0d 34120000")));  // it was let in before
+  REQUIRE(known.send(from_hex("0d 34120000")));  // it was admitted before
   CHECK(known.receive(4) == kHelloAnswer);
 
   server.admit_only({"127.0.0.1"});
   CHECK(is_admitted("127.0.0.1", server));
-  CHECK(is_admitted("127.0.0.2", server));  // the address it connects to: this machine
+  CHECK(is_admitted("127.0.0.2", server));  // from the address it connects to, so it is on this machine
   CHECK_FALSE(is_admitted("127.0.0.5", server));
 
   server.admit_only({});
   CHECK_FALSE(is_admitted("127.0.0.1", server));
-  server.reset();  // says nothing about it
+  server.reset();  // does not change who is admitted
   CHECK_FALSE(is_admitted("127.0.0.1", server));
 
   RawConnection agent = from("127.0.0.9", server);  // a new node is in no round yet
@@ -474,7 +475,7 @@ TEST_CASE("store server: only a round's addresses may come in", "[rendezvous][in
   }
 }
 
-TEST_CASE("store server: who may not come in is told about by address", "[rendezvous][integration]") {
+TEST_CASE("store server: a client that is not admitted is logged with its address", "[rendezvous][integration]") {
   std::promise<std::string> line;
   StoreServer server({"127.0.0.2"}, 0, {.log = [&line](const std::string& text) { line.set_value(text); }});
   server.admit_only({"127.0.0.1"});
@@ -547,7 +548,7 @@ TEST_CASE("store server: its thread takes no signals", "[rendezvous][integration
   CHECK(threads == 1);
 }
 
-TEST_CASE("store server: without file descriptors it serves on, and takes new clients when there are some",
+TEST_CASE("store server: without file descriptors it goes on serving, and accepts clients when some are free",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore connected = client(server);
@@ -571,22 +572,22 @@ TEST_CASE("store server: without file descriptors it serves on, and takes new cl
   CHECK(late.receive(kHelloAnswer.size()) == kHelloAnswer);
 }
 
-TEST_CASE("store server: the last file descriptors are left to others, whoever has taken the rest",
+TEST_CASE("store server: the last file descriptors are left to the process, whatever took the rest",
           "[rendezvous][integration]") {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit low{std::min<rlim_t>(before.rlim_cur, 300), before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &low);
   {
-    constexpr int kReserved = 300 - 64;  // this one and those above
+    constexpr int kReserved = 300 - 64;  // the first descriptor that is reserved
     constexpr std::size_t kAgents = 150;
     FrontDoor door;
     std::vector<RawConnection> agents;
-    for (std::size_t i = 0; i < kAgents; ++i) {  // their ends take descriptors too
+    for (std::size_t i = 0; i < kAgents; ++i) {  // the test's ends take descriptors too
       agents.push_back(RawConnection::to(door.server.port()));
       REQUIRE(agents.back().send("\xdd"));
     }
-    // Without opening one, which the server would then have to go around.
+    // Counts without opening a descriptor, which the server would find taken.
     for (int fd = 0; fd < kReserved; ++fd) {
       while (::fcntl(fd, F_GETFD) < 0) {
       }
@@ -595,7 +596,8 @@ TEST_CASE("store server: the last file descriptors are left to others, whoever h
     {
       const std::lock_guard lock(door.mutex);
       const auto is_reserved = [](const FrontDoor::Link& link) { return link.socket.fd() >= kReserved; };
-      CHECK(std::count_if(door.links.begin(), door.links.end(), is_reserved) <= 1);  // that showed where it stands
+      CHECK(std::count_if(door.links.begin(), door.links.end(), is_reserved) <=
+            1);  // the one that showed that the rest is reserved
       door.links.clear();
     }
     while (door.server.statistics().agent_links < kAgents) {
@@ -604,7 +606,7 @@ TEST_CASE("store server: the last file descriptors are left to others, whoever h
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
-TEST_CASE("listening: a port's owner is found, and nobody where nobody listens", "[rendezvous][integration]") {
+TEST_CASE("listening: a port's owner is found, and none where no process listens", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   CHECK_THAT(port_owner(server.port()), Catch::StartsWith("pid " + std::to_string(::getpid()) + " ("));
   CHECK(port_owner(0).empty());

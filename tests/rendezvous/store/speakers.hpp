@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Everyone who may connect to the endpoint's port, by the first bytes they send.
+// Every kind of peer that may connect to the endpoint's port, with the first bytes that it sends.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct Speaker {
   std::string name;
   std::string first_bytes;  // in hex
   std::string taken_for;    // by the c10d decoder
-  std::size_t decided_by;   // so many of them
+  std::size_t decided_by;   // after this many of them
 };
 
 inline const std::vector<Speaker> kSpeakers = {
@@ -26,13 +26,14 @@ inline const std::vector<Speaker> kSpeakers = {
     {"A: WATCH_KEY, on a connection of its own", "07 0200000000000000 2f6b", "A", 1},
     {"A: DELETE_KEY", "08 0200000000000000 2f6b", "old", 1},  // or C's APPEND: undecided() until kUndecidedGrace
     {"C: APPEND", "08 0200000000000000 2f6b 01", "C", 12},
-    {"C: DELETE_KEY, its connection's first request", "07 0200000000000000 2f6b", "A", 1},  // cannot be told from A's
+    {"C: DELETE_KEY, its connection's first request", "07 0200000000000000 2f6b", "A", 1},  // the same bytes as A's
     {"C: MULTI_GET", "09 0100000000000000", "C", 1},
     {"C: MULTI_SET", "0a 0100000000000000", "C", 1},
     {"C: CANCEL_WAIT", "0b", "C", 1},
-    // In no release: the magic before each request, for some weeks of 2023. Not spoken.
+    // For some weeks of 2023, in no release, the magic preceded each request. Not supported.
     {"D", "cef7853c 03 0500000000000000", "unknown operation 206", 1},
-    {"a ddprun agent's link", "dd 64647072756e 01", "unknown operation 221", 1},  // the server looks first
+    {"a ddprun agent's link", "dd 64647072756e 01", "unknown operation 221",
+     1},  // the server recognises it before the decoder
     {"TLS", "16 0301 0200 01", "unknown operation 22", 1},
     {"HTTP", "474554202f20485454502f312e31", "unknown operation 71", 1},
     {"SSH", "5353482d322e30", "unknown operation 83", 1},

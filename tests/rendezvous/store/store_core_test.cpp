@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kGone[] = "closed";  // what ask() returns when the store closes the connection instead
 
-// A store and its clients, by number. ask() returns what the asking client was sent; heard() what another was.
+// A store and its clients, by number. ask() returns what the asking client was sent, heard() what another client was.
 class World {
  public:
   std::string ask(ConnectionId from, const Request& request) {
@@ -94,7 +94,7 @@ TEST_CASE("store: ping comes back", "[rendezvous][unit]") {
 
 TEST_CASE("store: compare_set on a missing key sets only if nothing was expected", "[rendezvous][unit]") {
   World world;
-  CHECK(world.compare_set(1, "/k", "old", "new") == text("old"));  // says what was expected, and stores nothing
+  CHECK(world.compare_set(1, "/k", "old", "new") == text("old"));  // answers the expected value, and stores nothing
   CHECK(world.check(1, {"/k"}) == kNotReady);
   CHECK(world.compare_set(1, "/k", "", "new") == text("new"));
   CHECK(world.get(1, "/k") == text("new"));
@@ -130,7 +130,7 @@ TEST_CASE("store: add reads what it finds like stoll", "[rendezvous][unit]") {
   for (const char* bad : {"", "abc", "- 1", "9223372036854775808"}) {
     CAPTURE(bad);
     CHECK(after(bad) == kGone);
-    CHECK(world.get(2, "/n") == text(bad));  // and nobody else notices
+    CHECK(world.get(2, "/n") == text(bad));  // other clients do not notice
   }
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("store: wait returns once every key exists", "[rendezvous][unit]") {
   CHECK(world.heard(1) == kNothing);
 }
 
-TEST_CASE("store: whatever makes a key exist ends a wait for it", "[rendezvous][unit]") {
+TEST_CASE("store: every operation that creates a key ends a wait for it", "[rendezvous][unit]") {
   World world;
   CHECK(world.wait(1, {"/k"}) == kNothing);
   SECTION("set") { world.set(2, "/k", ""); }
@@ -166,14 +166,14 @@ TEST_CASE("store: whatever makes a key exist ends a wait for it", "[rendezvous][
   CHECK(world.heard(1) == kStopWaiting);
 }
 
-TEST_CASE("store: a compare_set that stores nothing wakes nobody", "[rendezvous][unit]") {
+TEST_CASE("store: a compare_set that stores nothing wakes no client", "[rendezvous][unit]") {
   World world;
   world.wait(1, {"/k"});
   CHECK(world.compare_set(2, "/k", "x", "y") == text("x"));
   CHECK(world.heard(1) == kNothing);
 }
 
-TEST_CASE("store: a key that was set and deleted counts for who waited then", "[rendezvous][unit]") {
+TEST_CASE("store: a key that was set and deleted counts for clients that waited then", "[rendezvous][unit]") {
   World world;
   world.wait(1, {"/a", "/b"});
   world.set(2, "/a", "");
@@ -209,7 +209,7 @@ TEST_CASE("store: today's clients may ask while they wait", "[rendezvous][unit]"
   CHECK(world.heard(1) == kStopWaiting);
 }
 
-TEST_CASE("store: an old client that asks while it waits has given up waiting", "[rendezvous][unit]") {
+TEST_CASE("store: a new request of an old client ends its wait", "[rendezvous][unit]") {
   World world;
   const auto old = GENERATE(Generation::Old, Generation::A, Generation::C);
   world.ask(1, {.op = Op::Wait, .keys = {"/k"}, .generation = old});
@@ -246,7 +246,7 @@ TEST_CASE("store: delete says whether there was a key, and leaves queues alone",
   CHECK(world.ask(1, {.op = Op::QueueLen, .keys = {"/q"}}) == number(1));
 }
 
-TEST_CASE("store: num_keys counts everybody's keys and no queue", "[rendezvous][unit]") {
+TEST_CASE("store: num_keys counts all clients' keys and no queue", "[rendezvous][unit]") {
   World world;
   world.add(1, "init/", 1);
   world.set(2, "/k", "");
@@ -310,7 +310,7 @@ TEST_CASE("store: a wait for a queue with elements and a missing key ends when t
   CHECK(world.heard(2) == kStopWaiting);
 }
 
-TEST_CASE("store: a barrier releases everybody when the last one arrives", "[rendezvous][unit]") {
+TEST_CASE("store: a barrier releases all clients when the last one arrives", "[rendezvous][unit]") {
   World world;
   CHECK(world.barrier(1, "/b", 3) == kNothing);
   CHECK(world.barrier(2, "/b", 3) == kNothing);
@@ -330,7 +330,7 @@ TEST_CASE("store: a barrier is never reset, and no arrival is taken back", "[ren
   CHECK(world.heard(1) == kNothing);
 }
 
-TEST_CASE("store: a barrier of nobody, or on text, does not park", "[rendezvous][unit]") {
+TEST_CASE("store: a barrier of no clients, or on text, does not park", "[rendezvous][unit]") {
   World world;
   CHECK(world.barrier(1, "/zero", 0) == kStopWaiting);
   CHECK(world.barrier(1, "/minus", -1) == kStopWaiting);
@@ -347,7 +347,7 @@ TEST_CASE("store: an arrival at a barrier wakes no wait on its key, its release 
   CHECK(world.heard(1) == kStopWaiting);
 }
 
-TEST_CASE("store: whoever writes a barrier's key releases who is parked there", "[rendezvous][unit]") {
+TEST_CASE("store: a write to a barrier's key releases the clients parked there", "[rendezvous][unit]") {
   World world;
   world.barrier(1, "/b", 5);
   SECTION("set") { world.set(2, "/b", "x"); }
@@ -366,7 +366,7 @@ TEST_CASE("store: a smaller barrier on the same key stays parked", "[rendezvous]
   CHECK(world.heard(1) == kNothing);
 }
 
-TEST_CASE("store: a watcher is told of every change of its key", "[rendezvous][unit]") {
+TEST_CASE("store: a watcher gets every change of its key", "[rendezvous][unit]") {
   World world;
   CHECK(to_hex(world.ask(1, {.op = Op::WatchKey, .keys = {"/k"}, .generation = Generation::A})) == "03");
   world.set(2, "/k", "a");
@@ -411,7 +411,7 @@ TEST_CASE("store: 20000 waiters time out, and disconnect, each at its own cost",
   World world;
   constexpr ConnectionId kClients = 20000;
   for (ConnectionId id = 1; id <= kClients; ++id) world.wait(id, {"/never", "/own" + std::to_string(id)});
-  // A look at all waiters for each would be 4e8 steps; the tests' own time limit says no.
+  // A search through all waiters for each would be 4e8 steps, beyond the tests' time limit.
   for (ConnectionId id = 1; id <= kClients / 2; ++id) REQUIRE(world.cancel(id) == kWaitCanceled);
   for (ConnectionId id = kClients / 2 + 1; id <= kClients; ++id) world.core().disconnected(id);
   world.set(1, "/never", "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every store promises alike (the values are torch 2.15's), and what is PrefixStore's own.
+// What every store promises (the values are torch 2.15's), and what only PrefixStore does.
 #include "rendezvous/store/store.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using Keys = std::vector<std::string>;
 constexpr auto kPatience = 30s;  // never reached when all is well
 
-// A fresh store of one kind, and a second client of the same, for another thread.
+// A new store of one kind, and a second client of it for another thread.
 struct Stores {
   explicit Stores(const std::string& kind) {
     if (kind == "tcp") {
@@ -78,7 +78,7 @@ TEST_CASE("store: keys and values are as torch.distributed's stores have them", 
   CHECK(store.compare_set("cs", "first", "second") == "second");
   CHECK(other.get("cs") == "second");
 
-  // An append has no answer; what the same client asks next has one, and by then the append is done.
+  // An append has no answer, but it is done when the same client's next request is answered.
   store.append("log", "one");
   CHECK(store.check({"log"}));
   other.append("log", "+two");
@@ -99,7 +99,7 @@ TEST_CASE("store: keys and values are as torch.distributed's stores have them", 
   CHECK(store.num_keys() == 8 + counters);
 }
 
-TEST_CASE("store: a call that waits returns once its keys are there, however they came", "[rendezvous][integration]") {
+TEST_CASE("store: a call that waits returns once its keys exist, whatever created them", "[rendezvous][integration]") {
   Stores stores(GENERATE("tcp", "file", "hash behind a prefix"));
   Store& store = *stores.one;
   auto waiting = std::async(std::launch::async, [&] {
@@ -113,7 +113,8 @@ TEST_CASE("store: a call that waits returns once its keys are there, however the
   CHECK(waiting.get() == Keys{"s", "1", "a", "m", "c"});
 }
 
-TEST_CASE("store: a deadline that passes names the keys and how long, and harms nothing", "[rendezvous][integration]") {
+TEST_CASE("store: a deadline that passes names the keys and the time, and leaves the store usable",
+          "[rendezvous][integration]") {
   Stores stores(GENERATE("tcp", "file", "hash behind a prefix"));
   Store& store = *stores.one;
   const std::string prefix = stores.base ? "job/" : "";
@@ -159,7 +160,7 @@ TEST_CASE("store: queues are first in, first out, and apart from keys", "[rendez
   CHECK(popping.get() == "late");
 }
 
-TEST_CASE("store: a barrier opens for all once the last has come, and stays open", "[rendezvous][integration]") {
+TEST_CASE("store: a barrier opens for all once the last client has come, and stays open", "[rendezvous][integration]") {
   Stores stores(GENERATE("tcp", "file", "hash behind a prefix"));
   auto other = std::async(std::launch::async, [&] { stores.two->barrier("b", 2, kPatience); });
   CHECK_NOTHROW(stores.one->barrier("b", 2, kPatience));

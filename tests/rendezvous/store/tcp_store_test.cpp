@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client against a real server, and against one that a test plays by hand, byte by byte.
+// The client with a real server, and with one that a test plays byte by byte.
 #include "rendezvous/store/tcp_store.hpp"
 
 #include <catch2/catch.hpp>
@@ -54,11 +54,11 @@ TEST_CASE("tcp store: waits for a server that comes late", "[rendezvous][integra
   Port port;
   auto connecting =
       std::async(std::launch::async, [&] { return TcpStore("127.0.0.1", port.number, kPatience).add("n", 1); });
-  StoreServer server({"127.0.0.1"}, port.number);  // the reserved port does not listen, so it can be had
+  StoreServer server({"127.0.0.1"}, port.number);  // the reserved port does not listen, so the server can bind it
   CHECK(connecting.get() == 1);
 }
 
-TEST_CASE("tcp store: gives up at its deadline when nobody listens, and says so", "[rendezvous][integration]") {
+TEST_CASE("tcp store: gives up at its deadline when no server listens, and says so", "[rendezvous][integration]") {
   const Port port;
   const Failure failure = failure_of([&] { TcpStore("127.0.0.1", port.number, 100ms); });
   CHECK(failure.code == ErrorCode::Timeout);
@@ -169,7 +169,8 @@ TEST_CASE("tcp store: a lost connection is an error that names key and cause, no
   CHECK(failure_of([&] { store.set("j", ""); }).message == at(server.port()) + "setting key \"j\": " + cause);
 }
 
-TEST_CASE("tcp store: what the server would hang up on is refused before it is sent", "[rendezvous][integration]") {
+TEST_CASE("tcp store: a request that the server would not accept is refused before it is sent",
+          "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore store("127.0.0.1", server.port(), kPatience);
   const std::string value(8 * 1024 * 1024, 'v');
@@ -192,7 +193,7 @@ TEST_CASE("tcp store: at a deadline a call that waits for another thread's gives
   RawConnection client = port.accept_and_greet();
   const auto store = connecting.get();
   auto waiting = std::async(std::launch::async, [&] { store->wait({"k"}, kPatience); });
-  client.receive(19);  // its WAIT has come: the connection is taken
+  client.receive(19);  // its WAIT has come: the connection is busy
   store->set_timeout(20ms);
   const Failure failure = failure_of([&] { store->num_keys(); });
   CHECK(failure.code == ErrorCode::Timeout);
@@ -202,7 +203,7 @@ TEST_CASE("tcp store: at a deadline a call that waits for another thread's gives
   CHECK_NOTHROW(waiting.get());
 }
 
-TEST_CASE("tcp store: a server without queues is told apart from a broken one", "[rendezvous][integration]") {
+TEST_CASE("tcp store: a server without queues is distinguished from a broken one", "[rendezvous][integration]") {
   Port port;
   port.listen();
   auto pushing = std::async(std::launch::async, [&] {
@@ -260,8 +261,7 @@ TEST_CASE("tcp store: a barrier that not all reach names itself and how long it 
         at(server.port()) + "barrier \"b\" of 2 not complete within 20 ms (are all workers running?)");
 }
 
-TEST_CASE("tcp store: an interrupted wait ends at once, and so does all that comes after",
-          "[rendezvous][integration]") {
+TEST_CASE("tcp store: an interrupted wait ends at once, and so does every later call", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
   TcpStore store("127.0.0.1", server.port(), kPatience);
   auto waiting = std::async(std::launch::async, [&] { return failure_of([&] { store.get("never", 1h); }); });

@@ -14,13 +14,14 @@ using namespace ddp::bench;
 
 namespace {
 
-// What the contenders of one rank do, in order: the letter of each whose first call after a barrier is its block's.
+// Records the order of blocks of one rank's contenders: the letter of each contender that makes the first call after a
+// barrier.
 struct Blocks {
   std::string letters;
   bool begins = false;
 };
 
-// Rank 0 of one: what goes in comes out, unless it is to be broken.
+// A contender of one rank, whose output is its input unless it is set to be wrong.
 class FakeContender : public Contender {
  public:
   FakeContender(const char* letter, Blocks& blocks) : letter_(letter), blocks_(blocks) {}
@@ -30,7 +31,7 @@ class FakeContender : public Contender {
   bool has(Collective collective) const override { return collective != Collective::Gather || *letter_ == 'b'; }
   void run(Collective collective, const float* input, float* output, std::size_t count) override {
     if (collective == Collective::Barrier) {
-      CHECK(*letter_ == 'a');  // ranks meet through the first one
+      CHECK(*letter_ == 'a');  // ranks synchronise through the first contender
       blocks_.begins = true;
     } else if (std::exchange(blocks_.begins, false)) {
       blocks_.letters += letter_;
@@ -58,10 +59,10 @@ std::vector<CollectiveFigures> measure(const CollectivePlan& plan, Blocks& block
 
 }  // namespace
 
-TEST_CASE("collective rounds: contenders alternate, and each begins as often as the other", "[apps][unit]") {
+TEST_CASE("collective rounds: contenders alternate, and each begins equally often", "[apps][unit]") {
   Blocks blocks;
   const auto figures = measure({.collectives = {Collective::AllReduce}, .sizes = {4096}, .seconds = 0}, blocks);
-  CHECK(blocks.letters == "aabbaab");  // the first one finds the pace, then ab, ba, ab
+  CHECK(blocks.letters == "aabbaab");  // the first contender finds the pace, then ab, ba, ab
   REQUIRE(figures.size() == 2);
   CHECK(figures[1].contender == std::string("b"));
   CHECK(figures[1].bytes == 4096);
@@ -141,7 +142,7 @@ TEST_CASE("collective check: each rank knows what it must get from the others", 
   with_filled(Collective::Broadcast, [&] { outputs[1] = outputs[2] = outputs[0]; });
 }
 
-TEST_CASE("collective rounds: bus bandwidth is NCCL's tests'", "[apps][unit]") {
+TEST_CASE("collective rounds: bus bandwidth is defined as in NCCL's tests", "[apps][unit]") {
   CHECK(bus_factor(Collective::AllReduce, 2) == 1.0);
   CHECK(bus_factor(Collective::AllReduce, 8) == 1.75);
   CHECK(bus_factor(Collective::ReduceScatter, 4) == 0.75);

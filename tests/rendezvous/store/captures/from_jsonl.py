@@ -56,8 +56,8 @@ class Encoder:
         return "12" + text(key) + u64(world)
 
 
-# By the beginning of a call's name: what somebody else did meanwhile. The recordings hold one client only; keys and
-# operations are theirs, the values are ours, and no answer depends on them.
+# Requests of a second client, by the beginning of the call's name. The recordings hold one client only; keys and
+# operations of the second are the recorded ones, its values are ours, and no answer depends on them.
 SECOND_CLIENT = {
     "wait [late1] ": lambda e: [e.set("/late1", "x")],
     "wait [late2] ": lambda e: [e.add("/late2", 1)],
@@ -100,7 +100,7 @@ def starting(table, call):
 
 
 def calls(name, records):
-    """One client, call after call."""
+    """Writes the conversation of one client, call after call."""
     encoder = Encoder(generation(name))
     differences = {call: entry for (names, call), entry in DIFFERENCES.items() if name in names}
     second_began = encoder.generation != "Modern"
@@ -138,8 +138,9 @@ def calls(name, records):
 
 
 def jobs(records):
-    """Several clients at once, in order of time. Requests of two clients may overtake each other between the recorder
-    and the server, so what is answered at once counts as sent when its answer was seen."""
+    """Writes the conversations of several clients at once, in order of time. Requests of two clients may overtake each
+    other between the recorder and the server, so a request that is answered at once counts as sent when its answer was
+    seen."""
     events = []
     for place, record in enumerate(record for record in records if "op" in record):
         connection, at = record["conn"], record["t_ms"]

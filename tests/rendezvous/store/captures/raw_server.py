@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was asked of PyTorch 2.15's servers by hand: raw_server_*.jsonl hold a name and the answers, here are the requests.
+"""Requests written by hand that PyTorch 2.15's servers were asked; raw_server_*.jsonl hold a name and the answers.
 
 The names are the recordings'; keys are ours. Left out: LIST_KEYS, whose answer depends on all that came before, and
 what takes megabytes (c10d_protocol_test.cpp asks for the limits).
@@ -150,7 +150,7 @@ ASKED = {
 
 NOTHING, CLOSED = "<nothing>", "<EOF>"
 
-# Where ours is unlike libuv's: a name of captures_test.cpp, and our answers.
+# Where our server differs from libuv's: a name of captures_test.cpp, and our answers.
 OURS = {
     "VALIDATE byte by byte then GET": ("split_validate", ["02000000000000007631"]),
     "VALIDATE wrong magic + GET": ("no_validate", [CLOSED]),
@@ -170,7 +170,7 @@ def answers_of(record):
 
 
 def conversation(records, libuv):
-    """The lines of one server's file; libuv: the answers of the one that ours is like."""
+    """Returns the lines of one server's file. `libuv` has the answers of the server that ours follows."""
     lines = ["= k1 = v1", "> 1000 " + HELLO + put(K1, "v1")]
     greeted = {1000}
     for place, record in enumerate(records):
