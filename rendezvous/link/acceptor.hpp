@@ -31,7 +31,7 @@ inline constexpr std::size_t kMaxPendingHandshakes = 8192;
 struct AcceptedLink {
   LinkSocket socket;
   std::string first_bytes;  // received already, for LinkStream::start()
-  std::string address;      // of the agent, numeric, v4-mapped as v4
+  std::string address;      // the agent's, numeric, v4-mapped as v4
 };
 
 class LinkAcceptor {

@@ -19,7 +19,7 @@ static_assert(kNonceAt + std::tuple_size_v<Nonce> == kLinkPrefaceBytes);
 constexpr char kWithoutSecret = 0;
 constexpr char kWithSecret = 1;
 constexpr char kSecretVariable[] = "DDPRUN_SECRET_FILE";
-constexpr std::size_t kShownBytes = 16;  // of what a stranger sent
+constexpr std::size_t kShownBytes = 16;  // quoted at most from what a stranger sent
 
 std::string make_preface(bool has_secret, const Nonce& nonce) {
   std::string bytes(kName);

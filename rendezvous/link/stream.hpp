@@ -162,7 +162,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
   std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full
-  std::size_t sent_bytes_ = 0;  // of the first frame
+  std::size_t sent_bytes_ = 0;  // how much of the first frame was sent
   std::size_t queued_bytes_ = 0;
   bool has_heartbeat_ = false;  // outgoing_ has one
   bool failing_ = false;

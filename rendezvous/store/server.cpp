@@ -45,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64 * 1024;        // at most, from one connection in one turn
 constexpr std::size_t kWriteBytes = 1024 * 1024;     // at most, to one connection in one turn
-constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // of the buffer for answers, if one was larger once
+constexpr std::size_t kKeepBytes = 2 * 1024 * 1024;  // capacity that the buffer for answers keeps after a larger one
 constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then connections that are open get a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted

@@ -51,7 +51,7 @@ struct StoreStatistics {
 class StoreServer {
  public:
   struct Options {
-    std::size_t max_bytes = kMaxStoreBytes;  // of content; held bytes may be as many again
+    std::size_t max_bytes = kMaxStoreBytes;  // content at most; held bytes may be as many again
     std::chrono::milliseconds preface_limit = kPrefaceLimit;
     // Receives why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.

@@ -121,7 +121,7 @@ std::string why_closed(Op op) {
     case Op::QueueLen:
       return " (PyTorch's server has queues from 2.8 on, and never with use_libuv=False)";
     case Op::Barrier:
-      return " (PyTorch's server has barriers from 2.12 on; that of a PrefixStore needs none)";
+      return " (PyTorch's server has barriers from 2.12 on; the barrier of a PrefixStore needs none)";
     default:
       return " (did the job end or restart?)";
   }
@@ -260,7 +260,7 @@ class TcpStore::Connection {
   bool interrupted_ = false;
   const std::string host_;
   const std::uint16_t port_;
-  std::string cause_;  // of the latest failure to resolve or connect; later of the connection's end
+  std::string cause_;  // why resolving or connecting failed last; later why the connection ended
   std::vector<Address> addresses_;
   Descriptor fd_;
   std::string out_;

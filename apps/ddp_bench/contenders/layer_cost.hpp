@@ -16,7 +16,7 @@ struct LayerCost {
   // async      each call issued and then waited for: one wake-up of the progress thread and one of the caller
   // burst      100 calls issued in one go, then waited for
   const char* calling = "";
-  double median_ns = 0;  // of a call, over blocks of 100
+  double median_ns = 0;  // a call takes, over blocks of 100
 };
 
 // Returns the costs of all collectives, each with one element.

@@ -13,7 +13,7 @@ namespace ddp::bench {
 struct ParameterShape {
   std::string name;
   std::size_t count = 0;  // elements
-  double share = 0;       // of backward's time; the shares of a model sum to 1
+  double share = 0;       // part of backward's time; the shares of a model sum to 1
 };
 
 inline constexpr std::array<const char*, 3> kModelNames = {"resnet18", "gpt2", "mlp"};

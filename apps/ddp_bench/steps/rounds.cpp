@@ -104,7 +104,7 @@ class Ddp : public Step {
 
 struct Kind {
   std::unique_ptr<Step> step;
-  float expected = 0;  // of every element of every gradient
+  float expected = 0;  // every element of every gradient
   StepFigures figures;
 };
 

@@ -17,7 +17,7 @@ namespace ddp::bench {
 struct BackwardPlan {
   std::string model = "resnet18";
   double seconds = 0.2;
-  double busy = 0.1;              // of the time
+  double busy = 0.1;              // part of the time
   double updates_per_second = 0;  // on this machine's CPUs, see backward_work_speed()
 };
 

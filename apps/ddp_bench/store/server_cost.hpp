@@ -10,7 +10,7 @@
 namespace ddp::bench {
 
 struct ServerCost {
-  double cpu_us = 0;  // of all its threads, to the nanosecond (/proc/<pid>/task/*/schedstat)
+  double cpu_us = 0;  // all its threads, to the nanosecond (/proc/<pid>/task/*/schedstat)
   // Time in user mode and in the kernel, sampled at each tick (/proc/<pid>/stat): good for shares of seconds, not of
   // milliseconds.
   double user_ticks = 0;

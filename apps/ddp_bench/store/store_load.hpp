@@ -23,7 +23,7 @@ struct Measured {
   double seconds = 0;         // from the first byte sent to the last received
   double server_us = 0;       // CPU time of the server for an operation
   double server_user_us = 0;  // the part of it in user mode, by the share of ticks
-  double median_us = 0;       // of one exchange as its client sees it
+  double median_us = 0;       // one exchange as its client sees it
   double p99_us = 0;
   double resident_bytes = 0;  // growth of the server for each new connection or key; 0 where there is none
 };

@@ -26,7 +26,8 @@ inline const std::vector<Speaker> kSpeakers = {
     {"A: WATCH_KEY, on a connection of its own", "07 0200000000000000 2f6b", "A", 1},
     {"A: DELETE_KEY", "08 0200000000000000 2f6b", "old", 1},  // or C's APPEND: undecided() until kUndecidedGrace
     {"C: APPEND", "08 0200000000000000 2f6b 01", "C", 12},
-    {"C: DELETE_KEY, its connection's first request", "07 0200000000000000 2f6b", "A", 1},  // the same bytes as A's
+    {"C: DELETE_KEY, its connection's first request", "07 0200000000000000 2f6b", "A",
+     1},  // A's first request has these bytes too
     {"C: MULTI_GET", "09 0100000000000000", "C", 1},
     {"C: MULTI_SET", "0a 0100000000000000", "C", 1},
     {"C: CANCEL_WAIT", "0b", "C", 1},
