@@ -120,8 +120,8 @@ struct DescribeAgentAction {
   std::string operator()(const ResumeWorkers&) const { return "resumes its workers"; }
   std::string operator()(const KillDescendants&) const { return "kills all processes below it"; }
   std::string operator()(const ClearDescendants&) const { return "kills and reaps what its workers left"; }
-  std::string operator()(const Report& action) const { return "reports: " + describe_briefly(action.state); }
-  std::string operator()(const SendBeat&) const { return ""; }
+  std::string operator()(const SendReport& action) const { return "reports: " + describe_briefly(action.state); }
+  std::string operator()(const SendHeartbeat&) const { return ""; }
   std::string operator()(const Reconnect& action) const { return "drops its link" + in_parentheses(action.why); }
   std::string operator()(const LogLine& action) const { return "logs: " + action.text; }
   std::string operator()(const Leave& action) const {

@@ -32,7 +32,7 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
     const Worker& worker = scene_.worker(failure.pid - 1000);
     const bool names_files = failure.stderr_log.starts_with(folder_of(worker) + "/") &&
                              failure.flight_recorder.starts_with(folder_of(worker) + "/");
-    promise(Promise::ReportsAreTrue, names_files, named(worker) + ", files");
+    promise(Promise::ReportsAreTrue, names_files, describe(worker) + ", files");
   }
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
