@@ -11,11 +11,13 @@ import tempfile
 
 import torch
 from jobs import lines_with, run
-from libtorch_reference import STEPS, SCENARIOS, Net
 from safetensors.torch import save_file
 
-ddprun, libddp, repository, *compiler = sys.argv[1:]
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(here, "workers"))
+from libtorch_reference import STEPS, SCENARIOS, Net  # noqa: E402
+
+ddprun, libddp, repository, *compiler = sys.argv[1:]
 BATCH, MOST_RANKS = 8, 4
 TOLERANCE = 1e-6
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
