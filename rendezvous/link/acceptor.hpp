@@ -40,7 +40,7 @@ class LinkAcceptor {
     std::optional<Secret> secret = {};
     std::chrono::milliseconds limit = kHandshakeLimit;
     std::size_t max_pending = kMaxPendingHandshakes;
-    // Receives lines such as "agent link: refused 10.0.0.9:4711: its secret is another one".
+    // Receives lines such as "agent link: refused 10.0.0.9:4711: its secret differs".
     std::function<void(const std::string& line)> log = {};
   };
   using OnLink = std::function<void(AcceptedLink)>;

@@ -160,7 +160,7 @@ HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string&
   if (!fill(received_, std::tuple_size_v<Proof>, bytes)) return HandshakeGoesOn{};
   if (!is_same(prove(*secret_, LinkRole::Agent, others_, own_), received_)) {
     append(answer, Proof{});
-    return failed(HandshakeFailed::Kind::OtherSecret, "its secret is another one");
+    return failed(HandshakeFailed::Kind::OtherSecret, "its secret differs");
   }
   append(answer, prove(*secret_, LinkRole::Coordinator, others_, own_));
   return HandshakeDone{std::string(bytes)};

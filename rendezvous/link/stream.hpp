@@ -98,7 +98,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
         continue;
       }
       auto* malformed = std::get_if<MalformedFrame>(&next);
-      fail("the other side does not speak the agent link's language: " +
+      fail("the other side does not speak the agent link's protocol: " +
            (malformed ? malformed->why : std::string("a message meant for the other direction")));
       return false;
     }

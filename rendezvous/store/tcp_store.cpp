@@ -338,7 +338,7 @@ int TcpStore::Connection::greet(Deadline deadline) {
   std::string number;
   const int error = answer(deadline, number);
   if (error == 0 && read_integer(number) > kMostKeys) {
-    throw Error(ErrorCode::System, name() + ": something else than a store answers there; is the port right?");
+    throw Error(ErrorCode::System, name() + ": what answers there is not a store; is the port right?");
   }
   return error;
 }
@@ -497,7 +497,7 @@ std::string TcpStore::Connection::local_address() const {
   char text[NI_MAXHOST];
   if (::getsockname(fd_.get(), address, &size) != 0 ||
       ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
-    throw Error(ErrorCode::System, name() + ": cannot tell this side's address: " + reason_of(errno));
+    throw Error(ErrorCode::System, name() + ": cannot find this side's address: " + reason_of(errno));
   }
   constexpr std::string_view kMapped = "::ffff:";
   const std::string_view found = text;

@@ -222,7 +222,7 @@ void World::accept(Process& process, int number) {
       if (scene_.process(index).tries != number) return;
       ++scene_.process(index).tries;
       coverage_.reached(Branch::SecretRefused);
-      handle(scene_.process(index), LinkRefused{"its secret is another one"});
+      handle(scene_.process(index), LinkRefused{"its secret differs"});
     });
   }
   const bool listens = scene_.coordinator && scene_.coordinator->alive;

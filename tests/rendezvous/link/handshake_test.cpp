@@ -132,7 +132,7 @@ TEST_CASE("handshake: both sides report a secret that differs or is missing on o
     CHECK(told(other.of_agent) ==
           "the secrets of this node and of the coordinator at node0:29400 differ (DDPRUN_SECRET_FILE)");
     CHECK(kind_of(other.of_agent) == Kind::OtherSecret);
-    CHECK(told(other.of_coordinator) == "its secret is another one");
+    CHECK(told(other.of_coordinator) == "its secret differs");
   }
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("handshake: the coordinator proves nothing to an agent that has proved
     side.feed(preface, of_preface);
     CHECK(of_preface.size() == kLinkPrefaceBytes);
     const HandshakeVerdict verdict = feed(side, proof, piece, answer);
-    CHECK(told(verdict) == (answer.empty() ? "goes on" : "its secret is another one"));
+    CHECK(told(verdict) == (answer.empty() ? "goes on" : "its secret differs"));
     return answer;
   };
   for (std::size_t piece = 1; piece <= 32; ++piece) {

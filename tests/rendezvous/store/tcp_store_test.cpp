@@ -90,7 +90,7 @@ TEST_CASE("tcp store: knows that something else answers", "[rendezvous][integrat
                                [&] { return failure_of([&] { TcpStore("127.0.0.1", port.number, kPatience); }); });
   RawConnection web = port.accept();
   web.send("HTTP/1.1 400 Bad Request\r\n");
-  CHECK(connecting.get().message == at(port.number) + "something else than a store answers there; is the port right?");
+  CHECK(connecting.get().message == at(port.number) + "what answers there is not a store; is the port right?");
 }
 
 TEST_CASE("tcp store: names a host that cannot be resolved", "[rendezvous][integration]") {
