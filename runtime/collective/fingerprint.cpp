@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {

@@ -6,10 +6,10 @@
 
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/base/deadline_watch.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/scale.hpp"
 #include "runtime/collective/object_collectives.hpp"
-#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 

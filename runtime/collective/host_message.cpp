@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "runtime/base/buffer.hpp"
 #include "runtime/base/deadline_watch.hpp"
-#include "runtime/collective/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {

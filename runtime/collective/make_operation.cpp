@@ -7,7 +7,7 @@
 #include "collectives/element_types.hpp"
 #include "collectives/reduce_op.hpp"
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 
 namespace ddp::runtime {
 

@@ -61,6 +61,12 @@ constexpr std::size_t kLongestText = PIPE_BUF - sizeof(ReportHeader);
   throw Error(ErrorCode::System, "spawn: " + what + ": " + std::strerror(errno));
 }
 
+rendezvous::Pipe make_pipe_or_throw() {
+  auto pipe = rendezvous::try_pipe();
+  if (!pipe) system_error("a pipe");
+  return std::move(*pipe);
+}
+
 // Returns the names of this process's threads, or an empty list without /proc.
 std::vector<std::string> names_of_threads() {
   std::vector<std::string> names;
@@ -148,10 +154,10 @@ void report(int to, int rank, const SpawnReport& what) {
 SpawnedProcesses::SpawnedProcesses(int size, const Options& options, const Work& work)
     : options_(options), reported_(static_cast<std::size_t>(size)), core_(size, options.grace) {
   check_can_be_copied();
-  reports_ = rendezvous::make_pipe("for the reports of spawned processes");
+  reports_ = make_pipe_or_throw();
   stop_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop_.get() < 0) system_error("an eventfd");
-  Pipe gate = rendezvous::make_pipe("for starting spawned processes");
+  Pipe gate = make_pipe_or_throw();
   try {
     fork_all(size, work, gate);
     store_ = std::make_unique<rendezvous::StoreServer>(std::vector<std::string>{kHost}, 0);

@@ -20,8 +20,8 @@
 #include <ctime>
 #include <string>
 
-#include "tests/sim/scenarios.hpp"
 #include "tests/sim/shrink.hpp"
+#include "tests/sim/transcripts/scenarios.hpp"
 #include "tests/sim/world.hpp"
 
 namespace ddp::sim {

@@ -16,7 +16,7 @@
 #include "tests/sim/promises/coverage.hpp"
 #include "tests/sim/promises/invariants.hpp"
 #include "tests/sim/scene.hpp"
-#include "tests/sim/transcript.hpp"
+#include "tests/sim/transcripts/transcript.hpp"
 
 namespace ddp::sim {
 

@@ -299,7 +299,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   if (options.rdzv_backend.starts_with("etcd")) {
     throw UsageError(
         "--rdzv-backend " + options.rdzv_backend +
-        " is not supported, since ddprun has its own coordinator; give --rdzv-backend c10d, and one of the nodes as "
+        " is not supported, since ddprun brings its own coordinator; give --rdzv-backend c10d, and one of the nodes as "
         "--rdzv-endpoint");
   }
   if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {

@@ -6,7 +6,7 @@
 
 #include "collectives/element_types.hpp"
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/collective/make_operation.hpp"
 #include "runtime/training/ddp/host_exchange.hpp"
 #include "runtime/training/ddp/replicated_tensors.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/training/tensor_file/checksum.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"
 

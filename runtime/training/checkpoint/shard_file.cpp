@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/training/tensor_file/checksum.hpp"
 #include "runtime/training/tensor_file/durable_file.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "runtime/collective/scale.hpp"
+#include "runtime/base/scale.hpp"
 
 namespace ddp::runtime {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddp/ddp.h"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/training/ddp/tensor_place.hpp"
 
 namespace ddp::runtime {

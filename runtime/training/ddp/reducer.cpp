@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collectives/element_types.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
+#include "runtime/base/scale.hpp"
 #include "runtime/collective/make_operation.hpp"
-#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 namespace {

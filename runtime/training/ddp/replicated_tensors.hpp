@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ddp/ddp.h"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 #include "runtime/group/process_group.hpp"
 #include "runtime/training/ddp/host_exchange.hpp"
 #include "runtime/training/ddp/tensor_place.hpp"

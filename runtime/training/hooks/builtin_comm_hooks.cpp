@@ -5,8 +5,8 @@
 #include <string>
 
 #include "collectives/float_conversion.hpp"
+#include "runtime/base/scale.hpp"
 #include "runtime/collective/make_operation.hpp"
-#include "runtime/collective/scale.hpp"
 
 namespace ddp::runtime {
 namespace {

@@ -12,7 +12,7 @@
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 
 namespace ddp::runtime {
 

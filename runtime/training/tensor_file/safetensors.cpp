@@ -14,7 +14,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 
 namespace ddp::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/scenarios.hpp"
+#include "tests/sim/transcripts/scenarios.hpp"
 
 #include <csignal>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/transcript.hpp"
+#include "tests/sim/transcripts/transcript.hpp"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/collective/scale.hpp"
+#include "runtime/base/scale.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/collective/buffer.hpp"
+#include "runtime/base/buffer.hpp"
 
 #include <string>
 
