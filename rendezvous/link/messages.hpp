@@ -78,12 +78,12 @@ struct JobShape {
 
 struct AgentState {
   JobShape job;
-  std::string epoch;        // the coordinator's that this agent serves; empty: it has met none
+  std::string epoch;        // names the coordinator that this agent serves; empty: it has met none
   std::string incarnation;  // names this agent process
   std::string host;
   std::vector<std::string> addresses;  // numeric, of this node without loopback: its workers connect from these
   int node_rank = 0;                   // as the user gave it, if job.node_ranks_given
-  std::string role;                    // its workers' (--role)
+  std::string role;                    // its workers' role (--role)
   int slots = 0;                       // workers this node runs
   int round = 0;                       // the newest round that this node knows; 0: none
   WorkersPhase phase = WorkersPhase::Idle;
@@ -119,7 +119,7 @@ struct Directive {
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;
-  std::string epoch;                        // the coordinator's
+  std::string epoch;                        // names the coordinator
   std::chrono::milliseconds lost_after{0};  // a node that is silent this long counts as lost; 0: never
   int round = 0;
   Assignment assignment;                // Run

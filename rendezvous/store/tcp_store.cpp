@@ -121,7 +121,7 @@ std::string why_closed(Op op) {
     case Op::QueueLen:
       return " (PyTorch's server has queues from 2.8 on, and never with use_libuv=False)";
     case Op::Barrier:
-      return " (PyTorch's server has barriers from 2.12 on; the barrier of a PrefixStore needs none)";
+      return " (PyTorch's server has barriers from 2.12 on; a PrefixStore's barrier works with all)";
     default:
       return " (did the job end or restart?)";
   }

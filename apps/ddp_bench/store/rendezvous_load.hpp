@@ -16,7 +16,7 @@ struct RendezvousStep {
   double seconds = 0;          // from the first agent's connect, report, ... until the last agent has its directive
   double coordinator_cpu = 0;  // seconds
   double median_ms = 0;        // stop: from the failure's report until a node has the directive
-  double resident_mb = 0;      // node 0's process, after the run
+  double resident_mb = 0;      // memory of node 0's process after the step
 };
 
 struct RendezvousPlan {
