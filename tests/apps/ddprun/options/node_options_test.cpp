@@ -96,7 +96,7 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf have their meaning, and unknown
   }
 }
 
-TEST_CASE("nodes: several nodes cannot meet in a file, as torchrun's can; the error says so", "[ddprun][unit]") {
+TEST_CASE("nodes: several nodes cannot meet in a file, as torchrun's can, and the error says so", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
   options.rdzv_conf = "store_type=file";
   CHECK_THROWS_WITH(resolve(options), Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
