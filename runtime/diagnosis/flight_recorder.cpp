@@ -17,8 +17,8 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
-#include "runtime/base/signal_safe_text.hpp"
 #include "runtime/base/buffer.hpp"
+#include "runtime/base/signal_safe_text.hpp"
 #include "runtime/collective/describe_operation.hpp"
 
 namespace ddp::runtime {
