@@ -139,8 +139,8 @@ struct Scene {
   const Process& process(int index) const { return processes[static_cast<std::size_t>(index)]; }
   Worker& worker(int id) { return workers[static_cast<std::size_t>(id)]; }
   const Worker& worker(int id) const { return workers[static_cast<std::size_t>(id)]; }
-  MachineState& machine(int index) { return machines[static_cast<std::size_t>(index)]; }
-  const MachineState& machine(int index) const { return machines[static_cast<std::size_t>(index)]; }
+  MachineState& machine(int index) { return machines.at(static_cast<std::size_t>(index)); }
+  const MachineState& machine(int index) const { return machines.at(static_cast<std::size_t>(index)); }
   bool is_stuck(const Worker& worker) const { return worker.stuck_until && *worker.stuck_until > now; }
 };
 

@@ -36,6 +36,7 @@ Plan shrink(Plan plan, Promise broken) {
       const bool fewer = try_without([](Plan& p) {
         p.machines.pop_back();
         const int size = static_cast<int>(p.machines.size());
+        std::erase_if(p.faults, [size](const Fault& fault) { return fault.machine >= size; });
         if (p.job.min_nodes == p.job.max_nodes) p.job.min_nodes = p.job.max_nodes = size;
       });
       if (!fewer) break;

@@ -244,6 +244,23 @@ TEST_CASE("coordinator: a claim to a held node rank is refused as soon as the ho
   CHECK(job.core.round() == 1);
 }
 
+TEST_CASE("coordinator: a node that claims a held node rank hears how the job ended, and no refusal after it",
+          "[rendezvous][unit]") {
+  Job job(with_ranks(2, 0));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.fail("b", 1);
+  job.end("b", false);
+  job.join("c", 1);  // after the last that was heard from b
+  job.stopped();
+  const std::string end = job.told("b").reason;
+  CHECK(job.leaves("c", 7));
+  CHECK(job.told("c").reason == end);
+  job.step(AgentBeat{job.nodes["b"].link});
+  CHECK(job.told("c").reason == end);
+}
+
 TEST_CASE("coordinator: a held node rank goes to its claimant when the holder is lost", "[rendezvous][unit]") {
   Job job(with_ranks(2, 1));
   job.join("a", 0);
