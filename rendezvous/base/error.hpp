@@ -28,4 +28,8 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+[[noreturn]] inline void invalid_argument(const std::string& message) {
+  throw Error(ErrorCode::InvalidArgument, message);
+}
+
 }  // namespace ddp::rendezvous

@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
@@ -19,8 +20,6 @@ namespace ddp::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kBetweenLines{1};
 
 // Returns whether all bytes were sent. A handshake fits any socket's buffer, so a full one means that the other side
 // does not read.
@@ -35,7 +34,7 @@ bool send_at_once(int fd, const std::string& bytes) {
 class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loop> {
  public:
   Loop(asio::io_context& io, Options options, OnLink on_link)
-      : io_(io), options_(std::move(options)), on_link_(std::move(on_link)), timer_(io) {}
+      : io_(io), options_(std::move(options)), on_link_(std::move(on_link)), timer_(io), log_(options_.log) {}
 
   asio::io_context& io() { return io_; }
 
@@ -111,14 +110,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   }
 
   void refuse(PendingHandshake& pending, const std::string& why) {
-    ++unlogged_;
-    if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
-      std::string line = "agent link: refused " + peer_of(pending.socket.native_handle()) + ": " + why;
-      if (unlogged_ > 1) line += " (and " + std::to_string(unlogged_ - 1) + " more since the last such line)";
-      next_line_ = now + kBetweenLines;
-      unlogged_ = 0;
-      options_.log(line);
-    }
+    log_.write("agent link: refused " + peer_of(pending.socket.native_handle()) + ": " + why);
     close(pending);
   }
 
@@ -154,8 +146,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   const OnLink on_link_;
   asio::steady_timer timer_;
   std::list<PendingPtr> pending_;  // oldest first
-  Clock::time_point next_line_;
-  std::uint64_t unlogged_ = 0;  // refusals since the last line
+  RareLog log_;
   bool stopped_ = false;
 };
 

@@ -34,6 +34,7 @@
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
@@ -53,7 +54,6 @@ constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
 constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
-constexpr std::chrono::seconds kBetweenLines{1};
 
 // Epoll events carry a connection's id; the command pipe and the listeners have numbers that no connection has.
 constexpr ConnectionId kNobody = 0;  // stands for the caller of set(), and for a closed connection
@@ -175,8 +175,7 @@ class StoreServer::Loop {
   std::optional<Clock::time_point> accept_again_;  // by then there may be file descriptors again
   std::size_t held_ = 0;                           // bytes of incomplete requests and backlogs
   StoreStatistics statistics_;
-  Clock::time_point next_line_;
-  std::uint64_t unlogged_ = 0;  // connections ended since the last line
+  RareLog log_;
   std::array<char, kReadBytes> input_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
@@ -186,7 +185,8 @@ StoreServer::Loop::Loop(std::vector<Descriptor> listeners, Options options)
     : options_(std::move(options)),
       listeners_(std::move(listeners)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      core_(options_.max_bytes, random_seed()) {
+      core_(options_.max_bytes, random_seed()),
+      log_(options_.log) {
   if (!epoll_) fail("make an epoll");
   commands_ = make_pipe("to the store's thread");
   rlimit files = {};
@@ -532,14 +532,7 @@ void StoreServer::Loop::settle(Session& session) {
 
 void StoreServer::Loop::drop(Session& session, const std::string& reason) {
   ++statistics_.dropped;
-  ++unlogged_;
-  if (const Clock::time_point now = Clock::now(); options_.log && now >= next_line_) {
-    std::string line = "store: closed " + peer_of(session.socket.get()) + ": " + reason;
-    if (unlogged_ > 1) line += " (and " + std::to_string(unlogged_ - 1) + " more since the last such line)";
-    options_.log(line);
-    next_line_ = now + kBetweenLines;
-    unlogged_ = 0;
-  }
+  log_.write("store: closed " + peer_of(session.socket.get()) + ": " + reason);
   close(session);
 }
 

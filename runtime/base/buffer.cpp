@@ -9,9 +9,7 @@
 namespace ddp::runtime {
 namespace {
 
-[[noreturn]] void invalid(const std::string& message) {
-  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, message);
-}
+using rendezvous::invalid_argument;
 
 }  // namespace
 
@@ -23,18 +21,20 @@ const char* dtype_name(std::int32_t dtype) {
 }
 
 void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype) {
-  if (dtype_size(dtype) == 0) invalid(std::string(what) + ": there is no element type " + std::to_string(dtype));
+  if (dtype_size(dtype) == 0)
+    invalid_argument(std::string(what) + ": there is no element type " + std::to_string(dtype));
   if (data == nullptr && count > 0) {
-    invalid(std::string(what) + ": null data for " + std::to_string(count) + " elements");
+    invalid_argument(std::string(what) + ": null data for " + std::to_string(count) + " elements");
   }
   if (count > SIZE_MAX / 2 / dtype_size(dtype)) {
-    invalid(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
+    invalid_argument(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
   }
 }
 
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
   check_elements(what, data, count, dtype);
-  if (device.kind != DDP_CPU) invalid(std::string(what) + ": not in CPU memory; nothing else is supported here");
+  if (device.kind != DDP_CPU)
+    invalid_argument(std::string(what) + ": not in CPU memory; nothing else is supported here");
 }
 
 }  // namespace ddp::runtime

@@ -14,17 +14,14 @@ namespace ddp::runtime {
 namespace {
 
 using collectives::ReduceOp;
-using rendezvous::Error;
-using rendezvous::ErrorCode;
-
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
+using rendezvous::invalid_argument;
 
 void check(const char* what, const ddp_buffer& buffer) {
   check_elements(what, buffer.data, buffer.count, buffer.dtype);
   const bool known = buffer.device.kind == DDP_CPU || (buffer.device.kind == DDP_CUDA && buffer.device.index >= 0);
   if (known) return;
-  invalid(std::string(what) + ": there is no device of kind " + std::to_string(buffer.device.kind) + " and index " +
-          std::to_string(buffer.device.index));
+  invalid_argument(std::string(what) + ": there is no device of kind " + std::to_string(buffer.device.kind) +
+                   " and index " + std::to_string(buffer.device.index));
 }
 
 std::int32_t device_of(const ddp_buffer& buffer) {
@@ -43,15 +40,15 @@ static_assert(static_cast<int>(ReduceOp::Sum) == DDP_SUM && static_cast<int>(Red
 
 ReduceOp checked_reduce_op(const char* what, const ddp_reduction& reduction, std::int32_t dtype) {
   const std::optional<ReduceOp> op = collectives::to_reduce_op(reduction.op);
-  if (!op) invalid(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
+  if (!op) invalid_argument(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
   const bool is_floating_point = collectives::is_floating_point(dtype);
   if ((op == ReduceOp::Average || op == ReduceOp::WeightedSum) && !is_floating_point) {
-    invalid(std::string(what) + ": " + (op == ReduceOp::Average ? "an average" : "a weighted sum") + " of " +
-            dtype_name(dtype) + " would round; it takes floating-point types only");
+    invalid_argument(std::string(what) + ": " + (op == ReduceOp::Average ? "an average" : "a weighted sum") + " of " +
+                     dtype_name(dtype) + " would round; it takes floating-point types only");
   }
   if (is_bitwise(*op) && is_floating_point) {
-    invalid(std::string(what) + ": " + reduce_op_name(*op) + " of " + dtype_name(dtype) +
-            " means nothing; it takes integers only");
+    invalid_argument(std::string(what) + ": " + reduce_op_name(*op) + " of " + dtype_name(dtype) +
+                     " means nothing; it takes integers only");
   }
   return *op;
 }
@@ -60,18 +57,18 @@ ReduceOp checked_reduce_op(const char* what, const ddp_reduction& reduction, std
 void check_parts(const char* what, const char* name_of_all, const ddp_buffer& all, const char* name_of_one,
                  const ddp_buffer& one, GroupPlace place) {
   if (device_of(one) != device_of(all)) {
-    invalid(std::string(what) + ": " + name_of_one + " is " + describe_device(one) + " but " + name_of_all + " is " +
-            describe_device(all));
+    invalid_argument(std::string(what) + ": " + name_of_one + " is " + describe_device(one) + " but " + name_of_all +
+                     " is " + describe_device(all));
   }
   if (one.dtype != all.dtype) {
-    invalid(std::string(what) + ": " + name_of_one + " is " + dtype_name(one.dtype) + " but " + name_of_all + " is " +
-            dtype_name(all.dtype));
+    invalid_argument(std::string(what) + ": " + name_of_one + " is " + dtype_name(one.dtype) + " but " + name_of_all +
+                     " is " + dtype_name(all.dtype));
   }
   const auto size = static_cast<std::size_t>(place.size);
   if (all.count % size == 0 && all.count / size == one.count) return;
-  invalid(std::string(what) + ": " + name_of_all + " has " + std::to_string(all.count) + " elements, but " +
-          std::to_string(size) + " ranks with " + std::to_string(one.count) + " each have " +
-          std::to_string(size * one.count));
+  invalid_argument(std::string(what) + ": " + name_of_all + " has " + std::to_string(all.count) + " elements, but " +
+                   std::to_string(size) + " ranks with " + std::to_string(one.count) + " each have " +
+                   std::to_string(size * one.count));
 }
 
 void check_counts(const char* what, const ddp_buffer& buffer, std::span<const std::size_t> counts) {
@@ -80,25 +77,25 @@ void check_counts(const char* what, const ddp_buffer& buffer, std::span<const st
     if (__builtin_add_overflow(sum, count, &sum)) sum = SIZE_MAX;
   }
   if (sum == buffer.count) return;
-  invalid(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts add up to " +
-          std::to_string(sum));
+  invalid_argument(std::string(what) + " has " + std::to_string(buffer.count) + " elements, but its counts add up to " +
+                   std::to_string(sum));
 }
 
 void check_peer(const char* what, std::int32_t peer, GroupPlace place) {
   if (peer == place.rank) {
-    invalid(std::string(what) + ": rank " + std::to_string(peer) + " is this rank itself; give another rank");
+    invalid_argument(std::string(what) + ": rank " + std::to_string(peer) + " is this rank itself; give another rank");
   }
   if (peer >= 0 && peer < place.size) return;
-  invalid(std::string(what) + ": " + std::to_string(peer) + " is not a rank of a group of " +
-          std::to_string(place.size));
+  invalid_argument(std::string(what) + ": " + std::to_string(peer) + " is not a rank of a group of " +
+                   std::to_string(place.size));
 }
 
 }  // namespace
 
 void check_root(const char* what, std::int32_t root, GroupPlace place) {
   if (root >= 0 && root < place.size) return;
-  invalid(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
-          std::to_string(place.size));
+  invalid_argument(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
+                   std::to_string(place.size));
 }
 
 Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
@@ -200,11 +197,11 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
   check("all_to_all's input", input);
   check("all_to_all's output", output);
   if (device_of(input) != device_of(output)) {
-    invalid("all_to_all: input is " + describe_device(input) + " but output is " + describe_device(output));
+    invalid_argument("all_to_all: input is " + describe_device(input) + " but output is " + describe_device(output));
   }
   if (input.dtype != output.dtype) {
-    invalid(std::string("all_to_all: input is ") + dtype_name(input.dtype) + " but output is " +
-            dtype_name(output.dtype));
+    invalid_argument(std::string("all_to_all: input is ") + dtype_name(input.dtype) + " but output is " +
+                     dtype_name(output.dtype));
   }
   const auto size = static_cast<std::size_t>(place.size);
   Operation operation = {.kind = OperationKind::AllToAll,
@@ -213,7 +210,7 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
                          .dtype = input.dtype,
                          .device = device_of(input)};
   if ((input_counts == nullptr) != (output_counts == nullptr)) {
-    invalid("all_to_all: give counts of both the input and the output, or of neither");
+    invalid_argument("all_to_all: give counts of both the input and the output, or of neither");
   }
   if (input_counts != nullptr) {
     operation.input_counts = {input_counts, size};
@@ -223,12 +220,12 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
     return operation;
   }
   if (input.count != output.count) {
-    invalid("all_to_all: the input has " + std::to_string(input.count) + " elements but the output " +
-            std::to_string(output.count) + "; give counts if parts differ");
+    invalid_argument("all_to_all: the input has " + std::to_string(input.count) + " elements but the output " +
+                     std::to_string(output.count) + "; give counts if parts differ");
   }
   if (input.count % size != 0) {
-    invalid("all_to_all: the input has " + std::to_string(input.count) + " elements, which " + std::to_string(size) +
-            " ranks cannot share evenly; give counts");
+    invalid_argument("all_to_all: the input has " + std::to_string(input.count) + " elements, which " +
+                     std::to_string(size) + " ranks cannot share evenly; give counts");
   }
   operation.count = input.count / size;
   operation.parts = size;
@@ -250,7 +247,7 @@ Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uin
 Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place) {
   check("recv", buffer);
   if (source != kAnyRank) check_peer("recv", source, place);
-  if (place.size == 1) invalid("recv: there is no rank to receive from in a group of one");
+  if (place.size == 1) invalid_argument("recv: there is no rank to receive from in a group of one");
   return {.kind = OperationKind::Receive,
           .data = buffer.data,
           .count = buffer.count,

@@ -11,10 +11,7 @@
 namespace ddp::runtime {
 namespace {
 
-using rendezvous::Error;
-using rendezvous::ErrorCode;
-
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
+using rendezvous::invalid_argument;
 
 }  // namespace
 
@@ -22,22 +19,23 @@ int choose_device(const std::string& given, int local_rank, int count) {
   const std::string visible = "this process may use " + std::to_string(count) + " (see CUDA_VISIBLE_DEVICES)";
   if (given.empty()) {
     if (local_rank < count) return local_rank;
-    invalid("local rank " + std::to_string(local_rank) + " has no CUDA device of its own: " + visible +
-            "; start fewer workers on this node, or give the device, such as \"cuda:0\"");
+    invalid_argument("local rank " + std::to_string(local_rank) + " has no CUDA device of its own: " + visible +
+                     "; start fewer workers on this node, or give the device, such as \"cuda:0\"");
   }
   constexpr char kPrefix[] = "cuda:";
   const std::string number = given.starts_with(kPrefix) ? given.substr(sizeof(kPrefix) - 1) : "";
   const int index = rendezvous::parse_number<int>(number).value_or(-1);
   if (index < 0) {
-    invalid("\"" + given + "\" is no device: give \"cuda:\" and its number");
+    invalid_argument("\"" + given + "\" is no device: give \"cuda:\" and its number");
   }
-  if (index >= count) invalid("there is no " + given + ": " + visible);
+  if (index >= count) invalid_argument("there is no " + given + ": " + visible);
   return index;
 }
 
 std::shared_ptr<collectives::CudaDevice> open_device(const std::string& backend, const std::string& given,
                                                      int local_rank) {
-  if (backend != "nccl") invalid("there is no backend \"" + backend + "\" for CUDA memory; this version has \"nccl\"");
+  if (backend != "nccl")
+    invalid_argument("there is no backend \"" + backend + "\" for CUDA memory; this version has \"nccl\"");
   collectives::nccl_api();
   const collectives::CudaApi& cuda = collectives::cuda_api();
   const int index = choose_device(given, local_rank, collectives::CudaDevice::count(cuda));

@@ -13,10 +13,7 @@ namespace {
 using collectives::CudaResult;
 using collectives::CurrentDevice;
 using collectives::NcclGroup;
-using rendezvous::Error;
-using rendezvous::ErrorCode;
-
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
+using rendezvous::invalid_argument;
 
 }  // namespace
 
@@ -39,14 +36,14 @@ DeviceCollectives::~DeviceCollectives() {
 void DeviceCollectives::check(const Operation& o) const {
   const std::string name = operation_name(o.kind);
   if (o.device != kNoDevice && o.device != device()) {
-    invalid(name + ": memory of cuda:" + std::to_string(o.device) +
-            " in a process that works on cuda:" + std::to_string(device()) + " (from its LOCAL_RANK or its options)");
+    invalid_argument(name + ": memory of cuda:" + std::to_string(o.device) + " in a process that works on cuda:" +
+                     std::to_string(device()) + " (from its LOCAL_RANK or its options)");
   }
   if (o.kind == OperationKind::Receive && o.root == kAnyRank) {
-    invalid(name + ": NCCL receives from one rank; name it");
+    invalid_argument(name + ": NCCL receives from one rank; name it");
   }
   const std::string refusal = o.reduces() ? NcclGroup::why_no_reduction(o.dtype, o.reduce_op) : "";
-  if (!refusal.empty()) invalid(name + ": " + refusal);
+  if (!refusal.empty()) invalid_argument(name + ": " + refusal);
 }
 
 ddp_backend_status DeviceCollectives::start(const Operation& operation, collectives::CudaStream* caller,

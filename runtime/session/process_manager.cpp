@@ -23,6 +23,7 @@ namespace {
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::invalid_argument;
 
 constexpr int kMany = std::numeric_limits<int>::max();
 // Step numbers from here on belong to the batch script, salloc's shell and the like: one process each, whatever
@@ -80,8 +81,6 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
 
 // ---- Where the ranks meet ----
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, why); }
-
 // Derives a port from the numbers of Slurm's job and step. Steps are numbered from 0 in each job, so steps on one node
 // get different ports as long as no job has too many of them. The ports lie below those the kernel assigns, from 32768
 // on.
@@ -94,11 +93,11 @@ void meet_at_first_node(RendezvousPoint& place, const Environment& environment) 
   const auto nodes = first_setting(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (nodes) place.host = rendezvous::first_host(nodes->text);
   if (place.host.empty()) {
-    refuse("SLURM_STEP_NODELIST not set, though SLURM_PROCID is: set MASTER_ADDR to the node of rank 0");
+    invalid_argument("SLURM_STEP_NODELIST not set, though SLURM_PROCID is: set MASTER_ADDR to the node of rank 0");
   }
   if (environment("SLURM_PROCID") == "0" && environment("SLURM_NODEID").value_or("0") != "0") {
-    refuse("rank 0 is not on the step's first node " + place.host +
-           " (srun --distribution=arbitrary?): set MASTER_ADDR to the node that it is on");
+    invalid_argument("rank 0 is not on the step's first node " + place.host +
+                     " (srun --distribution=arbitrary?): set MASTER_ADDR to the node that it is on");
   }
 }
 
@@ -107,7 +106,8 @@ void meet_in_step(RendezvousPoint& place, const Environment& environment) {
   const auto step = setting(environment, "SLURM_STEP_ID");
   if (place.host.empty()) meet_at_first_node(place, environment);
   if (!job || !step) {
-    if (place.port == 0) refuse("SLURM_JOB_ID or SLURM_STEP_ID not set, though SLURM_PROCID is: set MASTER_PORT");
+    if (place.port == 0)
+      invalid_argument("SLURM_JOB_ID or SLURM_STEP_ID not set, though SLURM_PROCID is: set MASTER_PORT");
     return;
   }
   place.job = "slurm-" + job->text + "." + step->text;
@@ -168,14 +168,14 @@ void meet_on_this_host(RendezvousPoint& place, const ProcessManager& process_man
                                        : "mpiexec -genv MASTER_ADDR $(hostname) -genv MASTER_PORT 29500 PROGRAM";
   const std::string advice = ": set them to the node of rank 0 and a port that is free there, for example: " + example;
   if (!process_manager.local_world_size || process_manager.local_world_size->text != process_manager.world_size.text) {
-    refuse(what + ", and not all ranks are on one node" + advice);
+    invalid_argument(what + ", and not all ranks are on one node" + advice);
   }
   place.kind = RendezvousPoint::Kind::PortInFile;
   place.file = file_of_job(process_manager, environment);
   if (place.file.empty()) {
-    refuse(what + ", and " +
-           (open_mpi ? "PMIX_SERVER_TMPDIR, where ranks could meet," : "PMI_FD, which names the job,") +
-           " is not there either" + advice);
+    invalid_argument(what + ", and " +
+                     (open_mpi ? "PMIX_SERVER_TMPDIR, where ranks could meet," : "PMI_FD, which names the job,") +
+                     " is not there either" + advice);
   }
 }
 
@@ -203,8 +203,9 @@ RendezvousPoint rendezvous_point(const ProcessManager& process_manager, const En
   } else if (place.host.empty() && place.port == 0) {
     meet_on_this_host(place, process_manager, environment);
   } else if (place.host.empty() || place.port == 0) {
-    refuse(std::string(place.host.empty() ? contract::kMasterAddr : contract::kMasterPort) + " not set, though " +
-           (place.host.empty() ? contract::kMasterPort : contract::kMasterAddr) + " is: set both, or neither");
+    invalid_argument(std::string(place.host.empty() ? contract::kMasterAddr : contract::kMasterPort) +
+                     " not set, though " + (place.host.empty() ? contract::kMasterPort : contract::kMasterAddr) +
+                     " is: set both, or neither");
   }
   return place;
 }

@@ -23,7 +23,7 @@ using collectives::BackendNames;
 using collectives::parse_backend_names;
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
-using rendezvous::ErrorCode;
+using rendezvous::invalid_argument;
 using std::chrono::milliseconds;
 
 constexpr char kWorld[] = "world";
@@ -47,8 +47,6 @@ std::string key_of(const Members& members) {
   for (const char c : list) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return list.substr(0, 100) + "..." + std::to_string(hash);
 }
-
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::InvalidArgument, message); }
 
 }  // namespace
 
@@ -259,11 +257,11 @@ void Session::name_new(Group& group, const std::string& given) {
     return;
   }
   if (given.find('/') != std::string::npos)
-    invalid("new_group: the group name \"" + given + "\" must not contain a slash");
+    invalid_argument("new_group: the group name \"" + given + "\" must not contain a slash");
   if (!names_.insert(given).second) {
-    invalid("new_group: the name \"" + given +
-            "\" has been given to a group already (give each group a name of "
-            "its own, or none)");
+    invalid_argument("new_group: the name \"" + given +
+                     "\" has been given to a group already (give each group a name of "
+                     "its own, or none)");
   }
   group.id = "named/" + given;
   group.name = given;
@@ -318,7 +316,7 @@ ProcessGroup* Session::split(ProcessGroup& parent, std::int64_t color, std::int6
 }
 
 void Session::destroy(ProcessGroup& group) {
-  if (&group == &world()) invalid("the world cannot be destroyed: it ends with its session");
+  if (&group == &world()) invalid_argument("the world cannot be destroyed: it ends with its session");
   find(group).operations->drain();
   GroupPointer leaving;  // destroyed after the lock is released, since what it waits for may need the lock
   {
@@ -341,7 +339,7 @@ Session::Group& Session::find(const ProcessGroup& group) {
   for (const GroupPointer& each : groups_) {
     if (each->operations.get() == &group) return *each;
   }
-  invalid("this group is not one of the session's (was it destroyed?)");
+  invalid_argument("this group is not one of the session's (was it destroyed?)");
 }
 
 const Members& Session::members_of(const ProcessGroup& group) { return find(group).members; }

@@ -12,13 +12,10 @@ namespace ddp::runtime {
 namespace {
 
 namespace contract = rendezvous::contract;
-using rendezvous::Error;
-using rendezvous::ErrorCode;
+using rendezvous::invalid_argument;
 
 constexpr int kMany = std::numeric_limits<int>::max();
 constexpr char kHowToStart[] = "start this program with ddprun, for example: ddprun --nproc_per_node 2 PROGRAM";
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::InvalidArgument, why); }
 
 std::optional<Setting> argument(const char* name, const std::optional<int>& value) {
   return value ? std::optional<Setting>({std::string("the argument ") + name, std::to_string(*value)}) : std::nullopt;
@@ -69,8 +66,8 @@ JobSettings collect_settings(const InitArguments& arguments, const InitMethod& m
 void require_all(const InitMethod& method, const JobSettings& settings) {
   if (settings.rank && settings.world_size) return;
   const char* missing = settings.rank ? "world_size" : settings.world_size ? "rank" : "rank and world_size";
-  refuse("init_method \"" + method.url + "\" says where ranks meet, but nothing gives this process's " + missing +
-         ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
+  invalid_argument("init_method \"" + method.url + "\" says where ranks meet, but nothing gives this process's " +
+                   missing + ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
 }
 
 // Requires that all settings of a job are set if any is. Returns false if none is: nothing describes a job.
@@ -89,14 +86,14 @@ bool require_all_or_none(const JobSettings& settings, const Environment& environ
   }
   if (present.empty()) return false;
   if (missing.empty()) return true;
-  refuse(missing + " not set, though " + present + " would describe a job: " + kHowToStart);
+  invalid_argument(missing + " not set, though " + present + " would describe a job: " + kHowToStart);
 }
 
 RendezvousPoint place_in_environment(const Environment& environment) {
   RendezvousPoint place;
   place.kind = RendezvousPoint::Kind::Address;
   place.host = *environment(contract::kMasterAddr);
-  if (place.host.empty()) refuse(std::string(contract::kMasterAddr) + " is empty: " + kHowToStart);
+  if (place.host.empty()) invalid_argument(std::string(contract::kMasterAddr) + " is empty: " + kHowToStart);
   place.port = static_cast<std::uint16_t>(number(*setting(environment, contract::kMasterPort), 1, 65535));
   return place;
 }

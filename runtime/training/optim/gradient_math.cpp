@@ -20,20 +20,17 @@ namespace {
 using collectives::is_16_bit_float;
 using collectives::run_on;
 using collectives::VectorUnit;
+using rendezvous::invalid_argument;
 
 constexpr std::size_t kLanes = 16;    // partial sums, updated side by side
 constexpr std::size_t kBlock = 4096;  // 16-bit elements widened at a time, few enough for the first-level cache
 static_assert(kBlock % kLanes == 0);  // so that splitting into blocks does not change the order of additions
 using Block = std::array<float, kBlock>;
 
-[[noreturn]] void invalid(const std::string& message) {
-  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument, message);
-}
-
 void check_floating_point(const std::string& what, const ddp_buffer& buffer) {
   check_buffer(what.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
   if (!collectives::is_floating_point(buffer.dtype)) {
-    invalid(what + ": works on floating point, not on " + dtype_name(buffer.dtype));
+    invalid_argument(what + ": works on floating point, not on " + dtype_name(buffer.dtype));
   }
 }
 
@@ -41,12 +38,12 @@ void check_pair(const std::string& what, const ddp_buffer& from, const ddp_buffe
   check_floating_point(what, from);
   check_floating_point(what, to);
   if (from.count != to.count) {
-    invalid(what + ": from " + std::to_string(from.count) + " elements to " + std::to_string(to.count));
+    invalid_argument(what + ": from " + std::to_string(from.count) + " elements to " + std::to_string(to.count));
   }
   const bool known = from.dtype == to.dtype || from.dtype == DDP_FLOAT32 || to.dtype == DDP_FLOAT32;
   if (!known) {
-    invalid(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) +
-            ": convert through float32");
+    invalid_argument(what + ": not from " + dtype_name(from.dtype) + " to " + dtype_name(to.dtype) +
+                     ": convert through float32");
   }
 }
 
@@ -124,7 +121,8 @@ Norm norm_of(double norm_type) {
   if (norm_type == 2) return Norm::Squares;
   if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
   if (norm_type > 0) return Norm::Power;
-  invalid("norm: there is no norm of type " + std::to_string(norm_type) + ": give a number above 0, or infinity");
+  invalid_argument("norm: there is no norm of type " + std::to_string(norm_type) +
+                   ": give a number above 0, or infinity");
 }
 
 // Adds up the lanes one after the other, so that the order is fixed.

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Log lines that strangers on the network can cause as often as they like: at most one a second is written, and it says
+// how many were left out since the one before. Owned and called by one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace ddp::rendezvous {
+
+class RareLog {
+ public:
+  // Without `log` nothing is written.
+  explicit RareLog(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
+
+  void write(std::string line) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!log_ || now < next_line_) {
+      ++left_out_;
+      return;
+    }
+    if (left_out_ > 0) line += " (and " + std::to_string(left_out_) + " more since the last such line)";
+    next_line_ = now + std::chrono::seconds(1);
+    left_out_ = 0;
+    log_(line);
+  }
+
+ private:
+  std::function<void(const std::string&)> log_;
+  std::chrono::steady_clock::time_point next_line_;
+  std::uint64_t left_out_ = 0;
+};
+
+}  // namespace ddp::rendezvous
