@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/report/exit_meaning.hpp"
-#include "rendezvous/link/failures.hpp"
 
 using namespace ddp::launcher;
 using namespace ddp::rendezvous;
@@ -159,29 +158,4 @@ TEST_CASE("exit meaning: codes and signals with a meaning are explained in words
   CHECK(meaning_of({.code = 128}).empty());
   CHECK(meaning_of({.code = 138}).empty());  // 128 + SIGUSR1 is a code like any other
   CHECK(meaning_of({.signal = SIGKILL}, "so says the kernel") == "out of memory: so says the kernel");
-}
-
-TEST_CASE("link failures: one line says what happened, in Python's traceback the last", "[rendezvous][unit]") {
-  auto failure = failed(1, 1, 0);
-  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1");
-  failure.stderr_tail = {"first", "last words"};
-  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: last words");
-  failure.message = "killed by SIGSEGV\nbacktrace:\n  main";
-  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: killed by SIGSEGV");
-  failure.message = "Traceback (most recent call last):\n  File\nValueError: no\n";
-  CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: ValueError: no");
-  failure.message = std::string(10000, 'x');
-  CHECK(describe_with_message(failure).size() < 300);
-}
-
-TEST_CASE("link failures: a long text loses its middle, at whole characters", "[rendezvous][unit]") {
-  CHECK(shortened("short", 5) == "short");
-  const std::string text = shortened(std::string(500, 'a') + std::string(500, 'z'), 100);
-  CHECK(text == std::string(25, 'a') + "\n[900 bytes left out]\n" + std::string(75, 'z'));
-  std::string umlauts;
-  for (int i = 0; i < 100; ++i) umlauts += "\u00fc";
-  const std::string cut = shortened(umlauts, 101);
-  CHECK(cut.substr(0, 24) == umlauts.substr(0, 24));
-  CHECK(cut[24] == '\n');
-  CHECK(cut.substr(cut.rfind('\n') + 1).size() % 2 == 0);
 }
