@@ -236,6 +236,7 @@ void World::accept(Process& process, int number) {
   }
   deliver_at(answered, process.index, [this, index = process.index, number, id] {
     if (scene_.process(index).tries != number) return close_agents_end(id);
+    if (!scene_.network.link(id).agent_open) return try_failed(scene_.process(index), "closed by the coordinator");
     link_up(scene_.process(index), id);
   });
 }
