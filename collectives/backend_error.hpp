@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 
 namespace ddp::collectives {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 
 namespace ddp::collectives {
 

@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "collectives/backend_error.hpp"
 #include "collectives/gloo/context.hpp"
 #include "collectives/gloo/device.hpp"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "collectives/element_types.hpp"
 #include "collectives/reduce_op.hpp"
 

@@ -25,7 +25,7 @@
 #include <mutex>
 #include <string>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_api.hpp"
 #include "collectives/reduce_op.hpp"

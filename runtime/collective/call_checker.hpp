@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "runtime/collective/fingerprint.hpp"
 
 namespace ddp::runtime {

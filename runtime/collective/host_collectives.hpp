@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "runtime/collective/operation.hpp"
 
 namespace ddp::runtime {

@@ -9,7 +9,7 @@
 namespace ddp::runtime {
 namespace {
 
-// A backend's message tags have 40 bits, of which the user's tags take 32. These bits mark labels and labelled data.
+// A backend's message tags have 34 bits, of which the user's tags take 32. These bits mark labels and labelled data.
 constexpr std::uint64_t kLabels = std::uint64_t{1} << 32;
 constexpr std::uint64_t kLabelled = std::uint64_t{2} << 32;
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "runtime/collective/operation.hpp"
 
 namespace ddp::runtime {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "runtime/collective/operation.hpp"
 
 namespace ddp::runtime {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_group.hpp"
 #include "runtime/collective/operation.hpp"

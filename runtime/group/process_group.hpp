@@ -29,7 +29,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/store.hpp"
 #include "runtime/base/deadline_watch.hpp"

@@ -16,7 +16,7 @@
 #include <mutex>
 #include <string>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "rendezvous/base/error.hpp"
 #include "runtime/device/device_collectives.hpp"
 #include "runtime/session/group_members.hpp"

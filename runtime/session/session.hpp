@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "collectives/backend_names.hpp"
 #include "runtime/base/deadline_watch.hpp"
 #include "runtime/diagnosis/call_log.hpp"

@@ -3,7 +3,7 @@
  * are meaningless. */
 #include <stddef.h>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 
 static ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
                                        ddp_backend_error* error) {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "collectives/backend.h"
+#include "ddp/backend.h"
 #include "ddp/ddp.h"
 
 namespace {

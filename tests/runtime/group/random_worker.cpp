@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank of a job that calls random collectives in random groups: `random_worker SEED COUNT`. All ranks draw the same
-// calls from the seed, and every rank knows the contributions of all others. So it computes the expected result by
-// itself, element by element in 64 bits. A wrong result is a line "wrong: ..." that names the seed and the call.
+// One rank of a job that calls random collectives in random groups: `random_worker SEED COUNT [BACKEND]`. All ranks
+// draw the same calls from the seed, and every rank knows the contributions of all others. So it computes the expected
+// result by itself, element by element in 64 bits. A wrong result is a line "wrong: ..." that names the seed and the
+// call.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -409,8 +410,10 @@ std::vector<ddp::ProcessGroup> make_groups(ddp::Session& session) {
 int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 1 ? std::stoull(argv[1]) : 1;
   const int count = argc > 2 ? std::stoi(argv[2]) : 100;
+  ddp::InitOptions options;
+  if (argc > 3) options.backend = argv[3];
   try {
-    ddp::Session session = ddp::init_process_group();
+    ddp::Session session = ddp::init_process_group(options);
     const std::vector<ddp::ProcessGroup> groups = make_groups(session);
     std::vector<Rank> ranks;
     for (const ddp::ProcessGroup& group : groups) ranks.emplace_back(group, seed, ranks.size());
