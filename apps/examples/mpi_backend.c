@@ -27,10 +27,10 @@
 #include <ddp/c/collectives.h> /* ddp_reduce_op */
 
 enum {
-  kTagBits = 31,           /* of a message's tag in MPI; the rest chooses the communicator */
+  kTagBits = 31,           /* bits of a message's tag that MPI takes; the rest chooses the communicator */
   kMessageComms = 8,       /* 2^34 / 2^31 */
   kSpins = 1000,           /* tests of a request before this thread begins to sleep between them */
-  kPieceElements = 1 << 28 /* of a reduction: MPI counts in int */
+  kPieceElements = 1 << 28 /* elements that MPI reduces at once: it counts in int */
 };
 
 struct ddp_backend_group {
@@ -44,7 +44,7 @@ struct ddp_backend_message {
   MPI_Request request;
   int peer;
   unsigned char* memory;
-  void* output; /* of a receive */
+  void* output; /* where a received message goes; NULL in a message that is sent */
   size_t bytes;
   bool has_ended;
 };
@@ -178,7 +178,8 @@ static MPI_Op operation_of(ddp_backend_reduce_op op, ddp_backend_dtype dtype) {
   return MPI_OP_NULL;
 }
 
-/* Returns a type of so many bytes, to be freed: counts in MPI are of type int, and messages may be larger. */
+/* Returns a type of that many bytes, which the caller frees: counts in MPI are of type int, and messages may be larger.
+ */
 static MPI_Datatype bytes_type(size_t bytes) {
   const int block = 1 << 30;
   MPI_Datatype blocks, all;

@@ -33,11 +33,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/backend.h"
 #include "collectives/backend_error.hpp"
 #include "collectives/gloo/context.hpp"
 #include "collectives/gloo/device.hpp"
 #include "collectives/gloo/reduce_kernels.hpp"
+#include "ddp/backend.h"
 
 struct ddp_backend_group {
   std::unique_ptr<ddp::collectives::GlooDevice> device;  // outlives the connections made through it

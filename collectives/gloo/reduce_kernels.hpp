@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ddp/backend.h"
 #include "collectives/element_types.hpp"
 #include "collectives/reduce_op.hpp"
+#include "ddp/backend.h"
 
 namespace ddp::collectives {
 

@@ -25,10 +25,10 @@
 #include <mutex>
 #include <string>
 
-#include "ddp/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_api.hpp"
 #include "collectives/reduce_op.hpp"
+#include "ddp/backend.h"
 
 namespace ddp::collectives {
 

@@ -180,7 +180,7 @@ void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
 // until the holder was heard.
 void CoordinatorCore::mark_heard(const Node& node) {
   roster_.mark_heard(node.state.incarnation, now_);
-  if (over()) return;  // all nodes, these among them, were told how the job ended
+  if (over()) return;  // every node, also a challenger, has heard how the job ended
   for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {
     const Node& other = roster_.at(challenger);
     refuse(other.link, "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "ddp/backend.h"
 #include "collectives/gpu/cuda_device.hpp"
 #include "collectives/gpu/nccl_group.hpp"
+#include "ddp/backend.h"
 #include "runtime/collective/operation.hpp"
 
 namespace ddp::runtime {

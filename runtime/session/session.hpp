@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp/backend.h"
 #include "collectives/backend_names.hpp"
+#include "ddp/backend.h"
 #include "runtime/base/deadline_watch.hpp"
 #include "runtime/diagnosis/call_log.hpp"
 #include "runtime/diagnosis/failure_watch.hpp"
