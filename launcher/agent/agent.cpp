@@ -50,7 +50,7 @@ class Agent {
  public:
   Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, const Limits& inherited_limits)
       : config_(config),
-        out_(config, log, host_, guarded.cleanup_fd),
+        out_(config, log, host_, guarded),
         coordination_(config, incarnation_, [this](const std::string& line) { out_.log.warning("coordinator", line); }),
         core_(core_config(config, incarnation_, host_, coordination_.where())),
         driver_(io_, core_,

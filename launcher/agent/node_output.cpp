@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/agent/node_output.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <functional>
@@ -26,13 +27,15 @@ std::function<void(std::string)> event_writer(const LogConfig& logs, Output& out
 
 }  // namespace
 
-NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, int cleanup_fd)
+NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host,
+                       const Guarded& guarded)
     : log(output, settings, host),
-      output([this](const std::string& line) { log.warning("output_lost", line); }),
+      guardian(fcntl(guarded.guardian_fd, F_DUPFD_CLOEXEC, 0)),
+      output([this](const std::string& line) { log.warning("output_lost", line); }, guardian.get()),
       attempts(
           config.logs, config.compatibility, config.job.id,
           [this](const std::string& line) { log.warning("log_folder", line); },
-          [cleanup_fd](const std::string& folder) { hand_over(folder, cleanup_fd); }),
+          [cleanup_fd = guarded.cleanup_fd](const std::string& folder) { hand_over(folder, cleanup_fd); }),
       events({config.job.id, config.role, host, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
              event_writer(config.logs, output)) {
   if (!config.logs.event_file.empty()) output.open_events(config.logs.event_file);

@@ -11,15 +11,18 @@
 #include "launcher/output/event_log.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/output/output.hpp"
+#include "launcher/process/guardian.hpp"
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {
 
 struct NodeOutput {
-  // The path of a folder that is to go with this process is written to `cleanup_fd` (Guarded::cleanup_fd). Throws
-  // rendezvous::Error if the log folder or the event file cannot be used.
-  NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, int cleanup_fd);
+  // The path of a folder that is to go with this process is written to guarded.cleanup_fd. Throws rendezvous::Error if
+  // the log folder or the event file cannot be used.
+  NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, const Guarded& guarded);
 
-  Log log;  // writes to output, whose last warnings go to it: so it lives longer
+  Log log;                          // writes to output, whose last warnings go to it: so it lives longer
+  rendezvous::Descriptor guardian;  // without the guardian, output does not wait for the consoles
   Output output;
   AttemptFolder attempts;
   EventLog events;

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -25,8 +26,10 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/output/console_feed.hpp"
 #include "launcher/output/sink.hpp"
 #include "launcher/output/worker_stream.hpp"
+#include "launcher/text/lines.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/thread.hpp"
@@ -39,10 +42,13 @@ using rendezvous::Descriptor;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 using rendezvous::Pipe;
-using Clock = Sink::Clock;
+using Clock = ConsoleFeed::Clock;
 
 constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
-constexpr int kOwnLines = 0;                   // number of ddprun as a writer; workers' streams count from 1
+constexpr int kEvents = 0;                     // number of the event log as a writer
+// Once the wait for the consoles is to end, they have this time: a reader that is only a moment behind gets everything.
+constexpr std::chrono::milliseconds kLastMoment{200};
+constexpr std::chrono::seconds kThreadIsBlocked{2};
 
 // Opens a log file. With O_APPEND, a file that a user truncates while it is written gets no hole.
 Descriptor open_log(const std::string& path, int flags = O_TRUNC) {
@@ -73,12 +79,57 @@ Descriptor open_end_signals() {
   return Descriptor(signalfd(-1, &set, SFD_CLOEXEC));
 }
 
-// Writes to stderr directly, since the output thread is stuck.
-void report_lost_output() {
-  pollfd ready = {STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
-  dprintf(STDERR_FILENO, "ddprun: stdout or stderr takes nothing any more; the end of the output is lost\n");
+bool are_same_file(int a, int b) {
+  struct stat of_a = {}, of_b = {};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
+
+// Returns whether the descriptor takes text without blocking.
+bool takes_text(int fd) {
+  pollfd ready = {fd, POLLOUT, 0};
+  return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0;
+}
+
+// Writes a line past the output thread or its consoles, which are stuck: to stderr, else to the terminal at stdin.
+void write_directly(const std::string& text) {
+  for (const int fd : {STDERR_FILENO, STDIN_FILENO}) {
+    if (fd == STDIN_FILENO && isatty(fd) == 0) continue;
+    if (takes_text(fd) && dprintf(fd, "ddprun: %s\n", text.c_str()) > 0) return;
+  }
+}
+
+// Returns "FILE" or "FILE and 3 other files".
+std::string name_files(const std::string& first, std::size_t count) {
+  if (count <= 1) return first;
+  return first + " and " + std::to_string(count - 1) + (count == 2 ? " other file" : " other files");
+}
+
+// Returns a sentence about lines that a console was never given; empty if there are none.
+std::string describe(const std::string& console, const ConsoleFeed::Unshown& unshown) {
+  std::string text;
+  if (unshown.lines_in_files > 0) {
+    text = lines_in_words(unshown.lines_in_files) + " not shown, which " +
+           (unshown.lines_in_files == 1 ? "is" : "are") + " in " +
+           name_files(*unshown.files.begin(), unshown.files.size());
+  }
+  if (unshown.other_lines > 0) {
+    text += (text.empty() ? "" : ", and ") + lines_in_words(unshown.other_lines) + " lost, which no log file has";
+  }
+  return text.empty() ? "" : console + " was not read to the end: " + text;
+}
+
+// Counts lines that files lack because they could not be written.
+struct Losses {
+  std::size_t lines = 0, files = 0;
+  std::string first{}, why{};  // name of the first file, and its reason
+  void add(const Sink* file) {
+    if (!file || file->lost_lines() == 0) return;
+    lines += file->lost_lines();
+    if (files++ > 0) return;
+    first = file->name();
+    why = file->lost_why();
+  }
+};
 
 }  // namespace
 
@@ -89,8 +140,8 @@ class Output::Thread {
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         finished_(eventfd(0, EFD_CLOEXEC)),
-        sinks_{Sink(STDOUT_FILENO, Sink::Kind::Console, "stdout", log_once()),
-               Sink(STDERR_FILENO, Sink::Kind::Console, "stderr", log_once())} {
+        feeds_{ConsoleFeed(STDOUT_FILENO, "stdout", log_once()), ConsoleFeed(STDERR_FILENO, "stderr", log_once())},
+        has_one_console_(are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
     if (!epoll_ || !wake_ || !finished_) {
       throw Error(ErrorCode::System, std::string("cannot make the output loop: ") + strerror(errno));
     }
@@ -99,23 +150,16 @@ class Output::Thread {
     thread_ = rendezvous::start_thread("ddprun-output", [this] { run(); });
   }
 
-  // Writes what is left and ends the thread. Returns false if a console is stuck; then the thread
-  // still runs, and this object must outlive it.
-  bool finish() {
-    progress_at_ = Clock::now();
+  // Writes what is left and ends the thread. Returns false if the thread is blocked; then it still
+  // runs, and this object must outlive it.
+  bool finish(int owner) {
     post(Quit{});
     const Descriptor signals = open_end_signals();
-    // Wait for the thread's end, for a signal, or until nothing was written for kFinalFlush.
-    bool is_finished = false;
-    while (!is_finished) {
-      const auto left = progress_at_.load() + kFinalFlush - Clock::now();
-      const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-      pollfd wait[] = {{finished_.get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
-      const int ready = milliseconds > 0 ? poll(wait, 2, static_cast<int>(milliseconds)) : 0;
-      is_finished = ready > 0 && wait[0].revents != 0;
-      if (milliseconds <= 0 || (ready > 0 && wait[1].revents != 0)) break;
+    pollfd wait[] = {{finished_.get(), POLLIN, 0}, {signals.get(), POLLIN, 0}, {owner, POLLIN, 0}};
+    while (poll(wait, 3, -1) < 0) {
     }
-    if (!is_finished) {
+    if (!is_finished_within(kLastMoment)) post(GiveUp{});
+    if (!is_finished_within(kThreadIsBlocked)) {
       has_logged_ = true;  // the log will be destroyed: do not call it
       thread_.detach();
       return false;
@@ -207,7 +251,8 @@ class Output::Thread {
   struct EndRound {};
   struct Resize {};
   struct Quit {};
-  using Request = std::variant<SetFilter, AddStream, WriteLine, SetEvents, WriteEvent, EndRound, Resize, Quit>;
+  struct GiveUp {};
+  using Request = std::variant<SetFilter, AddStream, WriteLine, SetEvents, WriteEvent, EndRound, Resize, Quit, GiveUp>;
 
   struct Reader {
     WorkerStream stream;
@@ -224,6 +269,11 @@ class Output::Thread {
     notify(wake_);
   }
 
+  bool is_finished_within(std::chrono::milliseconds time) const {
+    pollfd wait = {finished_.get(), POLLIN, 0};
+    return poll(&wait, 1, static_cast<int>(time.count())) > 0;
+  }
+
   static void notify(const Descriptor& eventfd) {
     const std::uint64_t one = 1;
     const ssize_t ignored = write(eventfd.get(), &one, sizeof one);
@@ -231,8 +281,8 @@ class Output::Thread {
   }
 
   Pipe open_pipe(const StreamRoute& route) {
-    if (route.shown && route.lines != StreamRoute::Lines::Teed && sink(route.console).is_terminal()) {
-      return open_pty(sink(route.console).fd());
+    if (route.shown && route.lines != StreamRoute::Lines::Teed && feed(route.console).sink().is_terminal()) {
+      return open_pty(feed(route.console).sink().fd());
     }
     if (route.shown || route.console == Console::Stderr) return rendezvous::try_pipe().value_or(Pipe());
     return {.read_end = {}, .write_end = Descriptor(open("/dev/null", O_WRONLY | O_CLOEXEC))};
@@ -258,58 +308,62 @@ class Output::Thread {
     return std::make_unique<Sink>(file.release(), Sink::Kind::File, path, log_once());
   }
 
-  Sink& sink(Console console) { return sinks_[console == Console::Stdout ? 0 : 1]; }
+  ConsoleFeed& feed(Console console) { return feeds_[console == Console::Stdout || has_one_console_ ? 0 : 1]; }
   LineFilter& filter_of(Console console) { return filters_[console == Console::Stdout ? 0 : 1]; }
 
   void run() {
-    bool quit = false;
-    while (!quit || is_behind()) {
+    while (!has_given_up_ && (!has_quit_ || has_unshown())) {
       std::array<epoll_event, 64> events;
-      const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), until_stuck());
+      const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), until_due());
+      const Clock::time_point now = Clock::now();
       // epoll returns streams in the order in which they became ready: a worker's stdout line
       // before its later stderr line.
       bool has_requests = false;
       for (int i = 0; i < ready; ++i) {
         void* const source = events[static_cast<std::size_t>(i)].data.ptr;
         has_requests = has_requests || source == this;
-        const auto console = std::find_if(sinks_.begin(), sinks_.end(), [&](Sink& sink) { return &sink == source; });
-        if (console != sinks_.end()) {
-          console->flush();
+        const auto console = std::find_if(feeds_.begin(), feeds_.end(), [&](auto& feed) { return &feed == source; });
+        if (console != feeds_.end()) {
+          console->sink().flush();
         } else if (source != this) {
-          read_or_pause(*static_cast<Reader*>(source));
+          read_or_pause(*static_cast<Reader*>(source), now);
         }
       }
       // Requests come last: EndRound destroys readers, to which these events may point.
-      if (has_requests) quit = serve_requests() || quit;
+      if (has_requests) serve_requests();
+      for (ConsoleFeed& feed : feeds_) feed.show(now);
       watch_consoles();
       resume_readers();
-      if (ready > 0) progress_at_ = Clock::now();
     }
     notify(finished_);
   }
 
-  bool is_behind() const { return sinks_[0].is_behind() || sinks_[1].is_behind(); }
+  bool has_unshown() const {
+    return std::any_of(feeds_.begin(), feeds_.end(), [](const ConsoleFeed& feed) { return feed.has_unshown(); });
+  }
 
-  // Returns the milliseconds until a console counts as stuck, so that paused readers go on; -1 if
-  // no reader is paused.
-  int until_stuck() const {
+  // Returns the milliseconds until a console is to show something that it has; -1 if it has
+  // nothing.
+  int until_due() const {
+    const Clock::time_point now = Clock::now();
     std::optional<Clock::time_point> soonest;
-    for (const Sink& sink : sinks_) {
-      const auto at = paused_ > 0 && !sink.is_stuck() ? sink.stuck_at() : std::nullopt;
-      if (at && (!soonest || *at < *soonest)) soonest = at;
+    for (const ConsoleFeed& feed : feeds_) {
+      const auto due = feed.due(now);
+      if (due && (!soonest || *due < *soonest)) soonest = due;
     }
     if (!soonest) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*soonest - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 0));
+    return static_cast<int>(
+        std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(*soonest - now).count(), 0));
   }
 
   // Watches a console while it is behind, so that flush() is called when it takes more.
   void watch_consoles() {
-    for (std::size_t i = 0; i < sinks_.size(); ++i) {
-      if (is_watched_[i] == sinks_[i].is_behind()) continue;
+    for (std::size_t i = 0; i < feeds_.size(); ++i) {
+      const Sink& sink = feeds_[i].sink();
+      if (is_watched_[i] == sink.is_behind()) continue;
       is_watched_[i] = !is_watched_[i];
-      epoll_event event = {.events = EPOLLOUT, .data = {.ptr = &sinks_[i]}};
-      epoll_ctl(epoll_.get(), is_watched_[i] ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, sinks_[i].writable_fd(), &event);
+      epoll_event event = {.events = EPOLLOUT, .data = {.ptr = &feeds_[i]}};
+      epoll_ctl(epoll_.get(), is_watched_[i] ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, sink.writable_fd(), &event);
     }
   }
 
@@ -318,10 +372,10 @@ class Output::Thread {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, reader.fd.get(), &event);
   }
 
-  void read_or_pause(Reader& reader) {
+  void read_or_pause(Reader& reader, Clock::time_point now) {
     if (!reader.fd) return;
     if (reader.stream.may_take()) {
-      read_once(reader);
+      read_once(reader, now);
       return;
     }
     // Removed, since epoll reports a closed end even with an empty event mask.
@@ -340,7 +394,7 @@ class Output::Thread {
     }
   }
 
-  bool serve_requests() {
+  void serve_requests() {
     std::uint64_t count;
     const ssize_t ignored = read(wake_.get(), &count, sizeof count);
     (void)ignored;
@@ -348,37 +402,60 @@ class Output::Thread {
       Request request;
       {
         const std::lock_guard lock(mutex_);
-        if (requests_.empty()) return false;
+        if (requests_.empty()) return;
         request = std::move(requests_.front());
         requests_.pop_front();
       }
       std::visit([this](auto& content) { carry_out(content); }, request);
-      if (std::holds_alternative<Quit>(request)) return true;
     }
   }
 
   void carry_out(SetFilter& request) { filter_of(request.console) = std::move(request.filter); }
-  void carry_out(const WriteLine& request) { sink(request.console).write(kOwnLines, request.text + "\n"); }
+  void carry_out(const WriteLine& request) { feed(request.console).write_line(request.text + "\n"); }
   void carry_out(SetEvents& request) { events_ = std::move(request.file); }
   void carry_out(const WriteEvent& request) {
-    if (events_) events_->write(kOwnLines, request.text + "\n");
+    if (events_) events_->write(kEvents, request.text + "\n");
   }
   void carry_out(const EndRound&) { finish_streams(); }
-  void carry_out(const Quit&) { finish_streams(); }
+
+  void carry_out(const Quit&) {
+    has_quit_ = true;
+    finish_streams();
+    Losses losses;
+    for (const ConsoleFeed& feed : feeds_) losses.add(&feed.sink());
+    losses.add(events_.get());
+    report(losses);
+  }
+
+  void carry_out(const GiveUp&) {
+    has_given_up_ = true;
+    std::vector<std::string> sentences;
+    for (ConsoleFeed& feed : feeds_) {
+      const std::string name = has_one_console_ ? "the output" : feed.sink().name();
+      const std::string sentence = describe(name, feed.give_up());
+      if (!sentence.empty()) sentences.push_back(sentence);
+    }
+    const bool has_stderr = takes_text(feed(Console::Stderr).sink().writable_fd());
+    for (const std::string& sentence : sentences) has_stderr ? log_(sentence) : write_directly(sentence);
+  }
 
   void carry_out(AddStream& request) {
-    const Console console = request.route.console;
-    Sink* shown_on = request.route.shown ? &sink(console) : nullptr;
-    LineFilter* filter = filter_of(console).file ? &filter_of(console) : nullptr;
-    Reader& reader = readers_.emplace_back(Reader{
-        {std::move(request.route), ++writers_, shown_on, std::move(request.file), filter}, std::move(request.fd)});
+    ConsoleFeed* console = request.route.shown ? &feed(request.route.console) : nullptr;
+    LineFilter* filter = filter_of(request.route.console).file ? &filter_of(request.route.console) : nullptr;
+    Reader& reader = readers_.emplace_back(Reader{WorkerStream({.route = std::move(request.route),
+                                                                .writer = ++writers_,
+                                                                .round = rounds_finished_,
+                                                                .console = console,
+                                                                .file = std::move(request.file),
+                                                                .filter = filter}),
+                                                  std::move(request.fd)});
     if (reader.fd) watch(reader);
   }
 
   void carry_out(const Resize&) {
     for (const Reader& reader : readers_) {
       winsize size = {};
-      if (reader.fd && ioctl(sink(reader.stream.route().console).fd(), TIOCGWINSZ, &size) == 0) {
+      if (reader.fd && ioctl(feed(reader.stream.route().console).sink().fd(), TIOCGWINSZ, &size) == 0) {
         ioctl(reader.fd.get(), TIOCSWINSZ, &size);
       }
     }
@@ -386,7 +463,7 @@ class Output::Thread {
 
   // Returns the number of bytes read; 0 if there is nothing now, or at end of file, where it closes
   // the descriptor.
-  std::size_t read_once(Reader& reader) {
+  std::size_t read_once(Reader& reader, Clock::time_point now) {
     if (!reader.fd) return 0;
     const ssize_t size = read(reader.fd.get(), buffer_.data(), buffer_.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
@@ -394,32 +471,44 @@ class Output::Thread {
       reader.fd.close();
       return 0;
     }
-    reader.stream.take({buffer_.data(), static_cast<std::size_t>(size)});
+    reader.stream.take({buffer_.data(), static_cast<std::size_t>(size)}, now);
     return static_cast<std::size_t>(size);
   }
 
   void finish_streams() {
+    const Clock::time_point now = Clock::now();
     std::vector<LastWords> last_words;
+    Losses losses;
     for (Reader& reader : readers_) {
       // Read no more than a pipe holds: a process outside the job may have it open and write for
       // ever.
       std::size_t drained = 0;
-      while (const std::size_t size = drained < kMostInAPipe ? read_once(reader) : 0) drained += size;
+      while (const std::size_t size = drained < kMostInAPipe ? read_once(reader, now) : 0) drained += size;
       reader.fd.close();
       reader.stream.finish();
+      losses.add(reader.stream.file());
       const StreamRoute& route = reader.stream.route();
       if (route.console != Console::Stderr) continue;
       const auto index = static_cast<std::size_t>(route.local_rank);
       if (last_words.size() <= index) last_words.resize(index + 1);
       last_words[index] = {reader.stream.last_lines(), route.file};
     }
+    for (const LineFilter& filter : filters_) losses.add(filter.file.get());
+    report(losses);
     readers_.clear();
     paused_ = 0;
     filters_ = {};
+    ++rounds_finished_;
     const std::lock_guard lock(mutex_);
     last_words_ = std::move(last_words);
     ++rounds_ended_;
     done_.notify_all();
+  }
+
+  void report(const Losses& losses) {
+    if (losses.lines == 0) return;
+    log_(lines_in_words(losses.lines) + (losses.lines == 1 ? " is" : " are") + " missing in " +
+         name_files(losses.first, losses.files) + ": " + losses.why);
   }
 
   const Sink::Logger log_;
@@ -427,15 +516,18 @@ class Output::Thread {
   const Descriptor epoll_;
   const Descriptor wake_;
   const Descriptor finished_;
-  std::atomic<Clock::time_point> progress_at_ = Clock::now();
-  std::array<Sink, 2> sinks_;
+  std::array<ConsoleFeed, 2> feeds_;
+  const bool has_one_console_;  // stdout and stderr are one file, and the first feed serves both
   // Used by the thread only:
   std::array<LineFilter, 2> filters_;  // readers' streams point into these,
   std::list<Reader> readers_;          // and epoll into these
   int paused_ = 0;                     // number of paused readers
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
-  int writers_ = kOwnLines;
+  int writers_ = 0;  // number of the newest stream as a writer of sinks
+  int rounds_finished_ = 0;
+  bool has_quit_ = false;
+  bool has_given_up_ = false;
   std::array<char, 65536> buffer_;
 
   std::mutex mutex_;  // guards the members below it
@@ -447,11 +539,12 @@ class Output::Thread {
   std::thread thread_;  // last, since it uses all of the above
 };
 
-Output::Output(std::function<void(const std::string&)> log) : thread_(std::make_unique<Thread>(std::move(log))) {}
+Output::Output(std::function<void(const std::string&)> log, int owner)
+    : thread_(std::make_unique<Thread>(std::move(log))), owner_(owner) {}
 
 Output::~Output() {
-  if (thread_->finish()) return;
-  report_lost_output();
+  if (thread_->finish(owner_)) return;
+  write_directly("stdout, stderr or a log file takes nothing any more; the end of the output is lost");
   static_cast<void>(thread_.release());  // the process is about to end
 }
 

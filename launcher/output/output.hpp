@@ -2,16 +2,19 @@
 // Writes workers' output and ddprun's own lines to ddprun's stdout and stderr and to log files, in
 // whole lines.
 //
-//     worker ── pipe, or pty if ours is a terminal ──▶ [ output thread: lines ] ──▶ stdout / stderr
-//        │                                                        └─────────────▶ stdout.log, filtered_stdout.log, …
+//     worker ── pipe, or pty if ours is a terminal ──▶ [ output thread ] ──▶ stdout / stderr
+//        │                                                 │      ▲ what a slow console missed
+//        │                                                 └──▶ stdout.log, filtered_stdout.log, …
 //        └──── only redirected: holds its log file itself
 //
-// One thread reads and writes; all other threads post requests to it. A slow console slows down the
-// workers that write to it. A console that takes nothing for a second does not delay teed workers:
-// it misses lines that are in the file, and gets a line that says so. If a console is closed or a
-// log file cannot be written, its output is read and dropped and the job goes on; that is logged
-// once. The bytes of a single worker are passed on as they come. '\r' on a terminal ends a line
-// (progress bars). Streams belong to a round; end_round() closes them.
+// One thread reads and writes; all other threads post requests to it. Nothing is lost because a
+// console is slow. A worker whose stream is teed goes on: the console gets the rest from the log
+// file (ConsoleFeed). A worker whose stream is on the console only is slowed down. If stdout and
+// stderr are one file, one feed serves both. If a console is closed, its output is read and
+// dropped. A file that cannot be written is reported once, and at the end of the round with the
+// number of lines that it lacks. The job goes on in either case. The bytes of a single worker are
+// passed on as they come; other lines are assembled by LineAssembler. Streams belong to a round;
+// end_round() closes them.
 #pragma once
 
 #include <chrono>
@@ -28,13 +31,12 @@ namespace ddp::launcher {
 
 class Output {
  public:
-  // `log` is called at most once, on any thread, when something cannot be written. It may call
-  // write_line().
-  explicit Output(std::function<void(const std::string&)> log);
-  // The destructor writes what is left. It gives up when the consoles have taken nothing for
-  // kFinalFlush, or when SIGTERM, SIGINT, SIGHUP or SIGQUIT is pending (and blocked), and says on
-  // stderr that output is lost.
-  static constexpr std::chrono::seconds kFinalFlush{30};
+  // `log` is called, on any thread, when something cannot be written. It may call write_line().
+  // `owner` is a descriptor that is readable once nobody waits for this process any more; -1: none.
+  explicit Output(std::function<void(const std::string&)> log, int owner = -1);
+  // The destructor writes what is left, and waits for the consoles as long as they are there. The
+  // wait ends a moment after SIGTERM, SIGINT, SIGHUP or SIGQUIT is pending (and blocked), or
+  // `owner` is readable; then it says how many lines were not shown and where they are.
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
@@ -74,6 +76,7 @@ class Output {
  private:
   class Thread;
   std::unique_ptr<Thread> thread_;
+  int owner_;
 };
 
 }  // namespace ddp::launcher

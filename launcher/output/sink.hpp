@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A sink is ddprun's stdout or stderr, or a log file. A sink that cannot be written never ends the
-// job: the text is dropped, and that is logged. If the reader has gone (a closed pipe or terminal),
-// nothing is logged. A file on a full disk continues when there is space again, with a line that
-// says how much is missing.
+// job: the text is dropped, that is logged, and the lines are counted. If the reader has gone (a
+// closed pipe or terminal), nothing is logged or counted. A file on a full disk continues when
+// there is space again, with a line that says how much is missing.
 //
-// A console whose reader is slow is "behind": it keeps what was not taken yet, for flush(). It is
-// "stuck" when nothing was taken for kStuckAfter. Where the descriptor cannot be written without
-// blocking (see open_without_blocking), write() blocks instead, and the sink is never behind.
+// A console whose reader is slow is "behind": it keeps what was not taken yet, for flush(). It does
+// not limit how much that is; ConsoleFeed does.
 //
 // Used by the output thread only.
 #pragma once
 
-#include <chrono>
+#include <sys/types.h>
+
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -25,10 +25,6 @@ namespace ddp::launcher {
 class Sink {
  public:
   using Logger = std::function<void(const std::string&)>;
-  using Clock = std::chrono::steady_clock;
-
-  // A console is stuck after this time without a byte taken.
-  static constexpr std::chrono::seconds kStuckAfter{1};
 
   enum class Kind { Console, File };  // the sink closes a file's descriptor, and not a console's
   // `name` is used in messages.
@@ -39,33 +35,46 @@ class Sink {
   int fd() const { return fd_; }
   const std::string& name() const { return name_; }
   bool is_terminal() const { return is_terminal_; }
+  // Returns the position in the file after the last write.
+  off_t position() const;
 
-  // Writes text of the writer with this number. If another writer left a line unfinished, a newline
-  // is written first.
-  void write(int writer, std::string_view text);
-  // Writes text that is in a log file too: a stuck console does not get it, and gets a line about
-  // the gap afterwards.
-  void write_spare(int writer, std::string_view text);
+  // Writes text of the writer with this number, which is also in the file at the path `copy`,
+  // unless that is empty. If another writer left a line unfinished, a newline is written first.
+  // Returns whether the text was written, or is kept for flush().
+  bool write(int writer, std::string_view text, const std::string& copy = "");
   // Returns whether the last text is an unfinished line of `writer`.
-  bool has_open_line_of(int writer) const { return spared_ == 0 && open_line_of_ == writer; }
+  bool has_open_line_of(int writer) const { return open_line_of_ == writer; }
 
   // Returns the number of bytes that are kept for a slow reader.
   std::size_t pending() const { return pending_.size() - flushed_; }
   bool is_behind() const { return pending() > 0; }
-  // Returns the time from which the sink is stuck if nothing is taken until then; nothing if it is
-  // not behind.
-  std::optional<Clock::time_point> stuck_at() const;
-  bool is_stuck() const;
   // Returns the descriptor that epoll reports as writable when flush() can go on.
   int writable_fd() const { return owned_ ? owned_.get() : fd_; }
   void flush();
 
+  // Returns whether nothing can be written any more.
+  bool is_gone() const { return gone_; }
+  // Returns the number of lines that could not be written, and the last reason.
+  std::size_t lost_lines() const { return lost_lines_; }
+  const std::string& lost_why() const { return lost_why_; }
+
+  // What was kept for flush().
+  struct Pending {
+    std::size_t lines_in_file = 0;
+    std::string file{};
+    std::size_t other_lines = 0;
+  };
+  // Forgets what was kept.
+  Pending drop_pending();
+
  private:
   enum class Rest { None, Later, Lost };
-  void put(std::string_view text);
+  Rest put(std::string_view text, const std::string& copy = "");
+  void keep(std::string_view text, const std::string& copy);
   // Writes as much as the descriptor takes, and removes that from the front of `text`.
   Rest try_to_put(std::string_view& text);
-  void write_gap();
+  ssize_t write_some(std::string_view text);
+  void lose(std::string_view text);
 
   int fd_;
   Kind kind_;
@@ -73,13 +82,17 @@ class Sink {
   Logger log_;
   bool is_terminal_;
   rendezvous::Descriptor owned_;  // a file's fd_, or the console, opened again without blocking; else none
-  bool is_socket_;
+  mode_t type_;                   // of the file, as S_IFIFO
   bool gone_ = false;
+  bool has_no_reader_ = false;
   std::size_t missing_ = 0;  // bytes dropped since the disk was full
-  std::size_t spared_ = 0;   // bytes left out since the console was stuck
+  std::size_t lost_lines_ = 0;
+  std::string lost_why_;
   std::string pending_;
   std::size_t flushed_ = 0;  // bytes of pending_ that are written
-  Clock::time_point last_taken_;
+  std::size_t copied_ = 0;   // bytes at the front of pending_ that are in the file copy_ too
+  std::string copy_;
+  char last_byte_ = '\n';  // of what is written
   std::optional<int> open_line_of_;
 };
 

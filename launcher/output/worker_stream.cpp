@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kTailBytes = 32 << 10;   // bytes that are searched for the last lines
 constexpr off_t kMaxFileTailBytes = 16 << 20;  // and at most, at the end of a file
 constexpr std::size_t kTailWidth = 1000;
-constexpr std::size_t kLongLine = 64 << 10;
+constexpr std::size_t kMostFilteredAtOnce = 16 << 20;  // a longer line is filtered in pieces
 
 std::string_view end_of(std::string_view text) { return text.substr(text.size() - std::min(text.size(), kTailBytes)); }
 
@@ -40,9 +40,13 @@ std::vector<std::string> last_lines_of_file(const std::string& path) {
   return lines;
 }
 
-LineHolder::Ends ends_of_lines(StreamRoute::Lines lines, const Sink& console) {
-  if (lines == StreamRoute::Lines::Teed) return LineHolder::Ends::UniversalNewline;
-  return console.is_terminal() ? LineHolder::Ends::Terminal : LineHolder::Ends::Newline;
+// Returns what assembles the lines that the console shows; none: bytes are shown as they come.
+std::optional<LineAssembler> assembler(const StreamRoute& route, const Sink& console) {
+  if (route.lines == StreamRoute::Lines::AsWritten) return std::nullopt;
+  const bool is_teed = route.lines == StreamRoute::Lines::Teed;
+  return LineAssembler({.form = is_teed ? LineAssembler::Form::Prefixed : LineAssembler::Form::Whole,
+                        .prefix = route.prefix,
+                        .on_terminal = console.is_terminal()});
 }
 
 }  // namespace
@@ -52,33 +56,29 @@ bool LineFilter::matches(std::string_view line) const {
                      [&](const std::string& word) { return line.find(word) != std::string_view::npos; });
 }
 
-WorkerStream::WorkerStream(StreamRoute route, int writer, Sink* console, std::unique_ptr<Sink> file, LineFilter* filter)
-    : route_(std::move(route)), writer_(writer), console_(console), file_(std::move(file)), filter_(filter) {
-  if (console_ && route_.lines != StreamRoute::Lines::AsWritten) {
-    lines_.emplace(ends_of_lines(route_.lines, *console_), kMaxHeldBytes);
-  }
-}
+WorkerStream::WorkerStream(Settings settings)
+    : route_(std::move(settings.route)),
+      writer_(settings.writer),
+      console_(settings.console),
+      shown_(console_ ? console_->open({.writer = writer_,
+                                        .round = settings.round,
+                                        .file = settings.file ? route_.file : "",
+                                        .lines = assembler(route_, console_->sink())})
+                      : nullptr),
+      file_(std::move(settings.file)),
+      filter_(route_.lines == StreamRoute::Lines::Teed && shown_ ? settings.filter : nullptr),
+      filtered_(kMostFilteredAtOnce) {}
 
-bool WorkerStream::may_take() const { return !console_ || !console_->is_behind() || (file_ && console_->is_stuck()); }
-
-void WorkerStream::take(std::string_view bytes) {
-  if (route_.console == Console::Stderr) {
-    tail_.append(end_of(bytes));
-    if (tail_.size() > 2 * kTailBytes) {
-      forget_overwritten(tail_);
-      tail_.erase(0, tail_.size() - std::min(tail_.size(), kTailBytes));
-    }
-  }
-  if (file_) file_->write(writer_, bytes);
-  if (lines_) {
-    lines_->take(bytes, [this](std::string_view text) { show(text); });
-  } else if (console_) {
-    show(bytes);
-  }
+void WorkerStream::take(std::string_view bytes, Clock::time_point now) {
+  if (route_.console == Console::Stderr) keep_tail(bytes);
+  const bool is_in_file = file_ && file_->write(writer_, bytes);
+  if (filter_) filtered_.take(bytes, [this](std::string_view text) { filter(text); });
+  if (shown_) console_->take(*shown_, bytes, is_in_file ? file_.get() : nullptr, now);
 }
 
 void WorkerStream::finish() {
-  if (lines_) lines_->finish([this](std::string_view text) { show(text); });
+  if (filter_) filtered_.finish([this](std::string_view text) { filter(text); });
+  if (shown_) console_->end(*std::exchange(shown_, nullptr));
 }
 
 std::vector<std::string> WorkerStream::last_lines() const {
@@ -86,39 +86,19 @@ std::vector<std::string> WorkerStream::last_lines() const {
   return held_by_worker ? last_lines_of_file(route_.file) : launcher::last_lines(tail_, kTailLines, kTailWidth);
 }
 
-void WorkerStream::show(std::string_view text) {
-  if (route_.lines == StreamRoute::Lines::Teed) return show_teed(text);
-  console_->write(writer_, text);
+void WorkerStream::keep_tail(std::string_view bytes) {
+  tail_.append(end_of(bytes));
+  if (tail_.size() <= 2 * kTailBytes) return;
+  forget_overwritten(tail_);
+  tail_.erase(0, tail_.size() - std::min(tail_.size(), kTailBytes));
 }
 
-void WorkerStream::show_teed(std::string_view text) {
-  std::string shown, filtered;
-  const auto flush = [&] {
-    put_on_console(shown);
-    shown.clear();
-  };
-  bool goes_on = console_->has_open_line_of(writer_);  // a piece of a line whose beginning has been written
-  for_each_line(text, [&](std::string_view line, bool ended) {
-    if (!std::exchange(goes_on, false)) shown += route_.prefix;
-    if (line.size() > kLongLine) {  // long lines are not copied again
-      flush();
-      put_on_console(line);
-    } else {
-      shown += line;
-    }
-    if (ended) shown += '\n';
-    if (filter_ && filter_->matches(line)) filtered.append(route_.prefix).append(line).append("\n");
+void WorkerStream::filter(std::string_view text) {
+  std::string matching;
+  for_each_line(text, [&](std::string_view line, bool) {
+    if (filter_->matches(line)) matching.append(route_.prefix).append(line).append("\n");
   });
-  flush();
-  if (filter_) filter_->file->write(writer_, filtered);
-}
-
-void WorkerStream::put_on_console(std::string_view text) {
-  if (file_) {
-    console_->write_spare(writer_, text);
-  } else {
-    console_->write(writer_, text);
-  }
+  filter_->file->write(writer_, matching);
 }
 
 }  // namespace ddp::launcher

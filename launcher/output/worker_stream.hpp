@@ -11,16 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/output/console_feed.hpp"
 #include "launcher/output/sink.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "launcher/text/lines.hpp"
 
 namespace ddp::launcher {
 
-// A longer line is written to the console in pieces, each a line of its own, between which other
-// lines may come. This bounds the memory that a worker without newlines can take. Log files have
-// every byte in its place.
-inline constexpr std::size_t kMaxHeldBytes = 16 << 20;
 // Number of lines at the end of each worker's stderr that are kept for the failure report.
 inline constexpr std::size_t kTailLines = 20;
 
@@ -34,33 +31,42 @@ struct LineFilter {
 
 class WorkerStream {
  public:
-  // `writer` is the stream's number as a writer of sinks. `console` is not null if the route is
-  // shown. `file` is null if there is none or if the worker holds it itself. `filter` may be null.
-  WorkerStream(StreamRoute route, int writer, Sink* console, std::unique_ptr<Sink> file, LineFilter* filter);
+  using Clock = ConsoleFeed::Clock;
+
+  struct Settings {
+    StreamRoute route;
+    int writer;                  // the stream's number as a writer of sinks
+    int round;                   // a number that grows from round to round
+    ConsoleFeed* console;        // not null if the route is shown
+    std::unique_ptr<Sink> file;  // null if there is none or if the worker holds it itself
+    LineFilter* filter;          // may be null
+  };
+  explicit WorkerStream(Settings settings);
 
   const StreamRoute& route() const { return route_; }
-  // Returns whether bytes may be read from the worker now. While its console is behind they may
-  // not, which slows the worker down to the console's pace; but a stuck console does not stop a
-  // worker that has a log file too.
-  bool may_take() const;
+  // Returns whether bytes may be read from the worker now; see ConsoleFeed.
+  bool may_take() const { return !shown_ || console_->may_take(*shown_); }
 
-  void take(std::string_view bytes);
-  // Ends the stream, and with it a last line without a newline.
+  void take(std::string_view bytes, Clock::time_point now);
+  // Ends the stream, and with it a last line without a newline. The console may be given the rest
+  // later.
   void finish();
   // Returns the last lines of stderr, from the worker's file if the worker holds that itself.
   std::vector<std::string> last_lines() const;
+  // Returns the file that ddprun writes; null: none.
+  const Sink* file() const { return file_.get(); }
 
  private:
-  void show(std::string_view text);
-  void show_teed(std::string_view text);
-  void put_on_console(std::string_view text);
+  void keep_tail(std::string_view bytes);
+  void filter(std::string_view text);
 
   StreamRoute route_;
   int writer_;
-  Sink* console_;
+  ConsoleFeed* console_;
+  ConsoleFeed::Stream* shown_;  // of console_; null: the stream is not shown
   std::unique_ptr<Sink> file_;
   LineFilter* filter_;
-  std::optional<LineHolder> lines_;  // none: bytes go to the console as they come
+  LineHolder filtered_;
   std::string tail_;
 };
 

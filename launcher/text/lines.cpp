@@ -42,4 +42,16 @@ std::vector<std::string> last_lines(std::string_view text, std::size_t count, st
   return lines;
 }
 
+std::size_t count_newlines(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) ++count;
+  return count;
+}
+
+std::size_t count_lines(std::string_view text) {
+  return count_newlines(text) + (text.empty() || text.back() == '\n' ? 0 : 1);
+}
+
+std::string lines_in_words(std::size_t count) { return std::to_string(count) + (count == 1 ? " line" : " lines"); }
+
 }  // namespace ddp::launcher

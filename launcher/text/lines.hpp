@@ -32,20 +32,24 @@ std::vector<std::string> last_lines(std::string_view text, std::size_t count, st
 // Removes from `text` what lines with '\r' inside showed before their last state.
 void forget_overwritten(std::string& text);
 
-// Holds the beginning of a line until its end arrives, or until it is too long to be held.
+// Returns the number of lines that end in `text`.
+std::size_t count_newlines(std::string_view text);
+// Returns the number of lines of `text`; the last one may have no end.
+std::size_t count_lines(std::string_view text);
+// Returns "1 line", "2 lines", ...
+std::string lines_in_words(std::size_t count);
+
+// Holds the beginning of a line until its end arrives, or until it is too long to be held. '\n' ends a line, and so
+// does
+// '\r' once it is known that no '\n' follows.
 class LineHolder {
  public:
-  enum class Ends {
-    Newline,          // '\n'
-    Terminal,         // also '\r', at once: a progress bar
-    UniversalNewline  // also '\r', once it is known that no '\n' follows
-  };
-  LineHolder(Ends ends, std::size_t max_held) : ends_(ends), max_held_(max_held) {}
+  explicit LineHolder(std::size_t max_held) : max_held_(max_held) {}
 
   // Calls out(std::string_view) with what may be written now: whole lines, or a piece of a line that is too long.
   template <typename Out>
   void take(std::string_view text, Out out) {
-    const bool ended = ends_ == Ends::UniversalNewline && !held_.empty() && held_.back() == '\r';
+    const bool ended = !held_.empty() && held_.back() == '\r';
     if (ended && !text.empty() && text.front() != '\n') release(out);
     const std::size_t whole = end_of_lines(text);
     if (whole > 0 && held_.empty()) {
@@ -66,9 +70,8 @@ class LineHolder {
 
  private:
   // Returns the length of the part of `text` that ends with a line's end.
-  std::size_t end_of_lines(std::string_view text) const {
-    if (ends_ == Ends::Newline) return text.rfind('\n') + 1;
-    if (ends_ == Ends::UniversalNewline && !text.empty() && text.back() == '\r') text.remove_suffix(1);
+  static std::size_t end_of_lines(std::string_view text) {
+    if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
     return text.find_last_of("\r\n") + 1;
   }
 
@@ -78,7 +81,6 @@ class LineHolder {
     out(released);
   }
 
-  Ends ends_;
   std::size_t max_held_;
   std::string held_;
 };

@@ -113,11 +113,12 @@ TEST_CASE("logs: bytes that are not text pass through", "[launcher][integration]
   CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "\xff\xfe\na\0b\n"s);
 }
 
-TEST_CASE("logs: a carriage return ends a teed line, as with torchrun", "[launcher][integration]") {
+TEST_CASE("logs: of a teed line that carriage returns begin again, the console has the newest state, the file all",
+          "[launcher][integration]") {
   const TemporaryFolder folder;
-  const Result result = run(ddprun({"-t", "1", "--log-dir", folder.path()}, {"part=1%\r2%\r", "part=3%", "say=\r"}));
-  CHECK(result.out == "[default0]:1%\n[default0]:2%\n[default0]:3%\n");
-  CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "1%\r2%\r3%\r\n");
+  const Result result = run(ddprun({"-t", "1", "--log-dir", folder.path()}, {"say=1%\r2%\r3%\r", "say=next"}));
+  CHECK(result.out == "[default0]:3%\n[default0]:next\n");
+  CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "1%\r2%\r3%\r\nnext\n");
 }
 
 TEST_CASE("logs: only the ranks of --local-ranks-filter are on the console", "[launcher][integration]") {
@@ -266,7 +267,9 @@ TEST_CASE("logs: a stdout on a full disk is reported once and ends the output, n
   const Words job = ddprun({"--nproc_per_node=2"}, {"lines=100"});
   const Result result = run(Words{"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} + job);
   CHECK(result.code == 0);
-  CHECK(result.err == "ddprun: cannot write to stdout: No space left on device; the job goes on without it\n");
+  CHECK(result.err ==
+        "ddprun: cannot write to stdout: No space left on device; the job goes on without it\n"
+        "ddprun: 200 lines are missing in stdout: No space left on device\n");
 }
 
 TEST_CASE("logs: another process that holds a worker's pipe does not block ddprun", "[launcher][integration]") {
@@ -292,14 +295,17 @@ TEST_CASE("logs: a teed stream of a job on a terminal is a pipe, and has its pre
   CHECK(LogFiles(folder.path()).at("attempt_0/0/stdout.log") == "stdin tty\nstdout other\n");
 }
 
-TEST_CASE("logs: on a full disk the job goes on, with one warning", "[launcher][integration][A6]") {
+TEST_CASE("logs: on a full disk the job goes on, with one warning, and at the end the number of lost lines",
+          "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   const Words job = ddprun({"--nproc_per_node=2", "-t3", "--log-dir", folder.path()}, {"flood=3000"});
   const Result result = run(with_file_system(folder.path(), "size=64k", job));
   CAPTURE(result.err.substr(0, 1000));
   CHECK(result.code == 0);
   check_flood(result.out, {0, 1}, 3000, "[default");
-  CHECK(count(result.err, "ddprun: ") == 1);
+  CHECK(count(result.err, "ddprun: ") == 2);
+  CHECK(count(result.err, " lines are missing in " + folder.path() + "/") == 1);
+  CHECK(count(result.err, "stdout.log and 3 other files: No space left on device\n") == 1);
   CHECK(count(result.err, "stdout.log: No space left on device; the job goes on without it\n") +
             count(result.err, "stderr.log: No space left on device; the job goes on without it\n") ==
         1);

@@ -21,8 +21,13 @@ bool has_workers(const Process& job) {
   });
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+// Signals the job, whose workers have ended, before anything is read. A signal that the agent takes
+// for the job, just before it waits for the console, does not end that wait.
+void end_the_wait(const Process& job) {
+  wait_until([&] {
+    job.signal(SIGTERM);
+    return job.left_over().empty();
+  });
 }
 
 }  // namespace
@@ -113,33 +118,164 @@ TEST_CASE("output: a reader that returns after the workers' end finds all of the
 
 TEST_CASE("output: SIGTERM ends the wait for a reader that does not come back", "[launcher][integration]") {
   SaidAndGone worker;
-  worker.job.signal(SIGTERM);
-  wait_until([&] { return worker.job.left_over().empty(); });  // before anything is read
-  CHECK(worker.job.wait().out.size() < SaidAndGone::kBytes);
+  end_the_wait(worker.job);
+  const Result result = worker.job.wait();
+  CHECK(result.out.size() < SaidAndGone::kBytes);
+  CHECK(count(result.err, "ddprun: stdout was not read to the end: 1 line lost, which no log file has\n") == 1);
 }
 
-TEST_CASE("output: an unread console does not block a teed worker, whose log is whole, and the gap is reported",
-          "[launcher][integration][P13]") {
-  constexpr int kLines = 50'000;
-  const TemporaryFolder folder;
-  Process job(ddprun({"--nproc_per_node=2", "-t", "3", "--log-dir", folder.path()},
-                     {"flood=" + std::to_string(kLines), "wait"}));
-  wait_until([&] {
+namespace {
+
+// Two teed workers that write lines to a console that nobody reads yet, and what they wrote.
+struct Unread {
+  static constexpr int kLines = 50'000;
+  // `verbs` follow the flood.
+  explicit Unread(const Words& options, const Words& verbs = {})
+      : job(ddprun(Words{"--nproc_per_node=2", "--log-dir", folder.path()} + options,
+                   Words{"flood=" + std::to_string(kLines)} + verbs)) {
+    wait_until([&] { return whole_logs() == 2; });
+  }
+  int whole_logs() const {
     int whole = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
       const std::string end = "line " + std::to_string(kLines - 1) + " of rank";
       if (entry.path().filename() == "stdout.log" && count(read_file(entry.path()), end) == 1) ++whole;
     }
-    return whole == 2;
-  });
-  job.signal(SIGTERM);
-  const Result result = job.wait();
-  CHECK(result.code == 128 + SIGTERM);
-  CHECK(count(result.out, "[ddprun: stdout took nothing for a while; ") >= 1);
-  std::istringstream lines(result.out);
-  for (std::string line; std::getline(lines, line);) {
-    const bool is_whole = ends_with(line, "is one whole line") || ends_with(line, "are in the log files only]");
-    CAPTURE(line);
-    REQUIRE(is_whole);
+    return whole;
   }
+  TemporaryFolder folder;
+  Process job;
+};
+
+// Checks that the text has lines 0 to `lines` - 1 of both ranks, whole and in order, and returns
+// the other lines.
+std::string check_lines(const std::string& text, int lines) {
+  std::vector<int> next(2, 0);
+  std::string others;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    int prefix = -1, number = -1, rank = -1, end = 0;
+    sscanf(line.c_str(), "[default%d]:line %d of rank %d is one whole line%n", &prefix, &number, &rank, &end);
+    if (end == 0) {
+      others += line + "\n";
+    } else if (end != static_cast<int>(line.size()) || prefix != rank || number != next.at(std::size_t(rank))++) {
+      FAIL(line);
+    }
+  }
+  CHECK(next == std::vector<int>(2, lines));
+  return others;
+}
+
+}  // namespace
+
+TEST_CASE("output: a console that is read after the workers' end gets every teed line",
+          "[launcher][integration][P13]") {
+  Unread unread({"-t3"});
+  wait_until([&] { return !has_workers(unread.job); });  // the console did not block them
+  const Result result = unread.job.wait();
+  CHECK(result.code == 0);
+  CHECK(check_lines(result.out, Unread::kLines).empty());
+  CHECK(check_lines(result.err, Unread::kLines).empty());
+}
+
+TEST_CASE("output: the failure report follows the workers' lines that a slow console missed",
+          "[launcher][integration]") {
+  Unread unread({"-t3"}, {"exit=5"});
+  const Result result = unread.job.wait();
+  CHECK(result.code == 5);
+  check_lines(result.err, Unread::kLines);
+  CHECK(result.err.rfind("[default") < result.err.find("ddprun: "));
+}
+
+TEST_CASE("output: SIGTERM ends the wait for a console, and what it did not show is counted and named",
+          "[launcher][integration]") {
+  Unread unread({"-t1", "-r2"});
+  wait_until([&] { return !has_workers(unread.job); });
+  end_the_wait(unread.job);
+  const Result result = unread.job.wait();
+  int lost = 0;
+  char file[200] = "";
+  CAPTURE(result.err);
+  REQUIRE(sscanf(result.err.c_str() + std::min(result.err.size(), result.err.find("ddprun: stdout was")),
+                 "ddprun: stdout was not read to the end: %d lines not shown, which are in %199s and 1 other file\n",
+                 &lost, file) == 2);
+  CHECK(count(result.out, "is one whole line\n") + lost == 2 * Unread::kLines);
+  CHECK(count(read_file(file), "is one whole line\n") == Unread::kLines);
+}
+
+TEST_CASE("output: without its guardian ddprun does not wait for a console", "[launcher][integration]") {
+  Unread unread({"-t1", "-r2"});
+  wait_until([&] { return !has_workers(unread.job); });
+  kill(unread.job.pid(), SIGKILL);
+  CHECK(unread.job.all_gone());
+}
+
+TEST_CASE("output: a reader that goes away while it is behind ends the output, not the job",
+          "[launcher][integration]") {
+  Unread unread({"-t1", "-r2"}, {"say=last"});
+  unread.job.hang_up();
+  const Result result = unread.job.wait();
+  CHECK((result.code == 0 && result.err.empty()));
+}
+
+TEST_CASE("output: a log file that was removed before the console had its lines is reported there",
+          "[launcher][integration]") {
+  Unread unread({"-t1", "-r2"});
+  for (const auto& run : std::filesystem::directory_iterator(unread.folder.path())) {
+    std::filesystem::remove_all(run.path());
+  }
+  const Result result = unread.job.wait();
+  CHECK(result.code == 0);
+  CHECK(count(result.out, " cannot be shown here: " + unread.folder.path()) == 2);
+  CHECK(count(result.out, "stdout.log: No such file or directory]\n") == 2);
+}
+
+TEST_CASE("output: a console that takes nothing costs no memory", "[launcher][integration]") {
+  constexpr int kMegabytes = 100;
+  const TemporaryFolder folder;
+  Process job(ddprun({"-t1", "--log-dir", folder.path()}, {"pour=" + std::to_string(kMegabytes), "memory"}));
+  wait_until([&] {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.is_regular_file() && entry.file_size() > kMegabytes * 1'000'000) return !has_workers(job);
+    }
+    return false;
+  });
+  const Result result = job.wait();
+  CHECK(result.code == 0);
+  const int lines = count(result.out, "[default0]:sixty-three bytes of a line that says nothing, again and again\n");
+  CHECK(lines >= kMegabytes * 1'000'000 / 63);
+  long memory = 0;
+  REQUIRE(sscanf(result.out.c_str() + result.out.rfind("[default0]:"), "[default0]:memory %ld", &memory) == 1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep freed memory
+  CHECK(memory < 40'000);                                            // KiB
+#endif
+}
+
+TEST_CASE("output: a part of a line is shown before its end", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  for (const Words& options : {Words{}, Words{"-t1", "--log-dir", folder.path()}}) {
+    Process job(ddprun(options + Words{"--nproc_per_node=2"},
+                       {"0:ignore=USR1", "0:note=USR2", "0:part=Name? ", "0:until=USR2", "1:ignore=USR2", "1:note=USR1",
+                        "1:shout=armed", "1:until=USR1"}));
+    job.wait_for("armed");
+    job.wait_for("Name? ");
+    job.signal(SIGUSR1);
+    job.wait_for("got SIGUSR1\n");
+    job.signal(SIGUSR2);
+    const Result result = job.wait();
+    CHECK(result.out == (options.empty() ? "Name? \nrank 1 got SIGUSR1\nrank 0 got SIGUSR2\n"
+                                         : "[default0]:Name? \n[default1]:rank 1 got SIGUSR1\n"
+                                           "[default0]:rank 0 got SIGUSR2\n"));
+  }
+}
+
+TEST_CASE("output: a part of a line on stdout is ended before a line on stderr, where both are one console",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  const Words command = ddprun({"-t3", "--log-dir", folder.path()},
+                               {"part=Name? ", "note=USR1", "part=Sir? ", "until=USR1", "shout=err"});
+  Process job(Words{"sh", "-c", "exec \"$0\" \"$@\" 2>&1"} + command);
+  job.wait_for("[default0]:Name? Sir? ");
+  job.signal(SIGUSR1);
+  CHECK(job.wait().out == "[default0]:Name? Sir? rank 0 got SIGUSR1\n[default0]:err\n");
 }

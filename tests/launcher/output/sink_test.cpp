@@ -10,6 +10,7 @@
 #include <csignal>
 #include <vector>
 
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 using ddp::launcher::Sink;
@@ -69,6 +70,8 @@ TEST_CASE("sink: a full disk is logged, and the file has a line about the gap on
   sink.write(1, "after\n");
   CHECK(ddp::testing::read_file(folder / "log") ==
         "12345678\n1\n[ddprun: the disk was full, 11 bytes are missing here]\nafter\n");
+  CHECK(sink.lost_lines() == 2);
+  CHECK(sink.lost_why() == "File too large");
   REQUIRE(!warnings.lines.empty());
   CHECK(warnings.lines.front() == "cannot write to log: File too large; the job goes on without it");
 }
@@ -136,22 +139,37 @@ TEST_CASE("sink: a slow console gets everything in order, and stays blocking for
   CHECK(warnings.lines.empty());
 }
 
-TEST_CASE("sink: a console that takes nothing is stuck, misses what a file has, and gets a line about the gap",
+TEST_CASE("sink: a console that cannot be opened again does not block either", "[launcher][unit]") {
+  if (geteuid() != 0) ddp::testing::skip("only root can become another user");
+  const Pipe console;
+  REQUIRE(seteuid(65534) == 0);  // the pipe belongs to root
+  Warnings warnings;
+  Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.logger());
+  const int reopened = open(("/proc/self/fd/" + std::to_string(console.ends[1])).c_str(), O_WRONLY | O_NONBLOCK);
+  REQUIRE(seteuid(0) == 0);
+  REQUIRE(reopened < 0);
+  std::string all;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    sink.write(1, line);
+    all += line;
+  }
+  CHECK(sink.is_behind());
+  CHECK((read_to_the_end(console, sink) == all));
+}
+
+TEST_CASE("sink: what is forgotten is counted, by whether a file has it, and the line that it cut is ended",
           "[launcher][unit]") {
   const Pipe console;
   Warnings warnings;
   Sink sink(console.ends[1], Sink::Kind::Console, "stdout", warnings.logger());
-  const std::string before(100'000, 'a');
-  sink.write(1, before);
-  CHECK(!sink.is_stuck());
-  sink.write_spare(2, "in time\n");
-  while (!sink.is_stuck()) usleep(1000);
-  const std::size_t pending = sink.pending();
-  sink.write_spare(2, "spared\n");
-  sink.write_spare(2, "too\n");
-  CHECK(sink.pending() == pending);
-  CHECK((read_to_the_end(console, sink) ==
-         before + "\nin time\n[ddprun: stdout took nothing for a while; 11 bytes are in the log files only]\n"));
-  sink.write_spare(2, "after\n");
-  CHECK(console.read_all() == "after\n");
+  const std::string line(99'999, 'a');
+  sink.write(1, line + "\nnext\n", "/the/file");
+  sink.write(2, "own\n");
+  const Sink::Pending dropped = sink.drop_pending();
+  CHECK((dropped.lines_in_file == 2 && dropped.file == "/the/file" && dropped.other_lines == 1));
+  CHECK(!sink.is_behind());
+  const std::string before = console.read_all();
+  sink.write(2, "after\n");
+  CHECK((before + console.read_all() == line.substr(0, before.size()) + "\nafter\n"));
 }

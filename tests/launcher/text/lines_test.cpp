@@ -8,11 +8,9 @@ using namespace std::string_literals;
 
 namespace {
 
-using Ends = LineHolder::Ends;
-
 // Returns what a LineHolder writes after each piece of the input, and at the end.
-std::vector<std::string> held_back(Ends ends, const std::vector<std::string>& pieces, std::size_t max_held = 100) {
-  LineHolder holder(ends, max_held);
+std::vector<std::string> held_back(const std::vector<std::string>& pieces, std::size_t max_held = 100) {
+  LineHolder holder(max_held);
   std::vector<std::string> out;
   for (const std::string& piece : pieces) {
     holder.take(piece, [&](std::string_view text) { out.emplace_back(text); });
@@ -33,24 +31,27 @@ using Texts = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("lines: a line is held until its end arrives", "[launcher][unit]") {
-  CHECK(held_back(Ends::Newline, {"one\ntwo\nth", "re", "e\n"}) == Texts{"one\ntwo\n", "three\n"});
-  CHECK(held_back(Ends::Newline, {"no end"}) == Texts{"no end"});
-  CHECK(held_back(Ends::Newline, {"a\r", "b\r", "c\n"}) == Texts{"a\rb\rc\n"});
-  CHECK(held_back(Ends::Newline, {"nul\0\xff\n"s}) == Texts{"nul\0\xff\n"s});
-}
-
-TEST_CASE("lines: on a terminal a carriage return ends a line at once", "[launcher][unit]") {
-  CHECK(held_back(Ends::Terminal, {"10%\r", "20%\r30", "%\r"}) == Texts{"10%\r", "20%\r", "30%\r"});
+  CHECK(held_back({"one\ntwo\nth", "re", "e\n"}) == Texts{"one\ntwo\n", "three\n"});
+  CHECK(held_back({"no end"}) == Texts{"no end"});
+  CHECK(held_back({"nul\0\xff\n"s}) == Texts{"nul\0\xff\n"s});
 }
 
 TEST_CASE("lines: a carriage return that may be half of an end waits for the next byte", "[launcher][unit]") {
-  CHECK(held_back(Ends::UniversalNewline, {"a\r", "\nb\n"}) == Texts{"a\r\nb\n"});
-  CHECK(held_back(Ends::UniversalNewline, {"10%\r", "20%\r", "30%"}) == Texts{"10%\r", "20%\r", "30%"});
-  CHECK(held_back(Ends::UniversalNewline, {"10%\r20%\r"}) == Texts{"10%\r", "20%\r"});
+  CHECK(held_back({"a\r", "\nb\n"}) == Texts{"a\r\nb\n"});
+  CHECK(held_back({"10%\r", "20%\r", "30%"}) == Texts{"10%\r", "20%\r", "30%"});
+  CHECK(held_back({"10%\r20%\r"}) == Texts{"10%\r", "20%\r"});
 }
 
 TEST_CASE("lines: a line that is too long to be held comes in pieces", "[launcher][unit]") {
-  CHECK(held_back(Ends::Newline, {"12345", "67890", "ab", "c\nd\n"}, 9) == Texts{"1234567890", "abc\nd\n"});
+  CHECK(held_back({"12345", "67890", "ab", "c\nd\n"}, 9) == Texts{"1234567890", "abc\nd\n"});
+}
+
+TEST_CASE("lines: counted with and without one that has no end", "[launcher][unit]") {
+  CHECK(count_newlines("a\n\nb") == 2);
+  CHECK(count_lines("a\n\nb") == 3);
+  CHECK(count_lines("a\n") == 1);
+  CHECK(count_lines("") == 0);
+  CHECK((lines_in_words(1) == "1 line" && lines_in_words(0) == "0 lines"));
 }
 
 TEST_CASE("lines: \\n, \\r and \\r\\n each end a line", "[launcher][unit]") {
