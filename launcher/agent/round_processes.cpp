@@ -27,7 +27,7 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
-constexpr std::chrono::seconds kDrainDeadline(2);     // for a console that is stuck when a round ends
+constexpr std::chrono::seconds kDrainDeadline(2);     // for a log file that blocks when a round ends
 constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
 
 rendezvous::WallTime now() {

@@ -13,7 +13,10 @@ bool ConsoleFeed::may_take(const Stream& stream) const {
 }
 
 void ConsoleFeed::take(Stream& stream, std::string_view bytes, const Sink* log, Clock::time_point now) {
-  if (sink_.is_gone()) return;
+  if (sink_.is_gone()) {
+    sink_.write(stream.writer, bytes);  // which counts what is lost
+    return;
+  }
   if (stream.file.empty() || (takes_now() && !stream.is_lagging)) return show(stream, bytes, now);
   const std::size_t before = stream.backlog.size();
   // Bytes that follow some in memory stay in memory, in their order. Those are few: may_take() says no.

@@ -36,10 +36,10 @@ class ConsoleFeed {
   const Sink& sink() const { return sink_; }
   Sink& sink() { return sink_; }
 
-  // Opaque to all but this class.
+  // A stream of a worker. Once it is open, only this class uses its members.
   struct Stream {
     int writer;                          // its number as a writer of sinks
-    int round;                           // in which its worker runs
+    std::uint64_t round;                 // a number that grows from round to round
     std::string file;                    // path of its log file; empty: none
     std::optional<LineAssembler> lines;  // none: bytes are shown as they come
     Backlog backlog{file};

@@ -23,6 +23,7 @@ void LineAssembler::take(Clock::time_point now, std::string_view bytes, bool is_
   const Ended ended =
       style_.form == Form::Whole ? take_whole(bytes, is_open, show) : take_prefixed(bytes, is_open, show);
   taken_ += bytes.size();
+  last_size_ = bytes.size();
   last_taken_at_ = now;
   if (held_none || ended == Ended::Some) first_held_at_ = now;
   if (held_.size() > style_.most_held) show_part(is_open && ended == Ended::None, show);
@@ -30,7 +31,7 @@ void LineAssembler::take(Clock::time_point now, std::string_view bytes, bool is_
 
 std::optional<LineAssembler::Clock::time_point> LineAssembler::due() const {
   if (held_.empty()) return std::nullopt;
-  if (taken_ % kBuffer == 0) return last_taken_at_ + kFullBufferAfter;
+  if (taken_ % kBuffer == 0 || last_size_ % kBuffer == 0) return last_taken_at_ + kFullBufferAfter;
   return (held_.size() > kLongPart ? last_taken_at_ : first_held_at_) + kPartAfter;
 }
 

@@ -31,9 +31,9 @@ class LineAssembler {
   static constexpr std::chrono::milliseconds kPartAfter{200};
   // A longer part is data rather than a prompt: it is shown after kPartAfter without another byte.
   static constexpr std::size_t kLongPart = 64 << 10;
-  // A stream that has a multiple of kBuffer bytes most likely ends where the worker's stdio buffer
-  // was full. The rest of the line follows with the next buffer, for which the part waits this
-  // long.
+  // A stream, or a write, of a multiple of kBuffer bytes most likely ends where the worker's stdio
+  // buffer was full. The rest of the line follows with the next buffer, for which the part waits
+  // this long.
   static constexpr std::chrono::seconds kFullBufferAfter{30};
   static constexpr std::size_t kBuffer = 4096;
 
@@ -73,6 +73,7 @@ class LineAssembler {
   bool returns_ = false;         // the last byte was '\r': half of "\r\n", or the line begins again
   bool is_restarted_ = false;    // held_ takes the place of the part that was shown
   std::uint64_t taken_ = 0;      // bytes of the stream
+  std::size_t last_size_ = 0;    // bytes that were taken last
   Clock::time_point first_held_at_, last_taken_at_;
 };
 

@@ -444,7 +444,7 @@ class Output::Thread {
     LineFilter* filter = filter_of(request.route.console).file ? &filter_of(request.route.console) : nullptr;
     Reader& reader = readers_.emplace_back(Reader{WorkerStream({.route = std::move(request.route),
                                                                 .writer = ++writers_,
-                                                                .round = rounds_finished_,
+                                                                .round = rounds_ended_,
                                                                 .console = console,
                                                                 .file = std::move(request.file),
                                                                 .filter = filter}),
@@ -498,7 +498,6 @@ class Output::Thread {
     readers_.clear();
     paused_ = 0;
     filters_ = {};
-    ++rounds_finished_;
     const std::lock_guard lock(mutex_);
     last_words_ = std::move(last_words);
     ++rounds_ended_;
@@ -525,7 +524,6 @@ class Output::Thread {
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
   int writers_ = 0;  // number of the newest stream as a writer of sinks
-  int rounds_finished_ = 0;
   bool has_quit_ = false;
   bool has_given_up_ = false;
   std::array<char, 65536> buffer_;
@@ -534,7 +532,7 @@ class Output::Thread {
   std::condition_variable done_;
   std::deque<Request> requests_;
   std::vector<LastWords> last_words_;
-  std::uint64_t rounds_ended_ = 0;
+  std::uint64_t rounds_ended_ = 0;  // the thread, which alone changes it, reads it without the lock
 
   std::thread thread_;  // last, since it uses all of the above
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,7 @@ class WorkerStream {
   struct Settings {
     StreamRoute route;
     int writer;                  // the stream's number as a writer of sinks
-    int round;                   // a number that grows from round to round
+    std::uint64_t round;         // a number that grows from round to round
     ConsoleFeed* console;        // not null if the route is shown
     std::unique_ptr<Sink> file;  // null if there is none or if the worker holds it itself
     LineFilter* filter;          // may be null

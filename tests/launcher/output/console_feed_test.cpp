@@ -60,7 +60,7 @@ struct Console {
 // A teed stream with its file.
 class Teed {
  public:
-  Teed(Console& console, int writer, int round = 0)
+  Teed(Console& console, int writer, std::uint64_t round = 0)
       : console_(console),
         path_(folder_ / "log"),
         log_(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), Sink::Kind::File, path_, nullptr),

@@ -147,13 +147,14 @@ TEST_CASE("line assembler: a part that a full stdio buffer cut waits for its res
   while (buffer.size() < LineAssembler::kBuffer) buffer += line + "\n";
   const std::string rest = buffer.substr(LineAssembler::kBuffer);
   buffer.resize(LineAssembler::kBuffer);
+  console.take("flushed\n");
   console.take(buffer);
   const std::string before = console.text;
   console.wait(29s);
   CHECK(console.text == before);
   console.take(rest);
   CHECK(console.text.substr(console.text.size() - line.size() - 6) == "\n[0]:" + line + "\n");
-  console.take(std::string(LineAssembler::kBuffer - rest.size(), 'y'));
+  console.take(std::string(LineAssembler::kBuffer - rest.size() - 8, 'y'));
   console.wait(30s);
   CHECK(console.text.back() == 'y');
 }
