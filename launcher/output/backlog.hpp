@@ -39,7 +39,7 @@ class Backlog {
   void lose_range(const std::string& why);
 
   std::string path_;
-  dev_t device_ = 0;  // of the file, to recognize another one at its path
+  dev_t device_ = 0;  // the file's, to recognize another one at its path
   ino_t inode_ = 0;
   off_t begin_ = 0, end_ = 0;      // the range in the file
   std::size_t newlines_ = 0;       // in the range

@@ -18,15 +18,16 @@ void ConsoleFeed::take(Stream& stream, std::string_view bytes, const Sink* log, 
     return;
   }
   if (stream.file.empty() || (takes_now() && !stream.is_lagging)) return show(stream, bytes, now);
-  const std::size_t before = stream.backlog.size();
+  const std::int64_t before = size_of(stream);
   // Bytes that follow some in memory stay in memory, in their order. Those are few: may_take() says no.
   if (log && stream.backlog.is_in_file()) {
     stream.backlog.add(bytes, *log);
   } else {
     stream.backlog.add_unwritten(bytes);
   }
-  lagged_ += bytes.size();
-  shown_ += before + bytes.size() - stream.backlog.size();  // less than 0 modulo 2^64 if there is a line about a gap
+  const auto added = static_cast<std::int64_t>(bytes.size());
+  lagged_ += added;
+  shown_ += before + added - size_of(stream);  // 0, unless a truncated file is replaced by a line about it
   if (!stream.is_lagging) lag(stream);
 }
 
@@ -59,7 +60,7 @@ std::optional<ConsoleFeed::Clock::time_point> ConsoleFeed::due(Clock::time_point
 void ConsoleFeed::show(Clock::time_point now) {
   if (sink_.is_gone()) drop_all();
   show_parts(now);
-  const std::uint64_t until = shown_ + kTurn;
+  const std::int64_t until = shown_ + kTurn;
   while (!lagging_.empty() && !sink_.is_behind() && shown_ < until) {
     show_own_lines();
     if (!sink_.is_behind()) show_next(now);
@@ -71,9 +72,9 @@ void ConsoleFeed::show_next(Clock::time_point now) {
   Stream& stream = *lagging_.front();
   lagging_.pop_front();
   stream.is_lagging = false;
-  const std::size_t before = stream.backlog.size();
+  const std::int64_t before = size_of(stream);
   show(stream, stream.backlog.take(kChunk), now);
-  shown_ += before - stream.backlog.size();
+  shown_ += before - size_of(stream);
   if (!stream.backlog.is_empty()) {
     lag(stream);
   } else if (stream.has_ended) {
@@ -137,7 +138,7 @@ void ConsoleFeed::forget(const Stream& stream) {
 void ConsoleFeed::drop_all() {
   own_lines_.clear();
   for (Stream* stream : std::exchange(lagging_, {})) {
-    shown_ += stream->backlog.size();
+    shown_ += size_of(*stream);
     stream->backlog = Backlog(stream->file);
     stream->is_lagging = false;
     if (stream->has_ended) forget(*stream);
@@ -151,8 +152,10 @@ ConsoleFeed::Unshown ConsoleFeed::give_up() {
   if (lines_in_file > 0) unshown.files.insert(file);
   unshown.other_lines = other_lines;
   for (const Stream* stream : lagging_) {
-    unshown.lines_in_files += stream->backlog.lines_in_file();
-    if (stream->backlog.lines_in_file() > 0) unshown.files.insert(stream->file);
+    const bool is_in_part = stream->backlog.is_empty() && stream->lines && stream->lines->due();
+    const std::size_t in_file = stream->backlog.lines_in_file() + (is_in_part ? 1 : 0);
+    unshown.lines_in_files += in_file;
+    if (in_file > 0) unshown.files.insert(stream->file);
     unshown.other_lines += stream->backlog.lines_in_memory();
   }
   for (const OwnLine& line : own_lines_) unshown.other_lines += count_lines(line.text);

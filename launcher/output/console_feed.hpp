@@ -76,14 +76,15 @@ class ConsoleFeed {
 
  private:
   static constexpr std::size_t kChunk = 128 << 10;  // bytes that are read back for a stream's turn
-  static constexpr std::size_t kTurn = 4 << 20;     // bytes that are shown before workers are read again
+  static constexpr std::int64_t kTurn = 4 << 20;    // bytes that are shown before workers are read again
   static constexpr int kOwnLines = 0;               // number of ddprun as a writer; workers' streams count from 1
 
   struct OwnLine {
     std::string text;
-    std::uint64_t after;  // the value of shown_ from which it is its turn
+    std::int64_t after;  // the value of shown_ from which it is its turn
   };
 
+  static std::int64_t size_of(const Stream& stream) { return static_cast<std::int64_t>(stream.backlog.size()); }
   bool takes_now() const { return !sink_.is_behind() && lagging_.empty(); }
   void show(Stream& stream, std::string_view bytes, Clock::time_point now);
   void show_part(Stream& stream);
@@ -100,8 +101,8 @@ class ConsoleFeed {
   std::deque<Stream*> lagging_;  // in the order of their turns
   std::vector<Stream*> parts_;   // streams with a part of a line that will be due
   std::deque<OwnLine> own_lines_;
-  std::uint64_t lagged_ = 0;  // bytes that were ever added to a backlog
-  std::uint64_t shown_ = 0;   // those of them that are not there any more
+  std::int64_t lagged_ = 0;  // bytes that were ever added to a backlog
+  std::int64_t shown_ = 0;   // those of them that are not there any more
 };
 
 }  // namespace ddp::launcher

@@ -68,8 +68,8 @@ class LineAssembler {
 
   const Style style_;
   std::string held_;             // what is not shown of the current line's newest state
-  bool has_shown_part_ = false;  // of the current line
-  std::size_t shown_width_ = 0;  // of that part, in characters
+  bool has_shown_part_ = false;  // whether the current line has a part that was shown
+  std::size_t shown_width_ = 0;  // width of that part, in characters
   bool returns_ = false;         // the last byte was '\r': half of "\r\n", or the line begins again
   bool is_restarted_ = false;    // held_ takes the place of the part that was shown
   std::uint64_t taken_ = 0;      // bytes of the stream

@@ -82,7 +82,7 @@ class Sink {
   Logger log_;
   bool is_terminal_;
   rendezvous::Descriptor owned_;  // a file's fd_, or the console, opened again without blocking; else none
-  mode_t type_;                   // of the file, as S_IFIFO
+  mode_t type_;                   // the file's type, such as S_IFIFO
   bool gone_ = false;
   bool has_no_reader_ = false;
   std::size_t missing_ = 0;  // bytes dropped since the disk was full
@@ -92,7 +92,7 @@ class Sink {
   std::size_t flushed_ = 0;  // bytes of pending_ that are written
   std::size_t copied_ = 0;   // bytes at the front of pending_ that are in the file copy_ too
   std::string copy_;
-  char last_byte_ = '\n';  // of what is written
+  char last_byte_ = '\n';  // the last one that was written
   std::optional<int> open_line_of_;
 };
 

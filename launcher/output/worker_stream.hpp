@@ -64,7 +64,7 @@ class WorkerStream {
   StreamRoute route_;
   int writer_;
   ConsoleFeed* console_;
-  ConsoleFeed::Stream* shown_;  // of console_; null: the stream is not shown
+  ConsoleFeed::Stream* shown_;  // belongs to console_; null: the stream is not shown
   std::unique_ptr<Sink> file_;
   LineFilter* filter_;
   LineHolder filtered_;

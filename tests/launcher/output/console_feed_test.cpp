@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 
 #include "tests/support/process.hpp"
@@ -132,6 +133,18 @@ TEST_CASE("console feed: a stream that its file cannot take waits for the consol
   CHECK(stream.may_take());
 }
 
+TEST_CASE("console feed: after a truncated file the rest and ddprun's lines are shown", "[launcher][unit]") {
+  Console console;
+  Teed stream(console, 1);
+  console.fill();
+  stream.write("a\n");
+  std::filesystem::resize_file(stream.path(), 0);
+  stream.write("b\n");
+  console.feed->write_line("own\n");
+  CHECK(console.read_after_fill() ==
+        "[1]:[ddprun: 1 line (2 bytes) cannot be shown here: " + stream.path() + ": it was truncated]\n[1]:b\nown\n");
+}
+
 TEST_CASE("console feed: a stream without a file is read at the console's pace", "[launcher][unit]") {
   Console console;
   ConsoleFeed::Stream* stream = console.feed->open({.writer = 1, .round = 0, .file = "", .lines = LineAssembler({})});
@@ -183,6 +196,7 @@ TEST_CASE("console feed: what is given up is counted, with the files that have i
   Teed one(console, 1), two(console, 2);
   console.fill();
   one.write("a\nb\nc");
+  one.end();
   two.write("d\n");
   two.write_nowhere("e\n");
   console.feed->write_line("own\n");
