@@ -51,7 +51,7 @@ std::optional<ConsoleFeed::Clock::time_point> ConsoleFeed::due(Clock::time_point
   if (!lagging_.empty()) return now;
   std::optional<Clock::time_point> soonest;
   for (const Stream* stream : parts_) {
-    const auto due = stream->lines->due();
+    const auto due = part_due(*stream);
     if (due && (!soonest || *due < *soonest)) soonest = due;
   }
   return soonest;
@@ -59,6 +59,7 @@ std::optional<ConsoleFeed::Clock::time_point> ConsoleFeed::due(Clock::time_point
 
 void ConsoleFeed::show(Clock::time_point now) {
   if (sink_.is_gone()) drop_all();
+  if (was_behind_) takes_since_ = now;
   show_parts(now);
   const std::int64_t until = shown_ + kTurn;
   while (!lagging_.empty() && !sink_.is_behind() && shown_ < until) {
@@ -66,6 +67,7 @@ void ConsoleFeed::show(Clock::time_point now) {
     if (!sink_.is_behind()) show_next(now);
   }
   if (lagging_.empty()) show_own_lines();
+  was_behind_ = sink_.is_behind();
 }
 
 void ConsoleFeed::show_next(Clock::time_point now) {
@@ -100,6 +102,12 @@ void ConsoleFeed::show(Stream& stream, std::string_view bytes, Clock::time_point
   if (stream.lines->due() && !std::exchange(stream.has_part, true)) parts_.push_back(&stream);
 }
 
+// A part waits after the console was behind, too: meanwhile its worker may not have been read.
+std::optional<ConsoleFeed::Clock::time_point> ConsoleFeed::part_due(const Stream& stream) const {
+  const auto due = stream.lines->due();
+  return due ? std::optional(std::max(*due, takes_since_ + LineAssembler::kPartAfter)) : std::nullopt;
+}
+
 void ConsoleFeed::show_part(Stream& stream) {
   if (!stream.lines) return;
   stream.lines->show_part(sink_.has_open_line_of(stream.writer),
@@ -109,7 +117,7 @@ void ConsoleFeed::show_part(Stream& stream) {
 void ConsoleFeed::show_parts(Clock::time_point now) {
   std::erase_if(parts_, [&](Stream* stream) {
     if (sink_.is_behind()) return false;
-    const auto due = stream->lines->due();
+    const auto due = part_due(*stream);
     if (due && *due > now) return false;
     if (due && stream->is_lagging) return false;  // its rest may be there
     if (due) show_part(*stream);

@@ -87,6 +87,7 @@ class ConsoleFeed {
   static std::int64_t size_of(const Stream& stream) { return static_cast<std::int64_t>(stream.backlog.size()); }
   bool takes_now() const { return !sink_.is_behind() && lagging_.empty(); }
   void show(Stream& stream, std::string_view bytes, Clock::time_point now);
+  std::optional<Clock::time_point> part_due(const Stream& stream) const;
   void show_part(Stream& stream);
   void show_parts(Clock::time_point now);
   void show_own_lines();
@@ -98,8 +99,10 @@ class ConsoleFeed {
 
   Sink sink_;
   std::list<Stream> streams_;
-  std::deque<Stream*> lagging_;  // in the order of their turns
-  std::vector<Stream*> parts_;   // streams with a part of a line that will be due
+  std::deque<Stream*> lagging_;      // in the order of their turns
+  std::vector<Stream*> parts_;       // streams with a part of a line that will be due
+  bool was_behind_ = false;          // after the last show()
+  Clock::time_point takes_since_{};  // when the console was found to be behind no more
   std::deque<OwnLine> own_lines_;
   std::int64_t lagged_ = 0;  // bytes that were ever added to a backlog
   std::int64_t shown_ = 0;   // those of them that are not there any more

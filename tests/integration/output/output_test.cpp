@@ -180,7 +180,7 @@ TEST_CASE("output: a console that is read after the workers' end gets every teed
 
 TEST_CASE("output: the failure report follows the workers' lines that a slow console missed",
           "[launcher][integration]") {
-  Unread unread({"-t3"}, {"exit=5"});
+  Unread unread({"-t3"}, {"meet", "exit=5"});
   const Result result = unread.job.wait();
   CHECK(result.code == 5);
   check_lines(result.err, Unread::kLines);
