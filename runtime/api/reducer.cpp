@@ -78,6 +78,18 @@ void* ddp_reducer_gradient(ddp_reducer* reducer, size_t i) {
   return gradient;
 }
 
+ddp_status ddp_reducer_set_value(ddp_reducer* reducer, size_t i, void* value) {
+  return guard([&] { not_null(of(reducer), "the reducer").set_value(i, value); });
+}
+
+ddp_status ddp_reducer_set_gradient(ddp_reducer* reducer, size_t i, void* grad) {
+  return guard([&] { not_null(of(reducer), "the reducer").set_gradient(i, grad); });
+}
+
+ddp_status ddp_reducer_set_buffer(ddp_reducer* reducer, size_t i, void* value) {
+  return guard([&] { not_null(of(reducer), "the reducer").set_buffer(i, value); });
+}
+
 ddp_status ddp_reducer_before_forward(ddp_reducer* reducer) {
   return guard([&] { not_null(of(reducer), "the reducer").before_forward(); });
 }

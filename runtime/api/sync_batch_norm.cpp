@@ -34,6 +34,12 @@ void ddp_sync_batch_norm_destroy(ddp_sync_batch_norm* norm) {
   guard([&] { delete of(norm); });
 }
 
+ddp_status ddp_sync_batch_norm_set_tensors(ddp_sync_batch_norm* norm, const ddp_sync_batch_norm_tensors* tensors) {
+  return guard([&] {
+    not_null(of(norm), "the batch norm").set_tensors(tensors != nullptr ? *tensors : ddp_sync_batch_norm_tensors{});
+  });
+}
+
 ddp_status ddp_sync_batch_norm_set_training(ddp_sync_batch_norm* norm, int32_t training) {
   return guard([&] { not_null(of(norm), "the batch norm").set_training(training != 0); });
 }

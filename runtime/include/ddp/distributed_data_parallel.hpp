@@ -64,7 +64,8 @@ class DistributedDataParallel {
  public:
   /// Checks that all ranks have the same parameters and buffers, then copies rank 0's values to every
   /// rank. Collective. Throws Error with Status::Mismatch on every rank, which names the first that
-  /// differs and both shapes. The memory must stay; the list need not.
+  /// differs and both shapes. The memory must stay, or set_value() and its neighbours name other
+  /// memory; the list need not stay.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
                           const DistributedDataParallelOptions& options = {}) {
     const std::vector<ddp_parameter> trained = c(parameters);
@@ -113,6 +114,15 @@ class DistributedDataParallel {
   T* gradient(std::size_t i) {
     return static_cast<T*>(ddp_reducer_gradient(model_.get(), i));
   }
+  /// Sets where the value of parameter i is from now on, if its memory has moved: as many elements, of
+  /// the same type, with the parameter's values in them. Between steps; not collective. join() reads
+  /// and writes values. Throws Error with Status::InvalidArgument in the middle of a step.
+  void set_value(std::size_t i, void* value) { check(ddp_reducer_set_value(model_.get(), i, value)); }
+  /// Sets where the gradient of parameter i is from now on, as set_value() does. For a parameter that
+  /// was given with a gradient.
+  void set_gradient(std::size_t i, void* grad) { check(ddp_reducer_set_gradient(model_.get(), i, grad)); }
+  /// Sets where buffer i of the options is from now on, as set_value() does.
+  void set_buffer(std::size_t i, void* value) { check(ddp_reducer_set_buffer(model_.get(), i, value)); }
   /// Returns the number of buckets, for tuning.
   std::size_t bucket_count() const { return ddp_reducer_bucket_count(model_.get()); }
 

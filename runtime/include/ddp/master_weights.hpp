@@ -56,6 +56,19 @@ class MasterWeights {
   /// Returns the parameters for the optimizer, in the order and with the names of the model's.
   const std::vector<Parameter>& parameters() const { return masters_; }
 
+  /// Sets where the gradient of the model's parameter i is from now on: for DistributedDataParallel's
+  /// own memory, which moves once with gradient_as_bucket_view. A parameter that is not copied moves
+  /// in parameters() too; tell its optimizer.
+  void set_gradient(std::size_t i, void* grad) {
+    model_.at(i).grad = grad;
+    if (!is_copied(model_[i])) masters_[i].grad = grad;
+  }
+  /// Sets where the model's parameter i itself is from now on, as set_gradient() does.
+  void set_value(std::size_t i, void* value) {
+    model_.at(i).value = value;
+    if (!is_copied(model_[i])) masters_[i].value = value;
+  }
+
   /// Copies the model's gradients, times factor, to those of parameters(). Returns false if one of
   /// them is infinite or not a number.
   bool read_gradients(double factor = 1) {

@@ -164,6 +164,8 @@ class OptimizerShard {
   /// Sets where parameter i's gradient is from now on: for DistributedDataParallel's own memory,
   /// which moves once with gradient_as_bucket_view.
   void set_gradient(std::size_t i, void* grad) { parameters_.at(i).grad = grad; }
+  /// Sets where parameter i itself is from now on, if its memory has moved.
+  void set_value(std::size_t i, void* value) { parameters_.at(i).value = value; }
   /// Returns the number of steps taken.
   std::int64_t steps_taken() const { return steps_taken_; }
 

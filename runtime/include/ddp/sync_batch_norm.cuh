@@ -318,7 +318,7 @@ class CudaSyncBatchNorm {
 
  public:
   /// Makes a batch normalisation, with the same number of channels on every rank. The tensors' memory
-  /// must stay. It allocates all memory here, and none later.
+  /// must stay, or set_tensors() names other memory. It allocates all memory here, and none later.
   CudaSyncBatchNorm(const ProcessGroup& group, std::size_t channels, const BatchNormTensors<T>& tensors = {},
                     const BatchNormOptions& options = {})
       : group_(group),
@@ -336,6 +336,11 @@ class CudaSyncBatchNorm {
     detail::cuda_batch_norm::check(cudaGetDevice(&device_), "cudaGetDevice");
   }
 
+  /// Sets where the tensors are from now on, all of them, as SyncBatchNorm::set_tensors() does.
+  void set_tensors(const BatchNormTensors<T>& tensors) {
+    checked(channels_, tensors);
+    tensors_ = tensors;
+  }
   /// Normalises by the batch's statistics from now on, as at first; they update the running ones.
   void train() { training_ = true; }
   /// Normalises by the running statistics from now on, without any exchange. Throws Error with

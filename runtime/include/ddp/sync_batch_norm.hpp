@@ -58,16 +58,14 @@ class SyncBatchNorm {
 
  public:
   /// Makes a batch normalisation, with the same number of channels on every rank. The tensors' memory
-  /// must stay.
+  /// must stay, or set_tensors() names other memory.
   SyncBatchNorm(const ProcessGroup& group, std::size_t channels, const BatchNormTensors<T>& tensors = {},
                 const BatchNormOptions& options = {}) {
     // For ddp.h 0 is the default.
     if (options.eps == 0 || options.momentum == 0) {
       throw Error(Status::InvalidArgument, "SyncBatchNorm: eps and momentum must be above 0");
     }
-    const ddp_sync_batch_norm_tensors c_tensors = {
-        tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,
-        tensors.running_mean, tensors.running_var, tensors.num_batches_tracked};
+    const ddp_sync_batch_norm_tensors c_tensors = c(tensors);
     const ddp_sync_batch_norm_options c_options = {sizeof(ddp_sync_batch_norm_options),
                                                    static_cast<std::int32_t>(dtype_of<T>()),
                                                    options.cumulative_average ? 1 : 0,
@@ -79,6 +77,12 @@ class SyncBatchNorm {
     norm_.reset(norm);
   }
 
+  /// Sets where the tensors are from now on, all of them, if some have moved: gradients that
+  /// DistributedDataParallel::gradient() has given move once with gradient_as_bucket_view.
+  void set_tensors(const BatchNormTensors<T>& tensors) {
+    const ddp_sync_batch_norm_tensors c_tensors = c(tensors);
+    detail::check(ddp_sync_batch_norm_set_tensors(norm_.get(), &c_tensors));
+  }
   /// Normalises by the batch's statistics from now on, as at first; they update the running ones.
   void train() { detail::check(ddp_sync_batch_norm_set_training(norm_.get(), 1)); }
   /// Normalises by the running statistics from now on, without any exchange.
@@ -95,6 +99,11 @@ class SyncBatchNorm {
   }
 
  private:
+  static ddp_sync_batch_norm_tensors c(const BatchNormTensors<T>& tensors) {
+    return {tensors.weight,       tensors.bias,        tensors.weight_grad,        tensors.bias_grad,
+            tensors.running_mean, tensors.running_var, tensors.num_batches_tracked};
+  }
+
   std::unique_ptr<ddp_sync_batch_norm, detail::SyncBatchNormDeleter> norm_;
 };
 

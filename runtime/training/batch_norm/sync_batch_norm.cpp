@@ -35,7 +35,6 @@ SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const dd
                              const ddp_sync_batch_norm_options& options)
     : group_(group),
       channels_(channels),
-      tensors_(tensors),
       dtype_(options.dtype),
       epsilon_(chosen("eps", options.eps, 1e-5)),
       momentum_(chosen("momentum", options.momentum, 0.1)),
@@ -52,9 +51,14 @@ SyncBatchNorm::SyncBatchNorm(ProcessGroup& group, std::size_t channels, const dd
       input_gradients_(channels) {
   if (channels == 0) refuse("there are no channels");
   if (dtype_ != DDP_FLOAT32 && dtype_ != DDP_FLOAT64) refuse("weights and statistics are float32 or float64");
+  set_tensors(tensors);
+}
+
+void SyncBatchNorm::set_tensors(const ddp_sync_batch_norm_tensors& tensors) {
   if ((tensors.running_mean == nullptr) != (tensors.running_var == nullptr)) {
     refuse("running_mean and running_var are given both, or neither");
   }
+  tensors_ = tensors;
 }
 
 double SyncBatchNorm::value(const void* tensor, std::size_t channel, double otherwise) const {

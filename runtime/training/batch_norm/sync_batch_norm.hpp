@@ -21,6 +21,7 @@ class SyncBatchNorm {
   SyncBatchNorm(ProcessGroup& group, std::size_t channels, const ddp_sync_batch_norm_tensors& tensors,
                 const ddp_sync_batch_norm_options& options);
 
+  void set_tensors(const ddp_sync_batch_norm_tensors& tensors);
   void set_training(bool training) { training_ = training; }
   // Changes the running statistics only once the exchange has succeeded.
   void forward(const ddp_buffer& input, const ddp_buffer& output, std::size_t length);
@@ -43,7 +44,7 @@ class SyncBatchNorm {
 
   ProcessGroup& group_;
   std::size_t channels_;
-  ddp_sync_batch_norm_tensors tensors_;
+  ddp_sync_batch_norm_tensors tensors_{};
   std::int32_t dtype_;  // type of the weights and statistics
   double epsilon_;
   double momentum_;

@@ -31,6 +31,8 @@ class Bucket {
   void put(std::size_t slice, const void* from, double factor);
   void put_zeros(std::size_t slice);
   void take(std::size_t slice, void* to);
+  // Sets where the parameter of that gradient is, for communication hooks.
+  void set_value(std::size_t slice, void* value) { slices_[slice].value = value; }
 
   // Makes later work on the current stream wait for everything that was put in so far.
   void follow() { order_.enter(); }

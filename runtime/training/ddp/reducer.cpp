@@ -168,12 +168,46 @@ void Reducer::place_gradients(const std::vector<PlannedBucket>& plan) {
 }
 
 void* Reducer::gradient(std::size_t i) {
-  if (i >= gradients_.size()) {
-    throw Error(ErrorCode::InvalidArgument,
-                "there is no parameter " + std::to_string(i) + ": the model has " + std::to_string(gradients_.size()));
-  }
+  check_number("parameter", i, parameters_);
   const Gradient& g = gradients_[i];
   return g.own != nullptr ? g.own : buckets_[g.bucket].at(g.slice);
+}
+
+void Reducer::set_value(std::size_t i, void* value) {
+  check_number("parameter", i, parameters_);
+  check_new_place(parameters_[i], value);
+  parameters_[i].data = value;
+  buckets_[gradients_[i].bucket].set_value(gradients_[i].slice, value);
+}
+
+void Reducer::set_gradient(std::size_t i, void* grad) {
+  check_number("parameter", i, parameters_);
+  if (gradients_[i].own == nullptr) {
+    throw Error(ErrorCode::InvalidArgument,
+                parameters_[i].name + " was given without a gradient, so that it lies in a bucket and stays there");
+  }
+  check_new_place(parameters_[i], grad);
+  gradients_[i].own = grad;
+}
+
+void Reducer::set_buffer(std::size_t i, void* value) {
+  check_number("buffer", i, buffers_);
+  check_new_place(buffers_[i], value);
+  buffers_[i].data = value;
+}
+
+void Reducer::check_number(const char* kind, std::size_t i, const ReplicatedTensors& tensors) {
+  if (i < tensors.size()) return;
+  throw Error(ErrorCode::InvalidArgument, std::string("there is no ") + kind + " " + std::to_string(i) +
+                                              ": the model has " + std::to_string(tensors.size()));
+}
+
+void Reducer::check_new_place(const ReplicatedTensor& tensor, const void* memory) const {
+  core_.throw_if_failed();
+  check_elements(tensor.name.c_str(), memory, tensor.count, tensor.dtype);
+  if (!core_.in_step()) return;
+  throw Error(ErrorCode::InvalidArgument,
+              tensor.name + " cannot move in the middle of a step: call synchronize() first");
 }
 
 void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {

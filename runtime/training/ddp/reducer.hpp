@@ -41,6 +41,10 @@ class Reducer {
   ProcessGroup& group() { return group_; }
   bool is_on_gpu() const { return place_.is_gpu(); }
   void* gradient(std::size_t i);
+  // Between steps: the caller's memory of parameter or buffer i is somewhere else from now on.
+  void set_value(std::size_t i, void* value);
+  void set_gradient(std::size_t i, void* grad);
+  void set_buffer(std::size_t i, void* value);
   void before_forward();
   void mark_ready(std::size_t i);
   void mark_unused(std::size_t i);
@@ -88,6 +92,8 @@ class Reducer {
   bool can_rebuild() const;
   std::vector<Bucket> make_buckets(const std::vector<PlannedBucket>& plan) const;
   void place_gradients(const std::vector<PlannedBucket>& plan);
+  static void check_number(const char* kind, std::size_t i, const ReplicatedTensors& tensors);
+  void check_new_place(const ReplicatedTensor& tensor, const void* memory) const;
 
   void carry_out(Who whose);
   void fill(std::size_t i);

@@ -64,3 +64,19 @@ TEST_CASE("master_weights: take over values that the model got in another way", 
   none.grad = nullptr;
   CHECK_THROWS_WITH(ddp::MasterWeights({none}), Catch::Matchers::Contains("MasterWeights: weight has no gradient"));
 }
+
+TEST_CASE("master_weights: copy from and to the place where the model's memory has moved", "[training][unit]") {
+  std::vector<std::uint16_t> value = {0x3c00}, grad = {0x3c00}, new_value = {0}, new_grad = {0x4000};  // halves
+  float wide = 1, wide_grad = 1, new_wide = 3, new_wide_grad = 5;
+  ddp::MasterWeights master({parameter(value, grad, ddp::DType::Float16), {"wide", &wide, &wide_grad, 1}});
+  master.set_value(0, new_value.data());
+  master.set_gradient(0, new_grad.data());
+  master.set_value(1, &new_wide);
+  master.set_gradient(1, &new_wide_grad);
+  CHECK(master.read_gradients());
+  CHECK(static_cast<float*>(master.parameters()[0].grad)[0] == 2);
+  master.write_values();
+  CHECK(new_value[0] == 0x3c00);
+  CHECK(master.parameters()[1].value == &new_wide);
+  CHECK(master.parameters()[1].grad == &new_wide_grad);
+}

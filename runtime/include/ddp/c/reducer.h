@@ -69,7 +69,8 @@ typedef struct ddp_reducer_options {
 /** Makes a reducer and copies rank 0's parameters and buffers to every rank. Collective. First it checks that all ranks
  * have the same parameters and buffers (count, shapes, types): DDP_MISMATCH on every rank if not, which names the first
  * that differs and both shapes. options may be NULL, and parameters too if count is 0. The array is copied; the memory
- * it points to must stay until the reducer is destroyed.
+ * it points to must stay until the reducer is destroyed, or until ddp_reducer_set_value() and its neighbours name other
+ * memory.
  *
  * Parameters may be on a GPU, in a group with a backend for it; then the buckets are there too.
  * ddp_reducer_mark_ready() and ddp_reducer_synchronize() follow this thread's current stream, as operations do: a
@@ -91,6 +92,16 @@ DDP_API void ddp_reducer_destroy(ddp_reducer* reducer);
  * first ddp_reducer_synchronize() outside no_sync or at the end of a join: call again after it. NULL if there is no
  * parameter i; ddp_error_last() then says so. */
 DDP_API void* ddp_reducer_gradient(ddp_reducer* reducer, size_t i);
+/** Sets where the value of parameter i is from now on: count elements of the same type on the same device. Call it
+ * between steps if the memory has moved; the reducer reads and writes values at the end of a join, and gives their
+ * address to communication hooks. Copies nothing: the new memory has the parameter's values already, the same on every
+ * rank. Not collective. DDP_INVALID_ARGUMENT in the middle of a step; the reducer remains usable. */
+DDP_API ddp_status ddp_reducer_set_value(ddp_reducer* reducer, size_t i, void* value);
+/** Sets where the gradient of parameter i is from now on, as ddp_reducer_set_value() does. For gradients in memory of
+ * the caller; DDP_INVALID_ARGUMENT for one that lies in a bucket. */
+DDP_API ddp_status ddp_reducer_set_gradient(ddp_reducer* reducer, size_t i, void* grad);
+/** Sets where buffer i of the options is from now on, as ddp_reducer_set_value() does. */
+DDP_API ddp_status ddp_reducer_set_buffer(ddp_reducer* reducer, size_t i, void* value);
 /** Begins a step: copies rank 0's buffers to all ranks, and inside a join informs the ranks without input that there is
  * another step. Call it before each forward if there are buffers or a join; it is collective then. Under no_sync
  * buffers are left alone, except before the first forward after one that synchronizes, as in PyTorch. */

@@ -25,8 +25,8 @@ extern "C" {
  * @{
  */
 
-/** Tensors of a batch normalisation, `channels` elements each. It never owns them; they must stay. All zeros mean: no
- * weight, no bias, no running statistics. */
+/** Tensors of a batch normalisation, `channels` elements each. It never owns them; they must stay, or
+ * ddp_sync_batch_norm_set_tensors() names others. All zeros mean: no weight, no bias, no running statistics. */
 typedef struct ddp_sync_batch_norm_tensors {
   void* weight;                 /**< NULL: 1 */
   void* bias;                   /**< NULL: 0 */
@@ -60,6 +60,10 @@ DDP_API ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels,
                                               const ddp_sync_batch_norm_options* options, ddp_sync_batch_norm** out);
 /** Ends a batch normalisation. NULL is allowed. */
 DDP_API void ddp_sync_batch_norm_destroy(ddp_sync_batch_norm* norm);
+/** Sets where the tensors are from now on, all of them, if some have moved: gradients in a reducer's buckets move once
+ * with gradient_as_bucket_view. tensors may be NULL. The type stays. DDP_INVALID_ARGUMENT changes nothing. */
+DDP_API ddp_status ddp_sync_batch_norm_set_tensors(ddp_sync_batch_norm* norm,
+                                                   const ddp_sync_batch_norm_tensors* tensors);
 /** Chooses the statistics. training = 1, the initial value: batches are normalised by their own statistics, which
  * update the running ones. training = 0: batches are normalised by the running statistics, and nothing is exchanged;
  * without running statistics by this rank's batch, as in PyTorch. All ranks do the same. */

@@ -189,7 +189,24 @@ void check_case(const Golden& golden, const std::string& name, const ddp::Proces
     norm.backward(buffer(input), buffer(gradient), buffer(gradient));  // in place
     compare<Element>(label + "dx", gradient, part<Element>(want_dx, at, f, rows, channels_last));
   };
-  for (std::size_t s = 0; s < f.steps; ++s) step(s, y, dx, s);
+  for (std::size_t s = 0; s < f.steps; ++s) {
+    step(s, y, dx, s);
+    // The next step finds the tensors in other memory.
+    const auto move = [](T*& place, std::vector<T>& values) {
+      if (place == nullptr) return;
+      std::vector<T> before = values;
+      values.swap(before);
+      before.assign(before.size(), -1e9);
+      place = values.data();
+    };
+    move(tensors.weight, weight);
+    move(tensors.bias, bias);
+    move(tensors.weight_grad, weight_grad);
+    move(tensors.bias_grad, bias_grad);
+    move(tensors.running_mean, mean);
+    move(tensors.running_var, var);
+    norm.set_tensors(tensors);
+  }
   using Parameter = std::conditional_t<std::is_same_v<T, float>, Float32, Float64>;
   if (affine) {
     // Each rank computes its share of these gradients; their sum over the ranks is the whole

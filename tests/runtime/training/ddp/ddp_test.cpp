@@ -49,6 +49,16 @@ TEST_CASE("DDP: gradients are those of one process with the whole batch to 1e-6 
   run(size, "whole batch, rounded");
 }
 
+TEST_CASE("DDP: memory that has moved is used in its new place, as soon as the model knows it",
+          "[training][integration]") {
+  const int size = GENERATE(1, 2, 3);
+  for (const std::string& output : run(size, "moved")) {
+    CHECK_THAT(output, Contains("parameter 0 (p0) was given without a gradient"));
+    CHECK_THAT(output, Contains("there is no buffer 0: the model has 0"));
+    CHECK_THAT(output, Contains("null failed"));
+  }
+}
+
 TEST_CASE("DDP: 16-bit gradients are averaged in 32 bits and rounded once", "[training][integration]") {
   const int size = GENERATE(1, 2, 3);
   run(size, "half precision");

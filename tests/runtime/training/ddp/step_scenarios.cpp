@@ -232,6 +232,92 @@ void buffers(Session& session) {
   }
 }
 
+// A hook that checks where the bucket says that parameters are.
+class PlacesHook final : public CommHook {
+ public:
+  explicit PlacesHook(const Tensors& tensors) : tensors_(tensors) {}
+  void start(const GradBucket& bucket) override {
+    for (std::size_t k = 0; k < bucket.size(); ++k) {
+      expect(bucket.c().slices[k].value == tensors_.values[bucket.parameter(k)].data(), "a hook gets the new place");
+    }
+  }
+  bool advance(const GradBucket& /*bucket*/) override { return false; }
+
+ private:
+  const Tensors& tensors_;
+};
+
+// All memory is somewhere else after each step. What was there is filled with other numbers.
+void moved(Session& session) {
+  const int rank = session.rank();
+  const int n = session.world_size();
+  Tensors t({10, 10, 10});
+  std::vector<double> mean = {0};
+  DistributedDataParallelOptions options = two_in_a_bucket();
+  options.buffers = {{"mean", mean.data(), 1}};
+  DistributedDataParallel model(session.world(), t.parameters(), options);
+  DistributedDataParallel hooked(session.world(), t.parameters());
+  hooked.register_comm_hook(std::make_shared<PlacesHook>(t));
+  Tensors before({10, 10, 10});
+  std::vector<double> mean_before;
+  const auto move = [&] {
+    before = t;
+    std::swap(before, t);
+    mean_before = mean;
+    mean_before.swap(mean);
+    for (std::size_t i = 0; i < 3; ++i) {
+      before.values[i].assign(10, -7);
+      before.fill(i, -7);
+      for (DistributedDataParallel* each : {&model, &hooked}) {
+        each->set_value(i, t.values[i].data());
+        each->set_gradient(i, t.grads[i].data());
+      }
+    }
+    mean_before = {-7};
+    model.set_buffer(0, mean.data());
+  };
+  model.join([&] {
+    for (int step = 0; step <= rank; ++step) {
+      mean[0] = 100 * step + rank;
+      model.before_forward();
+      expect(mean[0] == 100 * step + n - 1, "a buffer in its new place has the value of the highest rank");
+      float sum = 0;
+      for (int r = step; r < n; ++r) sum += static_cast<float>(r + 1);
+      for (const std::size_t i : {2U, 0U, 1U}) {
+        t.fill(i, static_cast<float>((rank + 1) * n));
+        model.mark_ready(i);
+      }
+      if (step == 0) {
+        try {
+          model.set_value(1, before.values[1].data());
+          expect(false, "moved in the middle of a step");
+        } catch (const Error& error) {
+          expect(std::string(error.what()).find("parameter 1 (p1) cannot move in the middle of a step") == 0,
+                 error.what());
+        }
+      }
+      model.synchronize();
+      for (std::size_t i = 0; i < 3; ++i) expect(t.grad_is(i, sum), "averages are in the gradients' new places");
+      move();
+    }
+    for (std::vector<float>& values : t.values) values.assign(10, static_cast<float>(rank));
+  });
+  const std::vector<float> last(10, static_cast<float>(n - 1));
+  for (std::size_t i = 0; i < 3; ++i) {
+    expect(t.values[i] == last, "the last rank's parameters are in their new places");
+    expect(before.values[i] == std::vector<float>(10, -7) && before.grad_is(i, -7), "the old memory is left alone");
+    hooked.mark_ready(i);
+  }
+  expect(mean_before[0] == -7, "the old buffer is left alone");
+  hooked.synchronize();
+
+  Tensors in_bucket({10});
+  DistributedDataParallel view(session.world(), in_bucket.parameters(false));
+  report_failure("gradient in a bucket", [&] { view.set_gradient(0, in_bucket.grads[0].data()); });
+  report_failure("no such buffer", [&] { view.set_buffer(0, in_bucket.grads[0].data()); });
+  report_failure("null", [&] { view.set_value(0, nullptr); });
+}
+
 // Averages of 16-bit gradients have the bits of an averaging all_reduce.
 void half_precision(Session& session) {
   for (const DType dtype : {DType::Float16, DType::BFloat16}) {
@@ -294,6 +380,7 @@ Scenarios step_scenarios() {
           {"static graph", [](Session& s) { static_graph(s, false); }},
           {"static graph, bucket view", [](Session& s) { static_graph(s, true); }},
           {"buffers", buffers},
+          {"moved", moved},
           {"half precision", half_precision},
           {"die in backward", die_in_backward}};
 }

@@ -164,7 +164,7 @@ TEST_CASE("optimizers: groups of parameters have their own options", "[training]
   CHECK(optimizer.steps_taken() == 2);
 }
 
-TEST_CASE("optimizers: a gradient that has moved is read from its new place, the others from their old ones",
+TEST_CASE("optimizers: what has moved is read and written in its new place, the rest in its old one",
           "[training][unit]") {
   float moves = 1, stays = 1, before = 100, here = 2, stays_grad = 4;
   ddp::SGDOptions options;
@@ -176,6 +176,13 @@ TEST_CASE("optimizers: a gradient that has moved is read from its new place, the
   CHECK(moves == 0.5F);
   CHECK(stays == 0);
   CHECK(ddp::get_total_norm(optimizer.parameters(), 1) == 6);  // clipping these parameters sees it as well
+
+  float there = 8;
+  optimizer.set_value(0, &there);
+  optimizer.step();
+  CHECK(there == 7.5F);
+  CHECK(moves == 0.5F);
+  CHECK(stays == -1);
 }
 
 TEST_CASE("optimizers: continue from a saved state with the same bits, whichever optimizer saved it",
