@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A C++ program that links libtorch and libddp, built with libtorch's string ABI.
+"""C++ programs of libtorch and libddp, built with CMake as docs/library/training.md says, against an installed libddp.
 
-usage: test_libtorch.py DDPRUN LIBDDP REPOSITORY COMPILER...
+usage: test_libtorch.py DDPRUN REPOSITORY BUILD WORK CMAKE GENERATOR COMPILER...
+
+What was built in the folder WORK is kept for the next time.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +20,8 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(here, "workers"))
 from libtorch_reference import STEPS, SCENARIOS, Net  # noqa: E402
 
-ddprun, libddp, repository, *compiler = sys.argv[1:]
+ddprun, repository, build, work, cmake, generator, *compiler = sys.argv[1:]
+EXAMPLE = f"{repository}/apps/examples/libtorch.cpp"
 BATCH, MOST_RANKS = 8, 4
 TOLERANCE = 1e-6
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
@@ -26,23 +30,45 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
 COARSE = {"fp16": 1e-3}  # PyTorch's Gloo rounds at every addition, libddp once
 
 
-def builder():
-    """Returns a function that compiles a source to a program. PyTorch's wheels had the old string ABI up to 2.6."""
-    wheel = os.path.dirname(torch.__file__)
-    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    # Only needed for releases that give a stream's handle in no other way.
-    cuda = ["-Wl,--as-needed", "-lc10_cuda"] if os.path.exists(f"{wheel}/lib/libc10_cuda.so") else []
+def write_project():
+    """Writes the project of docs/library/training.md, and adds the test's worker and the example to it."""
+    with open(f"{repository}/docs/library/training.md") as document:
+        text = document.read()
+    program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", text, re.S | re.M).groups()
+    (lists,) = re.findall(r"^```cmake\n(.*?)^```$", text, re.S | re.M)
+    for name, source in ("worker", f"{here}/workers/libtorch_worker.cpp"), ("example", EXAMPLE):
+        lists += f"add_executable({name} {source})\ntarget_link_libraries({name} PRIVATE ddprun::torch)\n"
+    lists += "target_compile_features(worker PRIVATE cxx_std_20)\n"
+    os.makedirs(f"{work}/source", exist_ok=True)
+    for name, content in {"main.cpp": program, "main.txt": output, "CMakeLists.txt": lists}.items():
+        write_if_new(f"{work}/source/{name}", content)
 
-    def build(source, program):
-        subprocess.run([*compiler, "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-Wall", "-Wextra", "-Werror",
-                        "-isystem", f"{wheel}/include", "-isystem", f"{wheel}/include/torch/csrc/api/include",
-                        f"-I{repository}/runtime/include", "-c", source, "-o", f"{program}.o"],
-                       check=True)
-        subprocess.run([compiler[-1], f"{program}.o", "-o", program, f"-L{wheel}/lib", "-Wl,--no-as-needed", "-ltorch",
-                        "-ltorch_cpu", "-lc10", *cuda, libddp, f"-Wl,-rpath,{wheel}/lib:{os.path.dirname(libddp)}"],
-                       check=True)
 
-    return build, abi
+def write_if_new(path, content):
+    """Leaves a file alone that is right, so that nothing is compiled again."""
+    if os.path.exists(path):
+        with open(path) as file:
+            if file.read() == content:
+                return
+    with open(path, "w") as file:
+        file.write(content)
+
+
+def build_project():
+    """Installs this build's libddp, and builds the project against it as the document says."""
+    shutil.rmtree(f"{work}/prefix", ignore_errors=True)
+    quietly(cmake, "--install", build, "--prefix", f"{work}/prefix", "--component", "libddp")
+    # Our headers shall have no warnings; those of an imported target would be silent.
+    quietly(cmake, "--fresh", "-S", f"{work}/source", "-B", f"{work}/build", "-G", generator,
+            f"-DCMAKE_PREFIX_PATH={work}/prefix;{torch.utils.cmake_prefix_path}",
+            f"-DCMAKE_CXX_COMPILER={compiler[-1]}", f"-DCMAKE_CXX_COMPILER_LAUNCHER={';'.join(compiler[:-1])}",
+            "-DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+    quietly(cmake, "--build", f"{work}/build", "--parallel", "2")
+
+
+def quietly(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
 
 
 def write_inputs(folder):
@@ -75,7 +101,14 @@ MISTAKES = {
     "forgotten": r"\(sometimes.weight\).*\(never.bias\) were never marked ready",
     "sparse": r"the gradient of weight is sparse",
     "nothing": r"no parameter that requires a gradient",
-    "moved": r"running_mean is no longer where it was",
+    "type of all": r"line.weight is BFloat16 now, and was Float before",
+    "type of one": r"line.weight is Double now, and was Float before",
+    "type of a buffer": r"norm.running_var is Double now, and was Float before",
+    "shape": r"line.weight is \[5, 2\] now, and was \[3, 2\] before",
+    "layout": r"line.weight lies in memory with strides \[1, 3\] now, and with \[2, 1\] before",
+    "added": r": more was added to the module",
+    "replaced": r"line.weight is another tensor than before",
+    "unfrozen": r"sometimes.weight requires a gradient now, and did not before",
     "overlap": r"ones is sparse, or its elements overlap",
 }
 
@@ -102,22 +135,13 @@ def check_words(program, folder):
     """Runs collectives on tensors, and checks the messages for mistakes."""
     ranks = 3
     out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "early_buckets",
-                   "part_of_outputs", "mistakes", patience=120)
+                   "part_of_outputs", "moves", "mistakes", patience=120)
     assert sorted(lines_with(out, "done")) == [f"rank {rank} of {ranks} done" for rank in range(ranks)], f"{out}\n{err}"
-    for words in "not contiguous", "early buckets", "part of the outputs":
+    for words in "not contiguous", "early buckets", "part of the outputs", "moved":
         assert len(lines_with(out, words)) == ranks, f"{words}: {out}\n{err}"
     for mistake, words in MISTAKES.items():
         said = [line for line in out.splitlines() if line.startswith(f"{mistake}: ")]
         assert len(said) == ranks and all(re.search(words, line) for line in said), f"{mistake}: {said}"
-
-
-def write_snippet(source, expected):
-    """Checks the libtorch program in docs/library/training.md, and the output below it."""
-    with open(f"{repository}/docs/library/training.md") as document:
-        program, output = re.search(r"^```c\+\+\n(.*?)^```\n+```text\n(.*?)^```$", document.read(), re.S | re.M).groups()
-    for path, text in (source, program), (expected, output):
-        with open(path, "w") as file:
-            file.write(text)
 
 
 def check_example(program):
@@ -126,18 +150,14 @@ def check_example(program):
     assert len(right) == 3 and right[0] < right[-1] and right[-1] > 95, f"{out}\n{err}"
 
 
+write_project()
+build_project()
+worker, example, document = (f"{work}/build/{name}" for name in ("worker", "example", "my_trainer"))
 with tempfile.TemporaryDirectory() as folder:
-    build, abi = builder()
-    worker, example = (os.path.join(folder, name) for name in ("worker", "example"))
-    snippet = os.path.join(os.path.dirname(libddp), "libtorch_snippet")  # ccache knows a file by its path
-    build(f"{here}/workers/libtorch_worker.cpp", worker)
-    build(f"{repository}/apps/examples/libtorch.cpp", example)
-    write_snippet(f"{snippet}.cpp", f"{snippet}.txt")
-    build(f"{snippet}.cpp", snippet)
     write_inputs(folder)
     check_words(worker, folder)
     for ranks in 2, MOST_RANKS:
         check_training(worker, ranks, folder)
-    check_example(example)
-    subprocess.run([f"{repository}/tests/docs/snippet_test.sh", ddprun, snippet, f"{snippet}.txt"], check=True)
-print(f"string ABI {abi}")
+check_example(example)
+quietly(f"{repository}/tests/docs/snippet_test.sh", ddprun, document, f"{work}/source/main.txt")
+print(f"string ABI {int(torch._C._GLIBCXX_USE_CXX11_ABI)}")

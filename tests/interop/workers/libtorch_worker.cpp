@@ -12,11 +12,14 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/serialize.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -249,6 +252,163 @@ void part_of_outputs() {
   std::printf("part of the outputs\n");
 }
 
+// One parameter whose gradient on each rank is the input, which is its rank plus 1, so that the
+// average is known. Another layer is used only if `sometimes` says so.
+struct LineImpl : nn::Module {
+  torch::Tensor forward(const torch::Tensor& x, bool with_sometimes = false) {
+    torch::Tensor y = line(norm(x));
+    return with_sometimes ? y + sometimes(x) : y;
+  }
+  nn::Linear line = register_module("line", nn::Linear(nn::LinearOptions(2, 3).bias(false)));
+  nn::Linear sometimes = register_module("sometimes", nn::Linear(nn::LinearOptions(2, 3).bias(false)));
+  nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(nn::BatchNorm1dOptions(2).affine(false)));
+};
+TORCH_MODULE(Line);
+
+// Moves a module's tensors to other memory, where autograd may also have other accumulators for
+// their gradients, in the ways in which programs do that.
+using Move = std::function<void(Line&)>;
+const std::vector<std::pair<const char*, Move>> kMoves = {
+    {"load",
+     [](Line& net) {
+       std::stringstream file;
+       torch::save(net, file);
+       torch::load(net, file);
+     }},
+    {"set_data",
+     [](Line& net) {
+       for (torch::Tensor& p : net->parameters()) p.set_data(p.detach().clone());
+       for (torch::Tensor& b : net->buffers()) b.set_data(b.clone());
+     }},
+    {"to",
+     [](Line& net) {
+       net->to(torch::kDouble);
+       net->to(torch::kFloat);  // integers as well, so this counter becomes one again
+       net->norm->num_batches_tracked.set_data(net->norm->num_batches_tracked.to(torch::kLong));
+     }},
+    {"one parameter",
+     [](Line& net) {
+       torch::Tensor& p = net->line->weight;
+       p.set_data(p.detach().to(torch::kDouble));
+       p.set_data(p.detach().to(torch::kFloat));
+     }},
+};
+
+// A module in training, which checks that its gradients are averages.
+struct Mover {
+  explicit Mover(const Options& options) : finds_unused(options.find_unused_parameters), model(net, options) {
+    net->eval();  // the running statistics are what they are set to
+  }
+
+  torch::Tensor loss() { return model(input, use_both()).sum(); }
+  bool use_both() const { return !finds_unused || ddp::get_rank() == 0; }
+  // How often the input has been added up in `line`, and on some ranks in `sometimes`.
+  void check(const std::string& when, int line = 1, int sometimes = 1) const {
+    const double average = (ddp::get_world_size() + 1) / 2.0;
+    const double unused = finds_unused ? 1.0 / ddp::get_world_size() : average;  // only rank 0 uses it
+    const double scale = 1 / std::sqrt(1 + 1e-5);  // what the batch norm makes of an input of 1
+    const auto difference = [&](const nn::Linear& layer, double wanted) {
+      return layer->weight.grad().sub(wanted).abs().max().item<double>();
+    };
+    TORCH_CHECK(difference(net->line, scale * line * average) < 1e-4, when, ": ", net->line->weight.grad(),
+                " is not the average");
+    TORCH_CHECK(difference(net->sometimes, sometimes * unused) < 1e-4, when, ": ", net->sometimes->weight.grad(),
+                " is not the average of a layer that is not always used");
+  }
+  void step(const std::string& when) {
+    net->zero_grad();
+    loss().backward();
+    check(when);
+  }
+
+  const bool finds_unused;
+  Line net;
+  ddp::torch::DistributedDataParallel<LineImpl> model;
+  const torch::Tensor input = torch::full({1, 2}, ddp::get_rank() + 1.0);
+};
+
+void move_between_steps(const Options& options, const std::string& what, const Move& move) {
+  Mover mover(options);
+  move(mover.net);
+  mover.step(what + " before the first step");
+  mover.step(what + ", and nothing since");
+  mover.net->norm->running_mean.fill_(ddp::get_rank());
+  move(mover.net);
+  mover.step(what + " in the middle");
+  TORCH_CHECK(mover.net->norm->running_mean.eq(0).all().item<bool>(), what,
+              ": the buffer is not rank 0's: ", mover.net->norm->running_mean);
+
+  mover.net->zero_grad();
+  {
+    const auto local = mover.model.no_sync();
+    mover.loss().backward();
+    move(mover.net);
+  }
+  mover.loss().backward();
+  mover.check(what + " under no_sync", 2, 2);
+
+  mover.net->zero_grad(/*set_to_none=*/false);
+  const torch::Tensor loss = mover.loss();
+  move(mover.net);
+  loss.backward();
+  mover.check(what + " between forward and backward");
+
+  move(mover.net);
+  mover.net->zero_grad();
+  mover.model->forward(mover.input, mover.use_both()).sum().backward();
+  mover.check(what + ", and a forward that is not DistributedDataParallel's");
+}
+
+// Rank r has r + 1 steps. In the end all have the last rank's parameters, in the new memory.
+void move_inside_join(const std::string& what, const Move& move) {
+  Mover mover({});
+  const torch::NoGradGuard no_grad;
+  mover.model.join([&] {
+    for (int step = 0; step <= ddp::get_rank(); ++step) {
+      const torch::AutoGradMode grad(true);
+      mover.net->zero_grad();
+      mover.loss().backward();
+      move(mover.net);
+    }
+    mover.net->line->weight.fill_(ddp::get_rank());
+  });
+  TORCH_CHECK(mover.net->line->weight.eq(ddp::get_world_size() - 1).all().item<bool>(), what,
+              " inside join: ", mover.net->line->weight);
+}
+
+// Gradients that the program replaces, sets to zero or removes.
+void replace_gradients(const Options& options) {
+  Mover mover(options);
+  for (int step = 0; step < 3; ++step) {
+    for (torch::Tensor& p : mover.net->parameters()) p.mutable_grad() = torch::zeros({3, 2});
+    mover.loss().backward();
+    mover.check("a gradient of the program's own");
+    mover.net->zero_grad(/*set_to_none=*/step == 0);
+    mover.loss().backward();
+    mover.check("gradients that were cleared");
+    const std::vector<torch::Tensor> kept = {mover.net->line->weight.grad(), mover.net->sometimes->weight.grad()};
+    mover.net->zero_grad();
+    mover.loss().backward();
+    mover.check("gradients of which the program has the old ones");
+  }
+}
+
+void moves() {
+  const std::vector<Options> all_options = {
+      {},
+      {.gradient_as_bucket_view = true},
+      {.find_unused_parameters = true},
+      {.find_unused_parameters = true, .gradient_as_bucket_view = true},
+      {.static_graph = true, .gradient_as_bucket_view = true},
+  };
+  for (const Options& options : all_options) {
+    for (const auto& [what, move] : kMoves) move_between_steps(small_buckets(options), what, move);
+    replace_gradients(small_buckets(options));
+  }
+  for (const auto& [what, move] : kMoves) move_inside_join(what, move);
+  std::printf("moved\n");
+}
+
 // Prints the error of a model that cannot work. Each model has its own group, because some of them
 // abort it.
 void mistake(const ddp::Session& session, const char* what, const std::function<void(const ddp::ProcessGroup&)>& body) {
@@ -293,12 +453,24 @@ void mistakes(const ddp::Session& session) {
   });
   mistake(session, "nothing",
           [&](const ddp::ProcessGroup& group) { DistributedDataParallel model(nn::Flatten(), group); });
-  mistake(session, "moved", [&](const ddp::ProcessGroup& group) {
-    nn::BatchNorm1d net(3);
-    DistributedDataParallel model(net, group);
-    net->to(torch::kDouble);
-    model(input.to(torch::kDouble));
-  });
+  const auto changed = [&](const char* what, const std::function<void(Line&)>& change) {
+    mistake(session, what, [&](const ddp::ProcessGroup& group) {
+      Line net;
+      net->sometimes->weight.requires_grad_(false);
+      DistributedDataParallel model(net, group);
+      model(torch::ones({2, 2})).sum().backward();
+      change(net);
+      model(torch::ones({2, 2}, net->line->weight.options().requires_grad(false)));
+    });
+  };
+  changed("type of all", [](Line& net) { net->to(torch::kBFloat16); });
+  changed("type of one", [](Line& net) { net->line->weight.set_data(torch::ones({3, 2}, torch::kDouble)); });
+  changed("type of a buffer", [](Line& net) { net->norm->running_var.set_data(torch::ones({2}, torch::kDouble)); });
+  changed("shape", [](Line& net) { net->line->weight.set_data(torch::ones({5, 2})); });
+  changed("layout", [](Line& net) { net->line->weight.set_data(torch::ones({2, 3}).t()); });
+  changed("added", [](Line& net) { net->register_parameter("more", torch::ones({1})); });
+  changed("replaced", [](Line& net) { net->replace_module("line", nn::Linear(2, 3)); });
+  changed("unfrozen", [](Line& net) { net->sometimes->weight.requires_grad_(true); });
   mistake(session, "overlap", [&](const ddp::ProcessGroup& group) {
     nn::Linear net(3, 4);
     net->register_buffer("ones", torch::ones({1}).expand({4}));
@@ -338,6 +510,7 @@ int main(int argc, char** argv) {
     if (wanted == "collectives") collectives();
     if (wanted == "early_buckets") early_buckets();
     if (wanted == "part_of_outputs") part_of_outputs();
+    if (wanted == "moves") moves();
     if (wanted == "mistakes") mistakes(session);
     for (const auto& [name, scenario] : scenarios) {
       if (name == wanted) train(name, scenario, folder);

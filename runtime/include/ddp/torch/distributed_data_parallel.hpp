@@ -37,6 +37,10 @@ namespace ddp::torch {
 /// throws ddp::Error out of backward(), on every rank that takes part; it names a parameter that
 /// got no gradient.
 ///
+/// The module's tensors may move to other memory between steps, as by torch::load() or set_data():
+/// values are not sent again, so every rank does it. If their types, shapes or number change, the
+/// next call throws Error with Status::InvalidArgument, which names the tensor.
+///
 /// Threads: one at a time; backward may use threads of its own. Destroy it before its session; the module may live on.
 /// Source: torch.nn.parallel.DistributedDataParallel.
 template <typename Module>
@@ -61,7 +65,8 @@ class DistributedDataParallel {
 
   /// Calls the module's forward, on every rank. With find_unused_parameters the module returns a
   /// tensor, or tuples, optionals, vectors or maps of tensors, and a parameter is used if one of
-  /// them depends on it.
+  /// them depends on it. Throws Error with Status::InvalidArgument if the module is not what it was
+  /// when this object was made, except for its tensors' memory and values.
   template <typename... Args>
   auto forward(Args&&... args) {
     reducer_->before_forward();

@@ -6,6 +6,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -52,10 +53,17 @@ struct GradientHook : ::torch::autograd::FunctionPostHook {
 //
 // With gradient_as_bucket_view the module's gradients are views of that memory, and nothing is copied as long as the
 // module keeps them. Hooks run on the thread that calls backward, or on one for each GPU; a lock serialises them.
+//
+// The module's tensors are handles. What is behind one may change at any time: torch::load(), Module::to() and
+// set_data() put other memory there, and autograd then has another accumulator for the gradient. So nothing is taken
+// from an earlier step: before each forward, before each step's averages and at the end of a join, what is there is
+// compared with what the ranks agreed on (follow_module()).
 class Reducer {
  public:
   Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
-      : parameters_(trainable(module)),
+      : module_(module),
+        registered_(registered(module)),
+        parameters_(trainable(module)),
         buffers_(module_buffers(module)),
         finds_unused_(options.find_unused_parameters && !options.static_graph),
         views_(options.gradient_as_bucket_view),
@@ -68,14 +76,16 @@ class Reducer {
     const DistributedDataParallel once(group, {}, frozen);
     look_at_gradients();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      Parameter& p = parameters_[i];
-      p.accumulator = ::torch::autograd::impl::grad_accumulator(p.tensor);
-      p.hook = p.accumulator->add_post_hook(std::make_unique<GradientHook<Reducer>>(*this, i));
+      hook_accumulator(i);
+      // Runs before any accumulator of this parameter, also in a backward whose forward was not this object's.
+      parameters_[i].before_gradient =
+          parameters_[i].tensor.register_hook([this, i](const at::Tensor&) { hook_accumulator(i); });
     }
   }
   ~Reducer() {
     for (Parameter& p : parameters_) {
-      p.accumulator->del_post_hook(p.hook);
+      p.tensor.remove_hook(p.before_gradient);
+      for (const Hook& hook : p.hooks) hook.accumulator->del_post_hook(hook.key);
       at::Tensor& grad = p.tensor.mutable_grad();
       if (is_view(grad, p.averaged)) grad = grad.clone();  // its memory is about to go
     }
@@ -105,7 +115,9 @@ class Reducer {
 
   // A forward without gradients counts as one under no_sync, as in PyTorch.
   void before_forward() {
-    for (const Tensor& buffer : buffers_) check_in_place(buffer);
+    check_registered();
+    follow_module();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) hook_accumulator(i);
     std::optional<NoSync> without_backward;
     if (!at::GradMode::is_enabled()) without_backward.emplace(*this);
     model_.before_forward();
@@ -115,14 +127,18 @@ class Reducer {
   void note_outputs(const std::vector<at::Tensor>& outputs) {
     const auto nodes = reachable(outputs);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (nodes.count(parameters_[i].accumulator.get()) > 0) reached_[i] = true;
+      if (nodes.count(parameters_[i].hooks.back().accumulator.get()) > 0) reached_[i] = true;
     }
     knows_reached_ = true;
   }
 
   template <typename Body>
   void join(Body&& body, const JoinOptions& options) {
-    model_.join(std::forward<Body>(body), options);
+    const auto body_and_after = [&] {
+      body();
+      follow_module();  // the end of the join writes parameters and buffers
+    };
+    model_.join(body_and_after, options);
     look_at_gradients();
   }
 
@@ -139,15 +155,24 @@ class Reducer {
  private:
   struct Tensor {
     std::string name;
-    at::Tensor tensor;
-    void* memory;
+    at::Tensor tensor;  // the module's
+    at::Tensor agreed;  // what was behind it when libddp last saw it: type, layout, and memory, which stays meanwhile
+    void* memory;       // where libddp has it; differs from agreed's if the storage itself has moved
+  };
+  struct Hook {
+    decltype(::torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // kept: the hook ends with it
+    std::uintptr_t key;
   };
   struct Parameter : Tensor {
     explicit Parameter(Tensor of) : Tensor(std::move(of)) {}
-    at::Tensor averaged;  // libddp's memory for its gradient
-    decltype(::torch::autograd::impl::grad_accumulator(
-        at::Tensor())) accumulator;  // kept, because its hook ends with it
-    std::uintptr_t hook = 0;
+    at::Tensor averaged;      // libddp's memory for its gradient
+    std::vector<Hook> hooks;  // the last is on the current accumulator; graphs of earlier forwards may have the others
+    unsigned before_gradient = 0;
+  };
+  struct Registered {
+    std::string name;
+    at::Tensor tensor;
+    bool requires_grad;
   };
 
   // ---- what the module has ----
@@ -166,8 +191,22 @@ class Reducer {
                         " is sparse, or its elements overlap or have gaps between them: give the "
                         "module a contiguous() copy");
       }
-      result.push_back({named.key(), tensor, tensor.data_ptr()});
+      result.push_back({named.key(), tensor, tensor.detach(), tensor.data_ptr()});
     }
+    return result;
+  }
+  // Calls visit(name, tensor) for all parameters and buffers, also for one that has two names.
+  template <typename Visit>
+  static void for_each_registered(const ::torch::nn::Module& module, const Visit& visit) {
+    for (const auto& dictionary : {module.named_parameters(), module.named_buffers()}) {
+      for (const auto& named : dictionary) visit(named.key(), named.value());
+    }
+  }
+  static std::vector<Registered> registered(const ::torch::nn::Module& module) {
+    std::vector<Registered> result;
+    for_each_registered(module, [&](const std::string& name, const at::Tensor& tensor) {
+      result.push_back({name, tensor, tensor.requires_grad()});
+    });
     return result;
   }
   static std::vector<Parameter> trainable(const ::torch::nn::Module& module) {
@@ -222,12 +261,78 @@ class Reducer {
     return options;
   }
 
-  static void check_in_place(const Tensor& t) {
-    if (t.tensor.data_ptr() == t.memory) return;
-    throw Error(Status::InvalidArgument, "DistributedDataParallel: " + t.name +
-                                             " is no longer where it was when the model was made: move a module to its "
-                                             "device or type before that, and change its tensors in place");
+  // ---- what has changed in the module ----
+
+  [[noreturn]] static void refuse(const std::string& name, const std::string& change) {
+    throw Error(Status::InvalidArgument, "DistributedDataParallel: " + name + change +
+                                             ": change a module before DistributedDataParallel is made, or make a new "
+                                             "one on every rank");
   }
+
+  // Throws if the module has other parameters or buffers than the ranks agreed on: their gradients and values would
+  // differ between ranks.
+  void check_registered() const {
+    auto was = registered_.begin();
+    for_each_registered(module_, [&](const std::string& name, const at::Tensor& now) {
+      if (was == registered_.end() || name != was->name) {
+        const auto has_name = [&](const Registered& r) { return r.name == name; };
+        if (std::any_of(was, registered_.end(), has_name)) refuse(was->name, " is no longer in the module");
+        refuse(name, " was added to the module");
+      }
+      if (!now.is_same(was->tensor)) refuse(name, " is another tensor than before");
+      if (now.requires_grad() && !was->requires_grad) refuse(name, " requires a gradient now, and did not before");
+      ++was;
+    });
+    if (was != registered_.end()) refuse(was->name, " is no longer in the module");
+  }
+
+  // Gives libddp the memory in which the module's tensors are now.
+  void follow_module() {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (has_moved(parameters_[i])) model_.set_value(i, parameters_[i].memory);
+    }
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if (has_moved(buffers_[i])) model_.set_buffer(i, buffers_[i].memory);
+    }
+  }
+
+  // Returns whether a tensor is in other memory than before, and takes note of it. Throws if it is not what the ranks
+  // agreed on.
+  static bool has_moved(Tensor& t) {
+    const at::Tensor& now = t.tensor;
+    const at::Tensor& was = t.agreed;
+    const auto differs = [&](const auto& is, const auto& before) {
+      refuse(t.name, c10::str(" is ", is, " now, and was ", before, " before"));
+    };
+    if (now.device() != was.device()) differs(now.device(), was.device());
+    if (now.scalar_type() != was.scalar_type()) differs(now.scalar_type(), was.scalar_type());
+    if (now.layout() != was.layout()) differs(now.layout(), was.layout());
+    if (now.sizes() != was.sizes()) differs(now.sizes(), was.sizes());
+    for (std::int64_t d = 0; d < now.dim(); ++d) {
+      if (now.size(d) > 1 && now.stride(d) != was.stride(d)) {
+        refuse(t.name,
+               c10::str(" lies in memory with strides ", now.strides(), " now, and with ", was.strides(), " before"));
+      }
+    }
+    if (now.data_ptr() == t.memory) return false;
+    t.memory = now.data_ptr();
+    t.agreed = now.detach();
+    return true;
+  }
+
+  // Puts the hook onto the parameter's accumulator, unless it is there. One that does not require a gradient now has
+  // none.
+  void hook_accumulator(std::size_t i) {
+    Parameter& p = parameters_[i];
+    if (!p.tensor.requires_grad()) return;
+    auto accumulator = ::torch::autograd::impl::grad_accumulator(p.tensor);
+    if (!p.hooks.empty() && p.hooks.back().accumulator == accumulator) return;
+    const std::uintptr_t key = accumulator->add_post_hook(std::make_unique<GradientHook<Reducer>>(*this, i));
+    p.hooks.push_back({std::move(accumulator), key});
+  }
+
+  // ---- a step ----
+
   static void check_dense(const Parameter& p) {
     const at::Tensor& grad = p.tensor.grad();
     if (!grad.defined() || grad.layout() == at::kStrided) return;
@@ -236,9 +341,8 @@ class Reducer {
                     " is sparse, and only dense ones are averaged: make the embedding with sparse(false)");
   }
 
-  // ---- a step ----
-
   void begin_of_backward() {
+    follow_module();
     in_backward_ = true;
     ::torch::autograd::Engine::get_default_engine().queue_callback([this] { end_of_backward(); });
     if (!knows_reached_) return;
@@ -316,6 +420,8 @@ class Reducer {
   }
 
   std::mutex mutex_;
+  const ::torch::nn::Module& module_;
+  const std::vector<Registered> registered_;
   std::vector<Parameter> parameters_;
   std::vector<Tensor> buffers_;
   const bool finds_unused_;
