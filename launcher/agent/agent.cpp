@@ -32,7 +32,7 @@ namespace asio = rendezvous::asio;
 namespace {
 
 AgentConfig core_config(const LaunchConfig& config, const std::string& incarnation, const std::string& host,
-                        const std::string& coordinator) {
+                        const Coordination& coordination) {
   return {.job = config.job,
           .incarnation = incarnation,
           .host = host,
@@ -41,7 +41,8 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .role = config.role,
           .workers = config.workers,
           .python = config.program.prefix.size() > 1 ? config.program.path : "",
-          .coordinator = coordinator,
+          .coordinator = coordination.where(),
+          .endpoint_host = config.master_addr,
           .join_timeout = config.timeouts.join,
           .shutdown_timeout = config.shutdown_timeout};
 }
@@ -52,7 +53,7 @@ class Agent {
       : config_(config),
         out_(config, log, host_, guarded),
         coordination_(config, incarnation_, [this](const std::string& line) { out_.log.warning("coordinator", line); }),
-        core_(core_config(config, incarnation_, host_, coordination_.where())),
+        core_(core_config(config, incarnation_, host_, coordination_)),
         driver_(io_, core_,
                 [this](const AgentAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
         signals_(io_, open_signals()),
@@ -113,7 +114,7 @@ class Agent {
     rendezvous::LinkClient::Callbacks callbacks;
     callbacks.on_up = [this](const std::string& coordinator_address) {
       master_addr_ = coordination_.master_addr(coordinator_address);
-      driver_.handle(LinkUp{});
+      driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
     };
     callbacks.on_message = [this](rendezvous::Directive directive) {
       std::vector<int> exiting;
@@ -181,7 +182,7 @@ class Agent {
   RoundProcesses processes_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
-  std::string master_addr_;  // workers' MASTER_ADDR, if it is not the same on all nodes; empty until there is a link
+  std::string master_addr_;  // workers' MASTER_ADDR, if the nodes have none in common; empty until there is a link
   std::optional<int> exit_code_;
 };
 

@@ -37,6 +37,7 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.incarnation = config_.incarnation;
   state_.host = config_.host;
   state_.addresses = config_.addresses;
+  state_.endpoint_host = config_.endpoint_host;
   state_.node_rank = config_.node_rank;
   state_.role = config_.role;
   state_.slots = config_.workers;
@@ -59,7 +60,8 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
 
 // ---- The link ----
 
-void AgentCore::on(const LinkUp&) {
+void AgentCore::on(const LinkUp& event) {
+  state_.coordinator_address = event.coordinator_address;
   linked_ = is_new_link_ = true;
   heard_ = now_;
   asked_ = now_;  // mutant: asked

@@ -38,8 +38,9 @@ struct AgentConfig {
   int node_rank = 0;
   std::string role = "default";
   int workers = 1;
-  std::string python = {};       // the interpreter that runs the workers; empty: none
-  std::string coordinator = {};  // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
+  std::string python = {};         // the interpreter that runs the workers; empty: none
+  std::string coordinator = {};    // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
+  std::string endpoint_host = {};  // as in AgentState
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
 };
@@ -50,7 +51,9 @@ inline constexpr std::chrono::seconds kUnkillableAfter{10};
 inline constexpr std::chrono::seconds kDecisionWithin{2};
 
 // ---- events ----
-struct LinkUp {};
+struct LinkUp {
+  std::string coordinator_address = {};  // as in AgentState
+};
 struct LinkDown {  // the link broke; the driver connects again
   std::string why;
 };

@@ -40,6 +40,7 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
   }
   if (is_host_) {
     warn_if_elsewhere(config, log_);
+    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
     try_to_coordinate();
   }
   if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
@@ -55,6 +56,8 @@ bool Coordination::may_lose() const {
   return !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
 }
 
+bool Coordination::is_given() const { return config_.job.node_ranks_given || config_.job.max_nodes == 1; }
+
 // Starts the coordinator. Of several ddpruns on the endpoint's machine the one that gets the port coordinates.
 void Coordination::try_to_coordinate() {
   rendezvous::Coordinator::Options options;
@@ -62,8 +65,7 @@ void Coordination::try_to_coordinate() {
   options.port = config_.master_port;
   options.secret = secret_;
   options.log = log_;
-  const bool is_given = config_.job.node_ranks_given || config_.job.max_nodes == 1;
-  options.master_addr = is_given ? config_.master_addr : config_.local_addr;
+  options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
   try {
     coordinator_ =
         std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,

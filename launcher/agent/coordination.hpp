@@ -27,6 +27,9 @@ class Coordination {
   const std::string& where() const { return where_; }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
                                                rendezvous::LinkClient::Callbacks callbacks);
+  // Returns this machine's numeric address to which the endpoint's host leads, if this node is to coordinate; empty if
+  // it leads nowhere or to another machine.
+  const std::string& own_endpoint() const { return own_endpoint_; }
   // Returns MASTER_ADDR for this node's workers, where the job has none that is the same for all nodes.
   // `coordinator_address` is the address that this node's link goes to; empty if the coordinator is here.
   std::string master_addr(const std::string& coordinator_address) const;
@@ -34,6 +37,8 @@ class Coordination {
  private:
   // Returns whether several ddpruns on this machine may compete for the endpoint, so that losing it is no error.
   bool may_lose() const;
+  // Returns whether the user gave MASTER_ADDR; otherwise it follows from how the nodes reach the coordinator.
+  bool is_given() const;
   void try_to_coordinate();
 
   const LaunchConfig& config_;
@@ -42,6 +47,7 @@ class Coordination {
   const bool is_host_;
   std::optional<rendezvous::Secret> secret_;
   std::string where_;
+  std::string own_endpoint_;
   std::unique_ptr<rendezvous::Coordinator> coordinator_;
 };
 

@@ -21,9 +21,9 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
       }) {
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
-    acceptor_ = std::make_unique<LinkAcceptor>(
-        io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.log},
-        [this](AcceptedLink accepted) { link(std::move(accepted.socket), accepted.address, accepted.first_bytes); });
+    acceptor_ =
+        std::make_unique<LinkAcceptor>(io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.log},
+                                       [this](AcceptedLink accepted) { link(std::move(accepted)); });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
     };
@@ -46,7 +46,12 @@ int Coordinator::connect_agent() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error(ErrorCode::System, std::string("cannot make a socketpair for the agent link: ") + strerror(errno));
   }
-  asio::post(io_, [this, end = ends[0]] { link({io_, asio::generic::stream_protocol(AF_UNIX, 0), end}, "", ""); });
+  asio::post(io_, [this, end = ends[0]] {
+    link({.socket = {io_, asio::generic::stream_protocol(AF_UNIX, 0), end},
+          .first_bytes = "",
+          .address = "",
+          .arrived_at = ""});
+  });
   return ends[1];
 }
 
@@ -56,20 +61,20 @@ StoreServer::Options Coordinator::store_options() {
   return options;
 }
 
-void Coordinator::link(LinkSocket socket, const std::string& address, const std::string& first_bytes) {
+void Coordinator::link(AcceptedLink accepted) {
   const AgentId id = next_agent_++;
   AgentLink::Callbacks callbacks;
-  callbacks.on_message = [this, id, address](AgentState state) {
-    driver_.handle(AgentReported{id, std::move(state), address});
+  callbacks.on_message = [this, id, address = accepted.address, arrived_at = accepted.arrived_at](AgentState state) {
+    driver_.handle(AgentReported{id, std::move(state), address, arrived_at});
   };
   callbacks.on_heartbeat = [this, id] { driver_.handle(AgentBeat{id}); };
   callbacks.on_closed = [this, id](const std::string& why) {
     links_.erase(id);
     driver_.handle(AgentGone{id, why});
   };
-  const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks));
+  const auto link = std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks));
   links_[id] = link;
-  link->start(first_bytes);
+  link->start(accepted.first_bytes);
 }
 
 void Coordinator::carry_out(const SendDirective& action) {

@@ -32,7 +32,7 @@ class Coordinator {
   struct Options {
     std::vector<std::string> addresses = {"127.0.0.1", "::1"};  // numeric, to listen on
     std::uint16_t port = 0;                                     // 0: any free one
-    std::string master_addr;  // MASTER_ADDR; empty: on each node the address by which its agent reached this one
+    std::string master_addr;  // MASTER_ADDR; empty: an address by which all nodes reached this one
     std::optional<Secret> secret = {};
     std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block
   };
@@ -55,7 +55,7 @@ class Coordinator {
 
   StoreServer::Options store_options();
   StoreServer& store() { return later_ ? *later_ : *front_; }
-  void link(LinkSocket socket, const std::string& address, const std::string& first_bytes);
+  void link(AcceptedLink accepted);
 
   void carry_out(const SendDirective& action);
   void carry_out(const AnswerBeat& action);

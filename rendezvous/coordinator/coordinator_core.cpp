@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <csignal>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/failures.hpp"
+#include "rendezvous/net/numeric_address.hpp"
 
 namespace ddp::rendezvous {
 
@@ -95,7 +97,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   if (event.agent < known->link) return;  // it came on a link that has been replaced
   const bool is_new_link = event.agent > known->link;
   if (is_new_link && !known->cut) actions_->push_back(CloseLink{known->link});
-  const Node& node = roster_.update(now_, event.agent, event.state, event.address);
+  const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
     return lose(node, now_, "node " + describe(node) + " left the job" + why);
@@ -112,7 +114,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
   }
-  const Node& node = roster_.add(now_, event.agent, state, event.address);
+  const Node& node = roster_.add(now_, event.agent, state, event.address, event.arrived_at);
   if (!node.holder.empty() && roster_.is_own(roster_.at(node.holder))) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
@@ -491,7 +493,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   run.assignment = {.node_count = static_cast<int>(roster_.seats().size()),
                     .restart_count = job_.restarts,
                     .max_restarts = config_.job.max_restarts,
-                    .master_addr = event.address,
+                    .master_addr = event.address.empty() ? choose_master_addr() : event.address,
                     .master_port = event.port};
   std::map<std::string, int> workers_of_role, ranks_of_role;
   for (const Incarnation& seat : roster_.seats()) {
@@ -520,6 +522,47 @@ void CoordinatorCore::on(const StoreOpened& event) {
     if (roster_.is_spare(node)) send(node, make(Directive::Kind::Wait, kSpare));
   }
   advance();
+}
+
+// Returns an address of this machine by which all nodes of the round reach it: programs open ports of their own on it.
+// The endpoint's host is one if all nodes spell it alike and it means on this machine the address at which they arrive
+// (Debian gives a machine's own name 127.0.1.1); else that address, if there is but one; else the host, if its name
+// stands for several. Empty: there is none, and the user is warned.
+std::string CoordinatorCore::choose_master_addr() {
+  const AgentState& own = roster_.at(config_.own_incarnation).state;
+  bool all_here = true, all_spell_it = true, all_direct = true;
+  std::set<std::string> arrivals;  // this machine's addresses at which links of other machines arrived
+  std::vector<std::string> ways;   // in which they came, for the user
+  for (const Incarnation& seat : roster_.seats()) {
+    const Node& node = roster_.at(seat);
+    if (is_on_own_machine(node)) continue;
+    const bool is_direct = node.state.coordinator_address == node.arrived_at;  // else the network translates addresses
+    all_here = false;
+    all_spell_it = all_spell_it && node.state.endpoint_host == own.endpoint_host;
+    all_direct = all_direct && is_direct;
+    arrivals.insert(node.arrived_at);
+    ways.push_back(node.state.host + " by " + node.state.coordinator_address +
+                   (is_direct ? "" : ", which is " + node.arrived_at + " here"));
+  }
+  const bool leads_here = !own.endpoint_host.empty() && !own.coordinator_address.empty();
+  if (all_here) return leads_here ? own.endpoint_host : "127.0.0.1";
+  const bool is_one = arrivals.size() == 1;
+  if (leads_here && all_spell_it && is_one && *arrivals.begin() == own.coordinator_address) return own.endpoint_host;
+  if (all_direct && is_one) return *arrivals.begin();
+  if (leads_here && all_spell_it && !is_loopback(own.coordinator_address)) return own.endpoint_host;
+  const std::string warning =
+      "MASTER_ADDR is not the same on all nodes, since they reach this one in different ways (" +
+      list_of(ways, kNamesShown) +
+      "): a port that rank 0 opens on it may be out of reach for others; give all nodes the same --rdzv-endpoint, or "
+      "this one --local-addr with an address that all of them reach";
+  if (std::exchange(addresses_differ_, warning) != warning) actions_->push_back(CoordinatorLogLine{warning});
+  return "";
+}
+
+// Whether a node is on the coordinator's machine, so that it reaches each of its addresses.
+bool CoordinatorCore::is_on_own_machine(const Node& node) const {
+  const AgentState& own = roster_.at(config_.own_incarnation).state;
+  return node.state.host == own.host && node.state.addresses == own.addresses;
 }
 
 void CoordinatorCore::on(const StoreFailed& event) {

@@ -58,7 +58,8 @@ inline constexpr std::chrono::seconds kCauseWindow{1};
 struct AgentReported {  // the first report on a link says which agent it is
   AgentId agent;
   AgentState state;
-  std::string address = {};  // numeric, where the link comes from; empty: from this process
+  std::string address = {};     // numeric, where the link comes from; empty: from this process
+  std::string arrived_at = {};  // numeric, this machine's address at which it arrived
 };
 struct AgentBeat {  // a heartbeat
   AgentId agent;
@@ -69,7 +70,7 @@ struct AgentGone {  // the link broke
 };
 struct StoreOpened {  // the answer to OpenStore
   int round;
-  std::string address;  // MASTER_ADDR; empty: on each node the address by which its agent reached this one
+  std::string address;  // MASTER_ADDR, if it was given; empty: it follows from how the nodes reached this one
   std::uint16_t port;
 };
 struct StoreFailed {  // the other answer to OpenStore
@@ -184,6 +185,8 @@ class CoordinatorCore {
   void give_up_gathering();
   void stop_gathering();
   std::vector<Incarnation> choose_seats() const;
+  std::string choose_master_addr();
+  bool is_on_own_machine(const Node& node) const;
   void open_round();
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
@@ -212,7 +215,8 @@ class CoordinatorCore {
   std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_;
-  bool own_was_told_ = false;  // the own agent was told to leave, last of all
+  std::string addresses_differ_;  // the newest warning that the nodes have no MASTER_ADDR in common
+  bool own_was_told_ = false;     // the own agent was told to leave, last of all
   std::optional<TimePoint> last_step_;
   TimePoint now_;
   std::vector<CoordinatorAction>* actions_ = nullptr;

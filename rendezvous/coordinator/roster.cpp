@@ -45,11 +45,13 @@ void Roster::count(const Node& node, int sign) {
 
 // ---- Nodes come and go ----
 
-const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, const std::string& address) {
+const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, const std::string& address,
+                        const std::string& arrived_at) {
   Node& node = nodes_[state.incarnation];
   links_[link] = state.incarnation;
   node.state = state;
   node.address = address;
+  node.arrived_at = arrived_at;
   node.link = link;
   node.arrival = ++arrivals_;
   node.heard = now;
@@ -58,7 +60,8 @@ const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, co
   return node;
 }
 
-const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state, const std::string& address) {
+const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state, const std::string& address,
+                           const std::string& arrived_at) {
   return change(state.incarnation, [&](Node& node) {
     const bool is_new_link = link > node.link;
     node.unheard_since = is_new_link ? silent_since(node) : now;
@@ -68,6 +71,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
       node.link = link;
       node.cut.reset();
       node.address = address;
+      node.arrived_at = arrived_at;
     }
     node.state = state;
   });

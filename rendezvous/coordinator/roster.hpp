@@ -26,6 +26,7 @@ using Incarnation = std::string;  // names one agent process
 struct Node {
   AgentState state;              // its newest report
   std::string address;           // numeric, where its link comes from; empty: from this process
+  std::string arrived_at;        // numeric, this machine's address at which that link arrived
   AgentId link = 0;              // its newest link
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
@@ -92,9 +93,11 @@ class Roster {
   bool has_broken_link() const { return counts_.cut > 0; }
 
   // Adds a node that has made its first report, over this link.
-  const Node& add(TimePoint now, AgentId link, const AgentState& state, const std::string& address);
+  const Node& add(TimePoint now, AgentId link, const AgentState& state, const std::string& address,
+                  const std::string& arrived_at = {});
   // Takes in a further report of a node, over its newest link or one that is newer still.
-  const Node& update(TimePoint now, AgentId link, const AgentState& state, const std::string& address);
+  const Node& update(TimePoint now, AgentId link, const AgentState& state, const std::string& address,
+                     const std::string& arrived_at = {});
   void mark_heard(const Incarnation& incarnation, TimePoint now) { nodes_.at(incarnation).heard = now; }
   void mark_cut(const Incarnation& incarnation, TimePoint now, const std::string& why);
   void mark_leaving(const Incarnation& incarnation);

@@ -103,8 +103,9 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   }
 
   void hand_over(PendingHandshake& pending, std::string first_bytes) {
-    AcceptedLink link{std::move(pending.socket), std::move(first_bytes), ""};
+    AcceptedLink link{std::move(pending.socket), std::move(first_bytes), "", ""};
     link.address = peer_address(link.socket.native_handle());
+    link.arrived_at = local_address(link.socket.native_handle());
     forget(pending);
     on_link_(std::move(link));
   }

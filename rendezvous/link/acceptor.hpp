@@ -32,6 +32,7 @@ struct AcceptedLink {
   LinkSocket socket;
   std::string first_bytes;  // received already, for LinkStream::start()
   std::string address;      // the agent's, numeric, v4-mapped as v4
+  std::string arrived_at;   // this machine's, to which the agent came
 };
 
 class LinkAcceptor {

@@ -54,8 +54,9 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("error_record").get_to(f.error_record);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, node_rank, role, slots, round,
-                                   phase, succeeded, failures, stopped_because, stop_signal, unkillable, left)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, endpoint_host,
+                                   coordinator_address, node_rank, role, slots, round, phase, succeeded, failures,
+                                   stopped_because, stop_signal, unkillable, left)
 
 static void to_json(json& j, const Directive& d) {
   j = {{"kind", d.kind},           {"epoch", d.epoch},           {"lost_after_ms", d.lost_after.count()},

@@ -82,10 +82,12 @@ struct AgentState {
   std::string incarnation;  // names this agent process
   std::string host;
   std::vector<std::string> addresses;  // numeric, of this node without loopback: its workers connect from these
-  int node_rank = 0;                   // as the user gave it, if job.node_ranks_given
-  std::string role;                    // its workers' role (--role)
-  int slots = 0;                       // workers this node runs
-  int round = 0;                       // the newest round that this node knows; 0: none
+  std::string endpoint_host;           // the host of --rdzv-endpoint as this node spells it; empty: it has none
+  std::string coordinator_address;  // numeric, where its link leads; at the coordinator's node where endpoint_host does
+  int node_rank = 0;                // as the user gave it, if job.node_ranks_given
+  std::string role;                 // its workers' role (--role)
+  int slots = 0;                    // workers this node runs
+  int round = 0;                    // the newest round that this node knows; 0: none
   WorkersPhase phase = WorkersPhase::Idle;
   bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
   std::vector<WorkerFailure> failures;  // in `round`, in the order they were noticed
@@ -106,7 +108,7 @@ struct Assignment {
   int role_world_size = 0;  // workers of that role
   int restart_count = 0;
   int max_restarts = 0;
-  std::string master_addr;  // empty: the address by which this agent reached the coordinator
+  std::string master_addr;  // empty: the nodes have none in common, and each takes the address of its own link
   std::uint16_t master_port = 0;
   bool operator==(const Assignment&) const = default;
 };

@@ -80,18 +80,21 @@ std::string address_towards(const std::string& numeric) {
   return local_address(socket.get());
 }
 
-bool is_own_host(const std::string& host, const std::string& local_address) {
-  if (host.empty()) return false;
-  if (host == local_address || is_own_name(host)) return true;
+std::string own_address_of(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* raw = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &raw) != 0) return false;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &raw) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
   for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
-    if (is_own(*entry)) return true;
+    if (is_own(*entry)) return numeric_address(entry->ai_addr);
   }
-  return false;
+  return "";
+}
+
+bool is_own_host(const std::string& host, const std::string& local_address) {
+  if (host.empty()) return false;
+  return host == local_address || is_own_name(host) || !own_address_of(host).empty();
 }
 
 }  // namespace ddp::rendezvous

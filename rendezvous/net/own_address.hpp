@@ -13,6 +13,10 @@ std::vector<std::string> own_addresses();
 // Returns the address of this machine from which it would reach `numeric`; nothing is sent. Empty if there is no route.
 std::string address_towards(const std::string& numeric);
 
+// Returns the first address of a name, or the number, if it can be bound here; empty if none can, or the name cannot be
+// resolved. Resolving may block.
+std::string own_address_of(const std::string& host);
+
 // Returns whether an endpoint's host means this machine. It does if it is local_address (as the user gave it; may be
 // empty), "localhost", this machine's name, full or short, or a name or number of an address that can be bound here. A
 // name that cannot be resolved does not. Resolving may block, so call it before there is any event loop.

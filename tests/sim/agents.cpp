@@ -249,7 +249,7 @@ void World::link_up(Process& process, LinkId link) {
   ++process.tries;
   ++process.links_made;
   if (scene_.machine(process.machine).links_die_until > now()) cut(link);
-  handle(process, LinkUp{});
+  handle(process, LinkUp{coordinator_address(scene_.plan, process.machine)});
 }
 
 void World::close_agents_end(LinkId id) {

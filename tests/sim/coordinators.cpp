@@ -81,7 +81,8 @@ void World::report_arrives(LinkId id, const AgentState& state) {
     }
     note_failures(process, state);
     invariants_.on_heard(process, id, state);
-    handle(AgentReported{link.agent_id, state, link.local ? "" : "10.0.0." + std::to_string(link.machine)});
+    handle(AgentReported{link.agent_id, state, link.local ? "" : "10.0.0." + std::to_string(link.machine),
+                         link.local ? "" : arrived_at(scene_.plan, link.machine)});
     if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(CoordinatorTick{});
   });
 }

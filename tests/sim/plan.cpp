@@ -67,6 +67,15 @@ void choose_world(Random& random, Plan& plan) {
   plan.unmoved_percent = random.pick({0, 10, 100});
 }
 
+// Of a stream of its own, so that it changes nothing else of a seed's plan.
+void choose_addresses(Plan& plan) {
+  Random random(plan.seed, {16});
+  plan.one_spelling = random.percent(70);
+  plan.is_loopback = random.percent(20);
+  plan.arrivals = random.pick({1, 1, 1, 2});
+  plan.is_translated = random.percent(10);
+}
+
 milliseconds any(Random& random, milliseconds low, milliseconds high) {
   return std::chrono::duration_cast<milliseconds>(random.between(low, high));
 }
@@ -183,7 +192,21 @@ Plan make_plan(std::uint64_t seed) {
   choose_job(random, plan);
   choose_world(random, plan);
   choose_faults(random, plan);
+  choose_addresses(plan);
   return plan;
+}
+
+std::string endpoint_host(const Plan& plan, int machine) {
+  return machine == 0 || plan.one_spelling ? "node0" : coordinator_address(plan, machine);
+}
+
+std::string coordinator_address(const Plan& plan, int machine) {
+  if (machine == 0) return plan.is_loopback ? "127.0.1.1" : "10.2.0.1";
+  return plan.is_translated ? "192.0.2.1" : arrived_at(plan, machine);
+}
+
+std::string arrived_at(const Plan& plan, int machine) {
+  return "10.2." + std::to_string(machine % plan.arrivals) + ".1";
 }
 
 Plan make_crowd(int agents, bool fails) {

@@ -77,6 +77,11 @@ struct Plan {
   int extra_ticks = 0;     // this percentage of messages is followed by an extra Tick
   int repeat_percent = 0;  // this share of directives is followed by an older one
 
+  bool one_spelling = true;    // all agents spell the endpoint's host alike
+  bool is_loopback = false;    // that name stands for a loopback address on the coordinator's machine
+  int arrivals = 1;            // the coordinator's addresses at which links of other machines arrive
+  bool is_translated = false;  // the network translates these addresses
+
   milliseconds work_least{0}, work_most{0};  // work of a round
   milliseconds watchdog{0};                  // ends a worker whose peers are silent for this long
   int deaf_percent = 0;                      // this share of workers ignores SIGTERM
@@ -85,6 +90,11 @@ struct Plan {
 };
 
 Plan make_plan(std::uint64_t seed);
+// The endpoint's host as the agent of a machine spells it, where its link leads, and where that link arrives.
+std::string endpoint_host(const Plan& plan, int machine);
+std::string coordinator_address(const Plan& plan, int machine);
+std::string arrived_at(const Plan& plan, int machine);
+
 // Returns a plan of n agents that come within a second. If `fails`, one worker fails, and all others because of it.
 Plan make_crowd(int agents, bool fails);
 

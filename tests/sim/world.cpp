@@ -94,6 +94,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   // Random as in a real job, so that its order is not the order of arrival.
   config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).below(100000)) + "." + config.host;
   config.addresses = {"10.1.0." + std::to_string(machine)};
+  config.endpoint_host = endpoint_host(plan, machine);
   config.node_rank = machine;
   config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
   config.workers = slots;

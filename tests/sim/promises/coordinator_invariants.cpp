@@ -121,6 +121,7 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == (to.index == scene_.coordinator->process), who);
   promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
   promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
+  check_master_addr(to, run, other);
   check_ranks(members);
   check_role_ranks(members);
   if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
@@ -129,6 +130,22 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   promise(Promise::LastCallIsKept, !is_short || scene_.now >= *first_heard_ + scene_.plan.last_call, who);
   const auto before = rounds_.find(directive.round - 1);
   if (before != rounds_.end() && !job.node_ranks_given) check_seats(before->second, members);
+}
+
+void Invariants::check_master_addr(const Process& to, const Assignment& run, const Assignment& other) const {
+  const Plan& plan = scene_.plan;
+  const std::string& address = run.master_addr;
+  const std::string who = to.config.host + " has MASTER_ADDR '" + address + "'";
+  promise(Promise::OneMasterAddr, address == other.master_addr, who);
+  promise(Promise::OneMasterAddr, !address.empty() || addresses_differ_, who);
+  if (address.empty()) return coverage_.reached(Branch::AddressesDiffer);
+  if (address == arrived_at(plan, 1)) coverage_.reached(Branch::NumericAddress);
+  if (run.node_count == 1) return;
+  const bool is_spelled = address == to.config.endpoint_host && (!plan.is_loopback || to.machine == 0);
+  const bool is_arrival = to.index == scene_.coordinator->process
+                              ? address != "127.0.0.1"
+                              : address == arrived_at(plan, to.machine) && !plan.is_translated;
+  promise(Promise::OneMasterAddr, is_spelled || is_arrival, who);
 }
 
 // Checks the ranks of the members that have received theirs: a member whose link is broken receives them later.
@@ -310,6 +327,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
 }
 
 void Invariants::on_said(const std::string& text) {
+  if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
   const Process* process = process_on(text.substr(5, text.find(" (") - 5));

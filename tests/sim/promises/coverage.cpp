@@ -52,6 +52,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a loss explains a failure",
     "the failure of a peer is reported first",
     "a process is stopped and goes on",
+    "the nodes of a round have no address of the coordinator in common",
+    "a round has an address in numbers though the endpoint is a name",
 };
 
 constexpr std::array<const char*, 6> kCoordinatorNames = {"AgentReported", "AgentBeat",   "AgentGone",

@@ -58,6 +58,8 @@ enum class Branch {
   LossExplainsFailure,
   PeerReportedFirst,
   ProcessSlept,
+  AddressesDiffer,
+  NumericAddress,
   Count,
 };
 

@@ -15,7 +15,7 @@ namespace ddp::sim {
 
 // clang-format off
 enum class Promise {
-  RanksAreExact, RoleRanksAreExact, MembersAgree, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
+  RanksAreExact, RoleRanksAreExact, MembersAgree, OneMasterAddr, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
   StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
   NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
@@ -31,6 +31,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "The ranks of a round are exactly 0 to world size - 1.",
   "The ranks within a role are exactly 0 to the role's world size - 1, in order of node rank.",
   "All members of a round receive the same world size, node count, restart count and store.",
+  "All members of a round have one MASTER_ADDR, by which each of them reaches the coordinator, or the user is warned.",
   "A Run that is sent again says the same as before.",
   "Node rank 0 is the coordinator's node.",
   "A node rank that the user gave is the one the node gets.",
@@ -123,6 +124,8 @@ class Invariants {
     if (!holds) broken(promise, what);
   }
   void check_run(const Process& to, const rendezvous::Directive& directive);
+  void check_master_addr(const Process& to, const rendezvous::Assignment& run,
+                         const rendezvous::Assignment& other) const;
   void check_ranks(const Members& members) const;
   void check_role_ranks(const Members& members) const;
   void check_seats(const Members& before, const Members& now) const;
@@ -162,6 +165,7 @@ class Invariants {
   std::set<int> must_stop_;                       // processes that know that they have to
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
   std::set<int> heard_the_end_;                   // processes that know how the job ended
+  bool addresses_differ_ = false;                 // the user was warned of it
   bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
   std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
