@@ -9,6 +9,7 @@ add_library(ddprun_store STATIC
   net/numeric_address.cpp
   net/own_address.cpp
   slurm_lists.cpp
+  slurm_step.cpp
   store/c10d_protocol.cpp
   store/file_store.cpp
   store/hash_store.cpp

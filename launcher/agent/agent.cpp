@@ -125,7 +125,7 @@ class Agent {
     callbacks.on_down = [this](const std::string& why) { driver_.handle(LinkDown{why}); };
     callbacks.on_unreachable = [this](const std::string& why) {
       const bool never_linked = master_addr_.empty();
-      if (never_linked && coordination_.coordinate_instead()) return connect();
+      if (never_linked && coordination_.look_again()) return connect();
       driver_.handle(LinkFailed{why});
     };
     callbacks.on_refused = [this](const std::string& why) { driver_.handle(LinkRefused{why}); };

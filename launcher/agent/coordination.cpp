@@ -14,6 +14,7 @@ namespace {
 // Returns whether this node is to coordinate, or to try.
 bool is_host(const LaunchConfig& config) {
   if (config.job.max_nodes == 1) return true;
+  if (!config.meeting_file.empty()) return false;  // the file says which one does
   if (config.job.node_ranks_given) return config.node_rank == 0;
   if (config.is_host) return *config.is_host;
   return rendezvous::is_own_host(config.master_addr, config.local_addr);
@@ -32,7 +33,11 @@ void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(cons
 
 Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
                            std::function<void(const std::string&)> log)
-    : config_(config), incarnation_(incarnation), log_(std::move(log)), is_host_(is_host(config)) {
+    : config_(config),
+      incarnation_(incarnation),
+      log_(std::move(log)),
+      epoch_(rendezvous::random_id()),
+      is_host_(is_host(config)) {
   if (config.job.max_nodes > 1 && !config.secret_file.empty()) {
     rendezvous::SecretFile file = rendezvous::read_secret_file(config.secret_file);
     if (!file.warning.empty()) log_(file.warning);
@@ -43,12 +48,52 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
     try_to_coordinate();
   }
-  if (!coordinator_) where_ = rendezvous::endpoint(config.master_addr, config.master_port);
+  if (!config.meeting_file.empty()) {
+    file_.emplace(config.meeting_file);
+    meet_in_file();
+  }
+  if (coordinator_) return;
+  where_ = file_ ? config.meeting_file : rendezvous::endpoint(config.master_addr, config.master_port);
+  if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
 }
 
-bool Coordination::coordinate_instead() {
-  if (coordinator_ || !is_host_ || !may_lose()) return false;
+bool Coordination::look_again() {
+  if (coordinator_) return false;
+  if (file_) {
+    const auto entry = file_->read();
+    const bool is_news = entry && entry->epoch != named_.epoch;
+    if (!is_news) return !file_->is_held() && coordinate_in_file();
+    named_ = *entry;
+    return true;
+  }
+  if (!is_host_ || !may_lose()) return false;
   try_to_coordinate();
+  return coordinator_ != nullptr;
+}
+
+// Follows the file, or coordinates if there is none.
+void Coordination::meet_in_file() {
+  constexpr int kTries = 100;  // each one fails only because another node has just written or removed the file
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (const auto entry = file_->read()) {
+      named_ = *entry;
+      return;
+    }
+    if (coordinate_in_file()) return;
+  }
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          config_.meeting_file +
+                              ": other nodes write and remove this file all the time; give each job "
+                              "a file of its own as --rdzv-endpoint");
+}
+
+// Starts a coordinator and writes into the file where it is. Returns false if another node was faster.
+bool Coordination::coordinate_in_file() {
+  coordinate(0);
+  MeetingFile::Entry entry{.job = config_.job.id, .epoch = epoch_, .addresses = {}, .port = coordinator_->port()};
+  entry.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
+  if (entry.addresses.empty()) entry.addresses = {"127.0.0.1"};
+  if (!file_->claim(entry)) coordinator_.reset();
   return coordinator_ != nullptr;
 }
 
@@ -58,26 +103,45 @@ bool Coordination::may_lose() const {
 
 bool Coordination::is_given() const { return config_.job.node_ranks_given || config_.job.max_nodes == 1; }
 
-// Starts the coordinator. Of several ddpruns on the endpoint's machine the one that gets the port coordinates.
+// Starts the coordinator at the first port that is free. Of several ddpruns on the endpoint's machine the one that gets
+// the port coordinates.
 void Coordination::try_to_coordinate() {
+  std::vector<std::uint16_t> ports = {config_.master_port};
+  ports.insert(ports.end(), config_.next_ports.begin(), config_.next_ports.end());
+  for (const std::uint16_t port : ports) {
+    try {
+      return coordinate(port);
+    } catch (const rendezvous::AddressInUse&) {
+      if (port == ports.back() && !may_lose()) throw;
+    }
+  }
+}
+
+void Coordination::coordinate(std::uint16_t port) {
   rendezvous::Coordinator::Options options;
   options.addresses = config_.store_addresses;
-  options.port = config_.master_port;
+  options.port = port;
+  options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
   options.secret = secret_;
   options.log = log_;
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
-  try {
-    coordinator_ =
-        std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
-                                                                                .epoch = rendezvous::random_id(),
-                                                                                .own_incarnation = incarnation_,
-                                                                                .join_timeout = config_.timeouts.join,
-                                                                                .last_call = config_.timeouts.last_call,
-                                                                                .lost_after = config_.timeouts.lost},
-                                                  std::move(options));
-  } catch (const rendezvous::AddressInUse&) {
-    if (!may_lose()) throw;
-  }
+  coordinator_ =
+      std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
+                                                                              .epoch = epoch_,
+                                                                              .own_incarnation = incarnation_,
+                                                                              .join_timeout = config_.timeouts.join,
+                                                                              .last_call = config_.timeouts.last_call,
+                                                                              .lost_after = config_.timeouts.lost},
+                                                std::move(options));
+}
+
+rendezvous::LinkTarget Coordination::target() const {
+  if (file_) return {.hosts = named_.addresses, .ports = {named_.port}, .job = rendezvous::job_tag(named_.epoch)};
+  rendezvous::LinkTarget target{.hosts = {config_.master_addr}, .ports = {config_.master_port}, .job = {}};
+  if (config_.next_ports.empty()) return target;
+  target.ports.insert(target.ports.end(), config_.next_ports.begin(), config_.next_ports.end());
+  target.job = rendezvous::job_tag(config_.job.id);
+  return target;
 }
 
 std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_context& io,
@@ -85,8 +149,7 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
   if (coordinator_) {
     return std::make_unique<rendezvous::LinkClient>(io, coordinator_->connect_agent(), std::move(callbacks));
   }
-  return std::make_unique<rendezvous::LinkClient>(io, config_.master_addr, config_.master_port, secret_,
-                                                  std::move(callbacks));
+  return std::make_unique<rendezvous::LinkClient>(io, target(), secret_, std::move(callbacks));
 }
 
 std::string Coordination::master_addr(const std::string& coordinator_address) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/agent/meeting_file.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/link/client.hpp"
@@ -19,11 +20,13 @@ class Coordination {
   // Throws rendezvous::Error if the port is taken or the secret cannot be read.
   Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> log);
 
-  // Tries again to coordinate when nothing answers at the endpoint: what held the port, perhaps a ddprun that was
-  // dying, may be gone by now. Returns whether this process coordinates now; then link() leads to it.
-  bool coordinate_instead();
+  // Looks again when nothing answers where the coordinator should be. What held the port, perhaps a ddprun that was
+  // dying, may be gone by now; the meeting file may be of a job that is gone, or may name another node by now. Returns
+  // whether link() leads elsewhere now, perhaps into this process.
+  bool look_again();
 
-  // Returns the coordinator's endpoint, for messages: `10.0.0.1:29500`; empty if it is in this process.
+  // Returns where the coordinator is, for messages: `10.0.0.1:29500`, or the meeting file; empty if it is in this
+  // process.
   const std::string& where() const { return where_; }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
                                                rendezvous::LinkClient::Callbacks callbacks);
@@ -35,19 +38,26 @@ class Coordination {
   std::string master_addr(const std::string& coordinator_address) const;
 
  private:
+  rendezvous::LinkTarget target() const;
+  void meet_in_file();
+  bool coordinate_in_file();
   // Returns whether several ddpruns on this machine may compete for the endpoint, so that losing it is no error.
   bool may_lose() const;
   // Returns whether the user gave MASTER_ADDR; otherwise it follows from how the nodes reach the coordinator.
   bool is_given() const;
   void try_to_coordinate();
+  void coordinate(std::uint16_t port);
 
   const LaunchConfig& config_;
   const std::string incarnation_;
   const std::function<void(const std::string&)> log_;
+  const std::string epoch_;
   const bool is_host_;
   std::optional<rendezvous::Secret> secret_;
   std::string where_;
   std::string own_endpoint_;
+  std::optional<MeetingFile> file_;
+  MeetingFile::Entry named_;  // what it says, if another node coordinates
   std::unique_ptr<rendezvous::Coordinator> coordinator_;
 };
 

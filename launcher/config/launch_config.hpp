@@ -54,7 +54,9 @@ struct LaunchConfig {
 
   // The store and, with several nodes, the coordinator: at --master-addr if static, else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";
-  std::uint16_t master_port = 0;                                    // 0: any free one
+  std::uint16_t master_port = 0;          // 0: any free one
+  std::vector<std::uint16_t> next_ports;  // tried in turn if master_port is taken; only this job's coordinator answers
+  std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr
   std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; a store on this node listens on them
   int node_rank = 0;                                                // static
   std::optional<bool> is_host;  // --rdzv-conf is_host; absent: determined from addresses

@@ -21,9 +21,9 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
       }) {
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
-    acceptor_ =
-        std::make_unique<LinkAcceptor>(io_, LinkAcceptor::Options{.secret = options_.secret, .log = options_.log},
-                                       [this](AcceptedLink accepted) { link(std::move(accepted)); });
+    acceptor_ = std::make_unique<LinkAcceptor>(
+        io_, LinkAcceptor::Options{.secret = options_.secret, .job = options_.job, .log = options_.log},
+        [this](AcceptedLink accepted) { link(std::move(accepted)); });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
     };

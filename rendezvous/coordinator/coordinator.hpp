@@ -34,6 +34,7 @@ class Coordinator {
     std::uint16_t port = 0;                                     // 0: any free one
     std::string master_addr;  // MASTER_ADDR; empty: an address by which all nodes reached this one
     std::optional<Secret> secret = {};
+    JobTag job = {};
     std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block
   };
 

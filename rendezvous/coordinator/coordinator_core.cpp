@@ -548,7 +548,7 @@ std::string CoordinatorCore::choose_master_addr() {
   if (all_here) return leads_here ? own.endpoint_host : "127.0.0.1";
   const bool is_one = arrivals.size() == 1;
   if (leads_here && all_spell_it && is_one && *arrivals.begin() == own.coordinator_address) return own.endpoint_host;
-  if (all_direct && is_one) return *arrivals.begin();
+  if (all_direct && is_one) return *arrivals.begin();  // mutant: one_arrival
   if (leads_here && all_spell_it && !is_loopback(own.coordinator_address)) return own.endpoint_host;
   const std::string warning =
       "MASTER_ADDR is not the same on all nodes, since they reach this one in different ways (" +

@@ -50,8 +50,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 
     if (pending_.size() >= options_.max_pending) refuse(*pending_.front(), "too many handshakes at once");
-    const auto pending =
-        std::make_shared<PendingHandshake>(std::move(socket), options_.secret, Clock::now() + options_.limit);
+    const auto pending = std::make_shared<PendingHandshake>(std::move(socket), options_, Clock::now() + options_.limit);
     pending->place = pending_.insert(pending_.end(), pending);
     if (pending_.size() == 1) set_timer();
     on_bytes(pending, first_bytes);
@@ -66,8 +65,8 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
  private:
   // One handshake.
   struct PendingHandshake {
-    PendingHandshake(LinkSocket connected, const std::optional<Secret>& secret, Clock::time_point until)
-        : socket(std::move(connected)), handshake(secret), deadline(until) {}
+    PendingHandshake(LinkSocket connected, const Options& options, Clock::time_point until)
+        : socket(std::move(connected)), handshake(options.secret, options.job), deadline(until) {}
     LinkSocket socket;
     CoordinatorHandshake handshake;
     Clock::time_point deadline;
@@ -96,7 +95,10 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     std::string answer;
     HandshakeVerdict verdict = pending->handshake.feed(bytes, answer);
     const bool is_sent = send_at_once(pending->socket.native_handle(), answer);
-    if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) return refuse(*pending, failed->why);
+    if (const auto* failed = std::get_if<HandshakeFailed>(&verdict)) {
+      if (failed->kind == HandshakeFailed::Kind::OtherJob) return close(*pending);  // it goes on to its own
+      return refuse(*pending, failed->why);
+    }
     if (!is_sent) return refuse(*pending, "it does not read");
     if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*pending, std::move(done->beyond));
     read(pending);

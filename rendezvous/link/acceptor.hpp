@@ -39,6 +39,7 @@ class LinkAcceptor {
  public:
   struct Options {
     std::optional<Secret> secret = {};
+    JobTag job = {};
     std::chrono::milliseconds limit = kHandshakeLimit;
     std::size_t max_pending = kMaxPendingHandshakes;
     // Receives lines such as "agent link: refused 10.0.0.9:4711: its secret differs".

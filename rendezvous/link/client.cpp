@@ -30,6 +30,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kFailuresShown = 4;
 constexpr double kJitter = 0.2;  // share of a wait, either way, so that thousands of agents do not come back in step
 
 std::string describe(const boost::system::error_code& error) {
@@ -45,12 +46,9 @@ std::string describe(const boost::system::error_code& error) {
 // a late handler finds another object there, or `over_`, and does nothing.
 class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
  public:
-  Loop(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret, Callbacks callbacks,
-       LinkTiming timing)
+  Loop(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks, LinkTiming timing)
       : io_(io),
-        host_(std::move(host)),
-        port_(port),
-        where_(endpoint(host_, port)),
+        target_(std::move(target)),
         secret_(std::move(secret)),
         callbacks_(std::move(callbacks)),
         timing_(timing),
@@ -58,8 +56,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
         wait_(timing.shortest_wait) {}
 
   Loop(asio::io_context& io, int connected_fd, Callbacks callbacks)
-      : Loop(io, "", 0, std::nullopt, std::move(callbacks), {}) {
-    where_ = "in this process";
+      : Loop(io, LinkTarget(), std::nullopt, std::move(callbacks), {}) {
     paired_.emplace(io_, asio::generic::stream_protocol(AF_UNIX, 0), connected_fd);
   }
 
@@ -107,7 +104,8 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   struct Attempt {
     Attempt(asio::io_context& io, AgentHandshake shaking) : socket(io), handshake(std::move(shaking)) {}
     LinkSocket socket;
-    std::string address;  // numeric
+    std::string address;  // numeric, with the port if there are several
+    std::uint16_t port = 0;
     AgentHandshake handshake;
     std::array<char, 1024> buffer;
   };
@@ -122,7 +120,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     try {
       // A lookup that took too long in an earlier try is reused, so there is never more than one thread.
       if (!lookup_) {
-        lookup_ = std::make_unique<NameLookup>(io_, host_, port_);
+        lookup_ = std::make_unique<NameLookup>(io_, target_.hosts, target_.ports);
         lookup_->async_wait([self = shared_from_this()] { self->looked_up(); });
       }
     } catch (const std::exception& error) {
@@ -158,8 +156,12 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     const auto share = left / static_cast<int>(addresses_.size());
     const FoundAddress address = addresses_.back();
     addresses_.pop_back();
-    attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where_, secret_));
-    attempt_->address = numeric_address(address.raw());
+    const bool is_one = target_.hosts.size() == 1;
+    const std::string numeric = numeric_address(address.raw());
+    const std::string where = endpoint(is_one ? target_.hosts.front() : numeric, address.port());
+    attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where, secret_, target_.job));
+    attempt_->address = target_.ports.size() == 1 ? numeric : endpoint(numeric, address.port());
+    attempt_->port = address.port();
     set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + to_string(share)); });
     connect(attempt_, address);
   }
@@ -212,10 +214,14 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
       timer_.cancel();
       attempt_.reset();
       local_address_ = rendezvous::local_address(attempt->socket.native_handle());
+      target_.ports = {attempt->port};  // the coordinator keeps it for all of its life
       return up(std::move(attempt->socket), done->beyond);
     }
     const auto& why_not = std::get<HandshakeFailed>(verdict);
-    if (why_not.kind == HandshakeFailed::Kind::Stranger) return failed(why_not.why);
+    // What is of another job may be of another version, too.
+    using Kind = HandshakeFailed::Kind;
+    const bool may_be_strange = why_not.kind == Kind::OtherVersion && target_.job;
+    if (why_not.kind == Kind::Stranger || why_not.kind == Kind::OtherJob || may_be_strange) return failed(why_not.why);
     stop();
     callbacks_.on_refused(why_not.why);
   }
@@ -238,9 +244,9 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     const bool is_one = std::all_of(failures_.begin(), failures_.end(),
                                     [this](const Failure& failure) { return failure.why == failures_[0].why; });
     if (is_one) return unreachable(failures_[0].why);
-    std::string all;
-    for (const Failure& failure : failures_) all += (all.empty() ? "" : ", ") + failure.address + ": " + failure.why;
-    unreachable(all);
+    std::vector<std::string> all;
+    for (const Failure& failure : failures_) all.push_back(failure.address + ": " + failure.why);
+    unreachable(list_of(all, kFailuresShown));
   }
 
   void unreachable(const std::string& why) {
@@ -313,9 +319,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   };
 
   asio::io_context& io_;
-  const std::string host_;
-  const std::uint16_t port_;
-  std::string where_;  // the coordinator as the user knows it
+  LinkTarget target_;
   const std::optional<Secret> secret_;
   const Callbacks callbacks_;
   const LinkTiming timing_;
@@ -341,9 +345,9 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   std::string local_address_;
 };
 
-LinkClient::LinkClient(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret,
-                       Callbacks callbacks, LinkTiming timing)
-    : loop_(std::make_shared<Loop>(io, std::move(host), port, std::move(secret), std::move(callbacks), timing)) {}
+LinkClient::LinkClient(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks,
+                       LinkTiming timing)
+    : loop_(std::make_shared<Loop>(io, std::move(target), std::move(secret), std::move(callbacks), timing)) {}
 
 LinkClient::LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks)
     : loop_(std::make_shared<Loop>(io, connected_fd, std::move(callbacks))) {}

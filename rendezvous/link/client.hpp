@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/link/secret.hpp"
@@ -29,6 +30,14 @@ struct LinkTiming {
   std::chrono::milliseconds try_limit{5000};
   std::chrono::milliseconds shortest_wait{50};
   std::chrono::milliseconds longest_wait{1000};
+};
+
+// Where the coordinator may be: on one of these hosts, at one of these ports. If there are several, `job` says which
+// one is meant, and coordinators of other jobs are passed over.
+struct LinkTarget {
+  std::vector<std::string> hosts;    // names, or numeric addresses without brackets
+  std::vector<std::uint16_t> ports;  // each of them is tried on every host before the next one
+  std::optional<JobTag> job = {};
 };
 
 class LinkClient {
@@ -44,9 +53,9 @@ class LinkClient {
     std::function<void(const std::string& why)> on_refused;      // tries are over
   };
 
-  // A link over TCP. `host` is a name, or a numeric address without brackets.
-  LinkClient(asio::io_context& io, std::string host, std::uint16_t port, std::optional<Secret> secret,
-             Callbacks callbacks, LinkTiming timing = {});
+  // A link over TCP.
+  LinkClient(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks,
+             LinkTiming timing = {});
   // A link over one end of a socketpair, which it takes over: the coordinator is in this process. There is no handshake
   // and no second try: when the link breaks, on_down is the last callback. reconnect() does nothing.
   LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks);

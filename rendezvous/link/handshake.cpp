@@ -7,13 +7,14 @@
 namespace ddp::rendezvous {
 namespace {
 
-// The preface: name, version, mode, nonce.
+// The preface: name, version, mode, job, nonce.
 constexpr std::string_view kName =
     "\xdd"
     "ddprun";
 constexpr std::size_t kVersionAt = kName.size();
 constexpr std::size_t kModeAt = kVersionAt + 1;
-constexpr std::size_t kNonceAt = kModeAt + 1;
+constexpr std::size_t kJobAt = kModeAt + 1;
+constexpr std::size_t kNonceAt = kJobAt + std::tuple_size_v<JobTag>;
 static_assert(kNonceAt + std::tuple_size_v<Nonce> == kLinkPrefaceBytes);
 
 constexpr char kWithoutSecret = 0;
@@ -21,10 +22,11 @@ constexpr char kWithSecret = 1;
 constexpr char kSecretVariable[] = "DDPRUN_SECRET_FILE";
 constexpr std::size_t kShownBytes = 16;  // quoted at most from what a stranger sent
 
-std::string make_preface(bool has_secret, const Nonce& nonce) {
+std::string make_preface(bool has_secret, const JobTag& job, const Nonce& nonce) {
   std::string bytes(kName);
   bytes.push_back(static_cast<char>(kLinkVersion));
   bytes.push_back(has_secret ? kWithSecret : kWithoutSecret);
+  bytes.append(job.begin(), job.end());
   bytes.append(nonce.begin(), nonce.end());
   return bytes;
 }
@@ -54,6 +56,12 @@ Nonce nonce_in(std::string_view preface) {
   Nonce nonce;
   std::copy_n(preface.begin() + kNonceAt, nonce.size(), nonce.begin());
   return nonce;
+}
+
+JobTag job_in(std::string_view preface) {
+  JobTag job;
+  std::copy_n(preface.begin() + kJobAt, job.size(), job.begin());
+  return job;
 }
 
 // Returns `first bytes: "HTTP/1.1 400 Bad"`, or `first bytes: "\x00\x01ab"`.
@@ -87,10 +95,11 @@ HandshakeFailed no_agent(std::string_view bytes) {
 
 // ---- The agent's side ----
 
-AgentHandshake::AgentHandshake(std::string where, std::optional<Secret> secret, const Nonce& nonce)
-    : where_(std::move(where)), secret_(std::move(secret)), own_(nonce) {}
+AgentHandshake::AgentHandshake(std::string where, std::optional<Secret> secret, std::optional<JobTag> job,
+                               const Nonce& nonce)
+    : where_(std::move(where)), secret_(std::move(secret)), job_(job), own_(nonce) {}
 
-std::string AgentHandshake::preface() const { return make_preface(secret_.has_value(), own_); }
+std::string AgentHandshake::preface() const { return make_preface(secret_.has_value(), job_.value_or(JobTag{}), own_); }
 
 HandshakeVerdict AgentHandshake::feed(std::string_view bytes, std::string& answer) {
   if (!has_preface_) {
@@ -123,6 +132,7 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
   if (others_ == own_) return no_coordinator("it sends back what it is sent");
   const char mode = received_[kModeAt];
   if (mode != kWithoutSecret && mode != kWithSecret) return no_coordinator(describe(received_));
+  if (job_ && job_in(received_) != *job_) return failed(Kind::OtherJob, "the coordinator of another job answers there");
   if (mode == kWithSecret && !secret_) {
     return failed(Kind::OtherSecret, "the coordinator at " + where_ + " wants a secret: give " + kSecretVariable);
   }
@@ -144,8 +154,8 @@ HandshakeFailed AgentHandshake::ended() const {
 
 // ---- The coordinator's side ----
 
-CoordinatorHandshake::CoordinatorHandshake(std::optional<Secret> secret, const Nonce& nonce)
-    : secret_(std::move(secret)), own_(nonce) {}
+CoordinatorHandshake::CoordinatorHandshake(std::optional<Secret> secret, const JobTag& job, const Nonce& nonce)
+    : secret_(std::move(secret)), job_(job), own_(nonce) {}
 
 HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string& answer) {
   if (!has_preface_) {
@@ -168,7 +178,7 @@ HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string&
 
 HandshakeVerdict CoordinatorHandshake::check_preface(std::string& answer) {
   using Kind = HandshakeFailed::Kind;
-  answer += make_preface(secret_.has_value(), own_);  // also if they do not match, so that the agent can say why
+  answer += make_preface(secret_.has_value(), job_, own_);  // also if they do not match, so that the agent can say why
   if (is_other_version(received_)) {
     return failed(Kind::OtherVersion, "it is of another version of ddprun (its agent link is version " +
                                           std::to_string(version_in(received_)) + ", this coordinator's version " +
@@ -176,6 +186,9 @@ HandshakeVerdict CoordinatorHandshake::check_preface(std::string& answer) {
   }
   const char mode = received_[kModeAt];
   if (mode != kWithoutSecret && mode != kWithSecret) return no_agent(received_);
+  const JobTag theirs = job_in(received_);
+  if (theirs != JobTag{} && theirs != job_)
+    return failed(Kind::OtherJob, "it looks for the coordinator of another job");
   if (mode == kWithSecret && !secret_) return failed(Kind::OtherSecret, "it has a secret, this job has none");
   if (mode == kWithoutSecret && secret_) return failed(Kind::OtherSecret, "it has no secret, this job wants one");
   others_ = nonce_in(received_);

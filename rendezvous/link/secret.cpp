@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -133,6 +134,17 @@ Proof prove(const Secret& secret, LinkRole role, const Nonce& of_agent, const No
   crypto_auth_hmacsha256(proof.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                          secret.bytes().data());
   return proof;
+}
+
+JobTag job_tag(const std::string& id) {
+  initialise();
+  std::array<unsigned char, crypto_generichash_BYTES> hash;
+  crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(id.data()), id.size(), nullptr,
+                     0);
+  JobTag tag;
+  std::copy_n(hash.begin(), tag.size(), tag.begin());
+  if (tag == JobTag{}) tag.back() = 1;
+  return tag;
 }
 
 bool is_same(const Proof& proof, std::string_view bytes) {

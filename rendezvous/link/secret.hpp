@@ -5,6 +5,9 @@
 //
 //     0123456789abcdef…        the file: 64 hex digits and a newline, readable by its owner only
 //
+// A job tag names a job in eight bytes, for a handshake in which its nodes pass over the coordinators of others. It is
+// no secret, and two jobs may have the same by chance: the coordinator compares the ids.
+//
 // Only secret.cpp sees libsodium.
 #pragma once
 
@@ -49,6 +52,9 @@ using Proof = std::array<unsigned char, 32>;
 
 Nonce random_nonce();
 Proof prove(const Secret& secret, LinkRole role, const Nonce& of_agent, const Nonce& of_coordinator);
+using JobTag = std::array<unsigned char, 8>;
+JobTag job_tag(const std::string& id);  // never all zeros
+
 bool is_same(const Proof& proof, std::string_view bytes);  // in constant time
 
 }  // namespace ddp::rendezvous

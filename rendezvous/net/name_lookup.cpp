@@ -25,23 +25,38 @@ struct NameLookup::Shared {
     }
   }
 
-  void look_up(const std::string& host, std::uint16_t port, int flags) {
+  // Returns why not, if there is a host that cannot be resolved.
+  std::string look_up(const std::vector<std::string>& hosts, const std::vector<std::uint16_t>& ports, int flags) {
+    std::string why;
+    std::vector<FoundAddress> found;
+    for (const std::string& host : hosts) {
+      if (std::string failure = look_up(host, flags, found); !failure.empty()) why = std::move(failure);
+    }
+    addresses.clear();
+    for (const std::uint16_t port : ports) {
+      for (FoundAddress address : found) {
+        address.set_port(port);
+        addresses.push_back(address);
+      }
+    }
+    return why;
+  }
+
+  static std::string look_up(const std::string& host, int flags, std::vector<FoundAddress>& to) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV | flags;
     addrinfo* found = nullptr;
-    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-    if (status != 0) {
-      error = status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
-      return;
-    }
+    const int status = ::getaddrinfo(host.c_str(), "0", &hints, &found);
+    if (status != 0) return status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
     for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
       FoundAddress address;
       address.size = entry->ai_addrlen;
       std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-      addresses.push_back(address);
+      to.push_back(address);
     }
     ::freeaddrinfo(found);
+    return "";
   }
 
   void finish() {
@@ -56,17 +71,30 @@ struct NameLookup::Shared {
   std::string error;
 };
 
-NameLookup::NameLookup(asio::io_context& io, const std::string& host, std::uint16_t port)
+std::uint16_t FoundAddress::port() const {
+  if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+void FoundAddress::set_port(std::uint16_t port) {
+  if (storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+  }
+}
+
+NameLookup::NameLookup(asio::io_context& io, const std::vector<std::string>& hosts,
+                       const std::vector<std::uint16_t>& ports)
     : shared_(std::make_shared<Shared>()), finished_(io, shared_->event.get()) {
-  shared_->look_up(host, port, AI_NUMERICHOST);
-  if (shared_->error.empty()) {
+  if (shared_->look_up(hosts, ports, AI_NUMERICHOST).empty()) {
     shared_->finish();
     return;
   }
-  shared_->error.clear();
   try {
-    start_thread("ddprun-lookup", [shared = shared_, host, port] {
-      shared->look_up(host, port, 0);
+    start_thread("ddprun-lookup", [shared = shared_, hosts, ports] {
+      const std::string why = shared->look_up(hosts, ports, 0);
+      if (shared->addresses.empty()) shared->error = why;
       shared->finish();
     }).detach();
   } catch (const std::system_error& error) {

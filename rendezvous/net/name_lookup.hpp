@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looks up a host name's addresses without blocking the caller's loop: getaddrinfo runs on a detached thread. A slow
+// Looks up the addresses of hosts without blocking the caller's loop: getaddrinfo runs on a detached thread. A slow
 // name server can hold that thread for a minute; neither the loop nor the end of the process waits for it. A numeric
 // address needs no thread and no name server.
 #pragma once
@@ -21,14 +21,16 @@ struct FoundAddress {
   socklen_t size = 0;
 
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  std::uint16_t port() const;
+  void set_port(std::uint16_t port);
 };
 
 // One lookup. Make a new object for each. Used from the loop's thread only.
 class NameLookup {
  public:
-  // Starts the lookup; `port` goes into the addresses. A name that cannot be resolved is an outcome, see error();
-  // throws Error{System} only if there is no file descriptor left.
-  NameLookup(asio::io_context& io, const std::string& host, std::uint16_t port);
+  // Starts the lookup. Names that cannot be resolved are an outcome, see error(); throws Error{System} only if there is
+  // no file descriptor left.
+  NameLookup(asio::io_context& io, const std::vector<std::string>& hosts, const std::vector<std::uint16_t>& ports);
   ~NameLookup();
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
@@ -43,8 +45,8 @@ class NameLookup {
   }
 
   bool is_finished() const;
-  // Valid once finished: the addresses in the system's order of preference, or why there are none
-  // ("Name or service not known").
+  // Valid once finished: each host's addresses in the system's order of preference, all with the first port, then all
+  // with the next; or why there are none ("Name or service not known").
   const std::vector<FoundAddress>& addresses() const;
   const std::string& error() const;
 

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/slurm_lists.hpp"
+#include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
@@ -81,14 +82,6 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
 
 // ---- Where the ranks meet ----
 
-// Derives a port from the numbers of Slurm's job and step. Steps are numbered from 0 in each job, so steps on one node
-// get different ports as long as no job has too many of them. The ports lie below those the kernel assigns, from 32768
-// on.
-std::uint16_t derived_port(unsigned long job, unsigned long step) {
-  constexpr unsigned long kFirst = 20000, kCount = 12000, kStepsApart = 16;
-  return static_cast<std::uint16_t>(kFirst + (job * kStepsApart + step) % kCount);
-}
-
 void meet_at_first_node(RendezvousPoint& place, const Environment& environment) {
   const auto nodes = first_setting(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (nodes) place.host = rendezvous::first_host(nodes->text);
@@ -110,10 +103,13 @@ void meet_in_step(RendezvousPoint& place, const Environment& environment) {
       invalid_argument("SLURM_JOB_ID or SLURM_STEP_ID not set, though SLURM_PROCID is: set MASTER_PORT");
     return;
   }
-  place.job = "slurm-" + job->text + "." + step->text;
+  const auto named = rendezvous::slurm_step(job->text, step->text);
+  if (!named) {
+    invalid_argument("SLURM_JOB_ID is \"" + job->text + "\" and SLURM_STEP_ID \"" + step->text + "\": no numbers");
+  }
+  place.job = named->id;
   if (place.port != 0) return;
-  place.port =
-      derived_port(std::strtoul(job->text.c_str(), nullptr, 10), std::strtoul(step->text.c_str(), nullptr, 10));
+  place.port = named->ports.front();
   place.port_is_derived = true;
 }
 

@@ -67,7 +67,7 @@ void choose_world(Random& random, Plan& plan) {
   plan.unmoved_percent = random.pick({0, 10, 100});
 }
 
-// Of a stream of its own, so that it changes nothing else of a seed's plan.
+// Draws from a stream of its own, so that the rest of a seed's plan stays as it was.
 void choose_addresses(Plan& plan) {
   Random random(plan.seed, {16});
   plan.one_spelling = random.percent(70);

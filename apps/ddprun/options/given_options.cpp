@@ -160,16 +160,22 @@ void declare(Declaration& d, GivenOptions& given) {
   d.flag("standalone", given.nodes.standalone, "Run on one node with a free port; the default with one node.");
   d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d",
           "How nodes get their ranks: static takes them from --node-rank, c10d assigns them as nodes join.");
-  d.value("rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT]",
-          "c10d backend: the node that coordinates, the same on all nodes; default port 29400. Static backend: another "
-          "way to give --master-addr and --master-port.");
-  d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
-          "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random ID.");
-  d.value("rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
-          "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "
-          "last_call_timeout (30 s), the wait for more than MIN nodes; keep_alive_interval (5 s) times "
-          "keep_alive_max_attempt (3), after which a silent node counts as lost; is_host (true or false), whether this "
-          "node coordinates, if that cannot be determined.");
+  d.value(
+      "rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT]|FILE",
+      "c10d backend: the node that coordinates, the same on all nodes; default port 29400. With --rdzv-conf "
+      "store_type=file the path of a file in a folder that all nodes share: the first node to create it coordinates. "
+      "Static backend: another way to give --master-addr and --master-port.");
+  d.value(
+      "rdzv-id", given.nodes.rdzv_id, "NAME",
+      "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random ID; in a step "
+      "of Slurm slurm-JOB.STEP.");
+  d.value(
+      "rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
+      "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "
+      "last_call_timeout (30 s), the wait for more than MIN nodes; keep_alive_interval (5 s) times "
+      "keep_alive_max_attempt (3), after which a silent node counts as lost; is_host (true or false), whether this "
+      "node coordinates, if that cannot be determined; store_type (tcp or file), whether nodes meet at an address or "
+      "in a file.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
           "c10d backend: address of this node that its workers use if it coordinates.");
   d.value("make-secret", given.make_secret, "FILE",

@@ -15,6 +15,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
 #include "rendezvous/slurm_lists.hpp"
+#include "rendezvous/slurm_step.hpp"
 
 namespace ddp::apps {
 
@@ -30,6 +31,8 @@ constexpr double kMaxSeconds = 1e9;
 
 // ---- Schedulers ----
 
+bool meets_in_file(const NodeOptions& options);
+
 std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
   const int nodes = parse_number<int>(variable("SLURM_STEP_NUM_NODES")).value_or(1);
@@ -37,25 +40,48 @@ std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
   const auto rank = parse_number<int>(variable("SLURM_NODEID"));
   const std::string hosts = variable("SLURM_STEP_NODELIST");
   if (nodes < 2 || tasks != nodes || !rank || hosts.empty()) return "";
+  // Jobs and steps may share nodes, so each has an id and ports of its own.
+  const auto step = rendezvous::slurm_step(variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
+  const std::string host = rendezvous::first_host(hosts);
   std::string taken;
+  const auto take_ports = [&] {
+    options.next_ports.assign(step->ports.begin() + 1, step->ports.end());
+    return step->ports.front();
+  };
+  // A job with more nodes may have some outside of this step, which know other numbers.
+  bool is_within_step = true;
   if (!options.nnodes) {
     options.nnodes = std::to_string(nodes);
     taken += " --nnodes " + *options.nnodes;
+  } else {
+    const auto most = parse_number<int>(options.nnodes->substr(options.nnodes->find(':') + 1));
+    is_within_step = most.value_or(nodes) <= nodes;
   }
   if (options.rdzv_backend != "static") {
-    if (options.rdzv_endpoint.empty()) {
-      options.rdzv_endpoint = rendezvous::first_host(hosts);
+    if (options.rdzv_endpoint.empty() && !meets_in_file(options)) {
+      options.rdzv_endpoint = host + (step ? ":" + std::to_string(take_ports()) : "");
+      options.is_host = *rank == 0;
+      is_within_step = true;
       taken += " --rdzv-endpoint " + options.rdzv_endpoint;
     }
   } else {
-    if (!options.node_rank) {
+    const bool has_ranks = !options.node_rank;
+    if (has_ranks) {
       options.node_rank = rank;
       taken += " --node-rank " + std::to_string(*rank);
     }
     if (!options.master_addr && options.rdzv_endpoint.empty()) {
-      options.master_addr = rendezvous::first_host(hosts);
-      taken += " --master-addr " + *options.master_addr;
+      options.master_addr = host;
+      taken += " --master-addr " + host;
+      if (has_ranks && step && !options.master_port) {
+        options.master_port = take_ports();
+        taken += " --master-port " + std::to_string(*options.master_port);
+      }
     }
+  }
+  if (options.rdzv_id.empty() && step && is_within_step) {
+    options.rdzv_id = step->id;
+    taken += " --rdzv-id " + step->id;
   }
   return taken.empty() ? "" : "from Slurm:" + taken;
 }
@@ -193,15 +219,11 @@ KeyValues parse_conf(std::string text) {
   return conf;
 }
 
-// Throws if several nodes are to meet in a file. One node has nobody to meet, so there the setting does no harm.
-void check_store_type(const KeyValues& conf, int nodes) {
+std::string store_type(const KeyValues& conf) {
   const auto type = conf.find("store_type");
-  if (type == conf.end() || type->second == "tcp") return;
-  if (type->second != "file") throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp");
-  if (nodes == 1) return;
-  throw UsageError(
-      "--rdzv-conf store_type=file is not supported: nodes meet at an address, not in a file; leave it out, and give "
-      "--rdzv-endpoint HOST:PORT");
+  if (type == conf.end()) return "tcp";
+  if (type->second == "tcp" || type->second == "file") return type->second;
+  throw UsageError("--rdzv-conf store_type=" + type->second + ": give tcp or file");
 }
 
 void resolve_conf(const KeyValues& conf, const std::function<void(const std::string&)>& log,
@@ -218,6 +240,7 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
       attempts = seconds_of(key, value, 1);
     } else if (key == "is_host") {
       config.is_host = word_of(key, value);
+      if (!config.meeting_file.empty()) log("--rdzv-conf is_host has no effect with store_type=file");
     } else if (key == "rank") {
       const auto rank = parse_number<int>(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
@@ -273,6 +296,7 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   if (!options.rdzv_endpoint.empty()) master = parse_endpoint(options.rdzv_endpoint);
   config.master_addr = without_brackets(master.host);
   config.master_port = master.port.value_or(kStaticPort);
+  config.next_ports = options.next_ports;
 }
 
 void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
@@ -280,9 +304,24 @@ void resolve_c10d(const NodeOptions& options, const std::function<void(const std
   if (options.node_rank.value_or(0) != 0) {
     log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they join");
   }
+  if (meets_in_file(options)) {
+    if (options.rdzv_endpoint.empty()) {
+      throw UsageError(
+          "--rdzv-conf store_type=file: give the path of a file in a folder that all nodes share as --rdzv-endpoint");
+    }
+    config.meeting_file = options.rdzv_endpoint;
+    config.master_addr.clear();
+    return;
+  }
   const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
   config.master_addr = endpoint.host;
   config.master_port = endpoint.port.value_or(kC10dPort);
+  config.next_ports = options.next_ports;
+  config.is_host = options.is_host;
+}
+
+bool meets_in_file(const NodeOptions& options) {
+  return options.rdzv_backend == "c10d" && store_type(parse_conf(options.rdzv_conf)) == "file";
 }
 
 }  // namespace
@@ -306,7 +345,9 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
     throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
   }
   const KeyValues conf = parse_conf(options.rdzv_conf);
-  check_store_type(conf, config.job.max_nodes);  // first, since with a file the endpoint is a path
+  if (store_type(conf) == "file" && options.rdzv_backend == "static" && config.job.max_nodes > 1) {
+    log("--rdzv-conf store_type=file has no effect with --rdzv-backend static");
+  }
   // Where nodes meet, which depends on their number and the backend.
   const bool one = config.job.max_nodes == 1;
   if (!one && options.standalone) {
@@ -326,7 +367,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   // What only several nodes need.
   if (one) return;
   config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node
-  if (config.master_port == 0) {
+  if (config.master_port == 0 && config.meeting_file.empty()) {
     throw UsageError(
         "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");
   }

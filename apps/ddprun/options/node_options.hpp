@@ -3,9 +3,11 @@
 // the coordinator is, and how long to wait.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/config/launch_config.hpp"
 
@@ -23,14 +25,18 @@ struct NodeOptions {
   std::string rdzv_id;
   std::string rdzv_conf;
   std::string local_addr;
+
+  // What no option says but a scheduler does, see fill_from_scheduler().
+  std::vector<std::uint16_t> next_ports;  // to be tried in turn where the port is taken
+  std::optional<bool> is_host;            // whether the endpoint is on this node
 };
 
 // Returns the value of a variable, null if it is not set.
 using ReadVariable = std::function<const char*(const char* name)>;
 
 // Fills options that neither the command line nor PET_* gave from what a cluster's scheduler says:
-//   Slurm, in a step that srun started with one task for each of several nodes: the number of nodes, the node rank, and
-//   the first node of the step as master address
+//   Slurm, in a step that srun started with one task for each of several nodes: the number of nodes, the node rank, the
+//   first node of the step as master address, and an id and a port that follow from the numbers of job and step
 //   Kubernetes, in a pod of an indexed job, if --nnodes was given: the node rank
 // Returns a line for the user, empty if nothing was taken.
 std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read);

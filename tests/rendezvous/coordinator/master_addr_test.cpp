@@ -15,7 +15,7 @@ struct Way {
 };
 
 struct Chosen {
-  std::string address;  // the same on all nodes
+  std::string address;  // on all nodes
   std::string said;
 };
 

@@ -21,9 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 
 const Nonce kNonce = {1, 2, 3};
-const std::string kPreface = AgentHandshake("", {}, kNonce).preface();
+const std::string kPreface = AgentHandshake("", {}, {}, kNonce).preface();
 const Secret kSecret = Secret(Secret::Bytes{7});
-const std::string kSecretPreface = AgentHandshake("", kSecret, kNonce).preface();
+const std::string kSecretPreface = AgentHandshake("", kSecret, {}, kNonce).preface();
 
 RawConnection connected(const LinkCoordinator& coordinator, std::string_view bytes) {
   RawConnection raw = RawConnection::to(coordinator.server.port());

@@ -94,11 +94,13 @@ const LinkTiming kImpatient = {.try_limit = 50ms, .shortest_wait = 1ms, .longest
 
 // A client that records its callbacks.
 struct Recorder {
-  Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, std::optional<Secret> secret = {},
-           const LinkTiming& timing = kQuick)
-      : client(std::in_place, loop.io, host, port, std::move(secret), callbacks(), timing) {
+  Recorder(LinkLoop& loop, LinkTarget target, std::optional<Secret> secret = {}, const LinkTiming& timing = kQuick)
+      : client(std::in_place, loop.io, std::move(target), std::move(secret), callbacks(), timing) {
     client->start();
   }
+  Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, std::optional<Secret> secret = {},
+           const LinkTiming& timing = kQuick)
+      : Recorder(loop, LinkTarget{.hosts = {host}, .ports = {port}}, std::move(secret), timing) {}
   Recorder(LinkLoop& loop, int connected_fd) : client(std::in_place, loop.io, connected_fd, callbacks()) {
     client->start();
   }
@@ -139,18 +141,23 @@ class Other {
       : listeners_(listen_on({"127.0.0.1"}, 0)), bytes_(std::move(bytes)), answer_(answer) {}
   std::uint16_t port() const { return listeners_.port; }
 
+  // Answers what has come.
+  void answer() {
+    if (const int fd = ::accept4(listeners_.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0) {
+      connections_.emplace_back(fd);
+      if (answer_ == Answer::Fixed) connections_.back().send(bytes_);
+    }
+    for (RawConnection& connection : connections_) {
+      char bytes[256];
+      const auto got = ::recv(connection.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (answer_ == Answer::Echo && got > 0) connection.send({bytes, static_cast<std::size_t>(got)});
+    }
+  }
+
   // Runs the loop until the client has had a callback.
   std::string heard_by(LinkLoop& loop, const Recorder& recorder) {
     loop.until([&] {
-      if (const int fd = ::accept4(listeners_.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC); fd >= 0) {
-        connections_.emplace_back(fd);
-        if (answer_ == Answer::Fixed) connections_.back().send(bytes_);
-      }
-      for (RawConnection& connection : connections_) {
-        char bytes[256];
-        const auto got = ::recv(connection.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
-        if (answer_ == Answer::Echo && got > 0) connection.send({bytes, static_cast<std::size_t>(got)});
-      }
+      answer();
       return !recorder.events.empty();
     });
     return recorder.events.empty() ? "nothing" : recorder.events.front();
@@ -267,7 +274,7 @@ TEST_CASE("link client: a coordinator of another version ends the tries", "[rend
   Recorder recorder(loop, "127.0.0.1", newer.port());
   CHECK(newer.heard_by(loop, recorder) ==
         "refused: the coordinator at " + at(newer.port()) +
-            " is of another version of ddprun (its agent link is version 5, this node's version 1): install the same "
+            " is of another version of ddprun (its agent link is version 5, this node's version 2): install the same "
             "on every node");
 }
 
@@ -312,6 +319,53 @@ TEST_CASE("link client: addresses that fail in different ways are each reported"
   Names::get().set({"127.0.0.2", "127.0.0.3"});
   Recorder recorder(loop, kName, silent.port, {}, kImpatient);
   CHECK(heard_by(loop, recorder) == "unreachable: 127.0.0.2: no answer in 25 ms, 127.0.0.3: connection refused");
+}
+
+TEST_CASE("link client: of several ports it takes the one at which the coordinator of its job answers",
+          "[rendezvous][integration]") {
+  const JobTag job = job_tag("slurm-8.0");
+  for (const auto& others_secret : {std::optional<Secret>(), std::optional<Secret>(Secret::random())}) {
+    LinkLoop loop;
+    LinkCoordinator other(loop, {.secret = others_secret, .job = job_tag("slurm-7.0")});
+    Other newer(from_hex("dd 64647072756e 05") + "whatever they will say then");
+    const std::uint16_t later = unused_port();
+    Recorder recorder(
+        loop, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {other.server.port(), newer.port(), later}, .job = job});
+    const std::string heard = newer.heard_by(loop, recorder);
+    CHECK_THAT(heard, Catch::StartsWith("unreachable: " + at(other.server.port()) +
+                                        ": the coordinator of another job answers there, " + at(newer.port()) +
+                                        ": the coordinator at " + at(newer.port()) + " is of another version"));
+    CHECK_THAT(heard, Catch::EndsWith(", " + at(later) + ": connection refused"));
+    CHECK(other.agents.empty());
+    CHECK(other.lines.empty());  // that job's user need not know
+
+    LinkCoordinator own(loop, {.job = job}, later);
+    REQUIRE(loop.until([&] {
+      newer.answer();
+      return recorder.has("up 127.0.0.1");
+    }));
+    CHECK(loop.until([&] { return own.agents.size() == 1; }));
+  }
+}
+
+TEST_CASE("link client: the coordinator of its job with another secret is refused, also among several",
+          "[rendezvous][integration]") {
+  const JobTag job = job_tag("slurm-8.0");
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.secret = kSecret, .job = job});
+  Recorder recorder(
+      loop, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {unused_port(), coordinator.server.port()}, .job = job});
+  CHECK(heard_by(loop, recorder) ==
+        "refused: the coordinator at " + at(coordinator.server.port()) + " wants a secret: give DDPRUN_SECRET_FILE");
+}
+
+TEST_CASE("link client: several hosts are tried in turn", "[rendezvous][integration]") {
+  LinkLoop loop;
+  LinkCoordinator coordinator(loop, {.job = job_tag("epoch")});
+  Recorder recorder(
+      loop,
+      LinkTarget{.hosts = {"127.0.0.2", "127.0.0.1"}, .ports = {coordinator.server.port()}, .job = job_tag("epoch")});
+  CHECK(heard_by(loop, recorder) == "up 127.0.0.1");
 }
 
 TEST_CASE("link client: a name server that does not answer stops neither the loop nor the end",
@@ -380,8 +434,8 @@ TEST_CASE("link client: every callback may stop or destroy it", "[rendezvous][in
           client.reset();
         }
       };
-      client.emplace(loop.io, "127.0.0.1", last == "unreachable" ? unused_port() : coordinator.server.port(),
-                     std::nullopt,
+      const std::uint16_t port = last == "unreachable" ? unused_port() : coordinator.server.port();
+      client.emplace(loop.io, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {port}}, std::nullopt,
                      LinkClient::Callbacks{.on_up = [&](const std::string&) { hear("up"); },
                                            .on_message = [&](const Directive&) { hear("message"); },
                                            .on_heartbeat = [&] { hear("heartbeat"); },

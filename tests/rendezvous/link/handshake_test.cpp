@@ -29,9 +29,13 @@ Nonce nonce_of(unsigned char byte) {
 const Nonce kOfAgent = nonce_of(0xaa);
 const Nonce kOfCoordinator = nonce_of(0xcc);
 
-AgentHandshake agent(std::optional<Secret> secret = {}) { return {"node0:29400", std::move(secret), kOfAgent}; }
+const JobTag kJob = {0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17};
+
+AgentHandshake agent(std::optional<Secret> secret = {}, std::optional<JobTag> job = {}) {
+  return {"node0:29400", std::move(secret), job, kOfAgent};
+}
 CoordinatorHandshake coordinator(std::optional<Secret> secret = {}) {
-  return CoordinatorHandshake(std::move(secret), kOfCoordinator);
+  return CoordinatorHandshake(std::move(secret), kJob, kOfCoordinator);
 }
 
 std::string bytes_of(const Proof& proof) { return {proof.begin(), proof.end()}; }
@@ -104,12 +108,14 @@ TEST_CASE("handshake: bytes of the link that come with its end are handed on", "
 
 TEST_CASE("handshake: the bytes are those of the header's drawing", "[rendezvous][unit]") {
   const Secret secret = secret_of(1);
-  CHECK(to_hex(agent().preface()) == "dd64647072756e0100" + std::string(32, 'a'));
-  CHECK(to_hex(agent(secret).preface()) == "dd64647072756e0101" + std::string(32, 'a'));
+  const std::string any(16, '0'), job = "1011121314151617";
+  CHECK(to_hex(agent().preface()) == "dd64647072756e0200" + any + std::string(32, 'a'));
+  CHECK(to_hex(agent(secret).preface()) == "dd64647072756e0201" + any + std::string(32, 'a'));
+  CHECK(to_hex(agent(secret, kJob).preface()) == "dd64647072756e0201" + job + std::string(32, 'a'));
   std::string answer;
   CoordinatorHandshake side = coordinator(secret);
   CHECK(told(side.feed(agent(secret).preface(), answer)) == "goes on");
-  CHECK(to_hex(answer) == "dd64647072756e0101" + std::string(32, 'c'));
+  CHECK(to_hex(answer) == "dd64647072756e0201" + job + std::string(32, 'c'));
   answer.clear();
   CHECK(told(side.feed(bytes_of(prove(secret, LinkRole::Agent, kOfAgent, kOfCoordinator)), answer)) == "done");
   CHECK(answer == bytes_of(prove(secret, LinkRole::Coordinator, kOfAgent, kOfCoordinator)));
@@ -136,6 +142,29 @@ TEST_CASE("handshake: both sides report a secret that differs or is missing on o
   }
 }
 
+TEST_CASE("handshake: the nodes of one job pass over the coordinator of another, whatever its secret",
+          "[rendezvous][unit]") {
+  JobTag other = kJob;
+  other.back() ^= 1;
+  for (std::size_t piece = 1; piece <= 64; ++piece) {
+    const Meeting own = meet(agent(secret_of(1), kJob), coordinator(secret_of(1)), piece);
+    CHECK(told(own.of_agent) == "done+down");
+    CHECK(told(own.of_coordinator) == "done");
+    for (const auto& secret : {std::optional<Secret>(), std::optional<Secret>(secret_of(1))}) {
+      const Meeting strange = meet(agent(secret, other), coordinator(secret_of(1)), piece);
+      CHECK(told(strange.of_agent) == "the coordinator of another job answers there");
+      CHECK(kind_of(strange.of_agent) == Kind::OtherJob);
+      CHECK(kind_of(strange.of_coordinator) == Kind::OtherJob);
+    }
+  }
+}
+
+TEST_CASE("handshake: a job's tag follows from its id and is never all zeros", "[rendezvous][unit]") {
+  CHECK(job_tag("slurm-7.0") == job_tag("slurm-7.0"));
+  CHECK(job_tag("slurm-7.0") != job_tag("slurm-7.1"));
+  CHECK(job_tag("") != JobTag{});
+}
+
 TEST_CASE("handshake: another version of ddprun is known by eight bytes, whatever follows", "[rendezvous][unit]") {
   const std::string newer = from_hex("dd 64647072756e 07");
   for (const std::string& rest : {std::string(), std::string(1, 'x'), std::string(500, 'x')}) {
@@ -145,16 +174,19 @@ TEST_CASE("handshake: another version of ddprun is known by eight bytes, whateve
       const HandshakeVerdict of_agent = feed(one, newer + rest, piece, answer);
       CHECK(told(of_agent) ==
             "the coordinator at node0:29400 is of another version of ddprun (its agent link is version 7, this node's "
-            "version 1): install the same on every node");
+            "version 2): install the same on every node");
       CHECK(kind_of(of_agent) == Kind::OtherVersion);
       CHECK(answer.empty());
 
       CoordinatorHandshake other = coordinator(secret_of(1));
       const HandshakeVerdict of_coordinator = feed(other, newer + rest, piece, answer);
       CHECK(told(of_coordinator) ==
-            "it is of another version of ddprun (its agent link is version 7, this coordinator's version 1)");
+            "it is of another version of ddprun (its agent link is version 7, this coordinator's version 2)");
       CHECK(kind_of(of_coordinator) == Kind::OtherVersion);
-      CHECK(to_hex(answer) == "dd64647072756e0101" + std::string(32, 'c'));
+      CHECK(to_hex(answer) ==
+            "dd64647072756e0201"
+            "1011121314151617" +
+                std::string(32, 'c'));
     }
   }
 }
@@ -164,8 +196,8 @@ TEST_CASE("handshake: the agent shows the first bytes of anything else that answ
   std::string ignored;
   CHECK(told(agent().feed("HTTP/1.1 400 Bad Request\r\n", ignored)) == answers + "first bytes: \"HTTP/1.1 400 Bad\")");
   CHECK(told(agent().feed(from_hex("00 22 5c 7f"), ignored)) == answers + "first bytes: \"\\x00\\x22\\x5c\\x7f\")");
-  CHECK(told(agent().feed(from_hex("dd 64647072756e 01 02") + std::string(16, 'n'), ignored)) ==
-        answers + "first bytes: \"\\xddddprun\\x01\\x02nnnnnnn\")");
+  CHECK(told(agent().feed(from_hex("dd 64647072756e 02 02") + std::string(24, 'n'), ignored)) ==
+        answers + "first bytes: \"\\xddddprun\\x02\\x02nnnnnnn\")");
   CHECK(told(agent().ended()) == answers + "it closed the connection without a word)");
   CHECK(kind_of(agent().ended()) == Kind::Stranger);
   AgentHandshake half = agent();
@@ -190,7 +222,7 @@ TEST_CASE("handshake: a coordinator that closes in the middle may come back, so 
           "[rendezvous][unit]") {
   AgentHandshake one = agent(secret_of(1));
   std::string ignored;
-  const std::string preface = from_hex("dd 64647072756e 01 01") + std::string(16, 'n');
+  const std::string preface = from_hex("dd 64647072756e 02 01") + std::string(24, 'n');
   CHECK(told(one.feed(preface, ignored)) == "goes on");
   CHECK(told(one.ended()) == "it closed the connection in the middle of the handshake");
   CHECK(kind_of(one.ended()) == Kind::Stranger);

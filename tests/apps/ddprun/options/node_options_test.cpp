@@ -33,10 +33,8 @@ std::string fill(NodeOptions& options, const std::map<std::string, std::string>&
 }
 
 std::map<std::string, std::string> slurm(const std::string& nodes) {
-  return {{"SLURM_STEP_NUM_NODES", "3"},
-          {"SLURM_STEP_NUM_TASKS", "3"},
-          {"SLURM_NODEID", "2"},
-          {"SLURM_STEP_NODELIST", nodes}};
+  return {{"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_NODEID", "2"},
+          {"SLURM_JOB_ID", "1000"},      {"SLURM_STEP_ID", "2"},        {"SLURM_STEP_NODELIST", nodes}};
 }
 
 }  // namespace
@@ -96,12 +94,25 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf have their meaning, and unknown
   }
 }
 
-TEST_CASE("nodes: several nodes cannot meet in a file, as torchrun's can, and the error says so", "[ddprun][unit]") {
-  NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/store"};
+TEST_CASE("nodes: with store_type=file the endpoint is the path of a file, and no port is needed", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/folder: of mine/store"};
   options.rdzv_conf = "store_type=file";
-  CHECK_THROWS_WITH(resolve(options), Catch::Contains("not in a file") && Catch::Contains("--rdzv-endpoint HOST:PORT"));
+  const Resolved resolved = resolve(options);
+  CHECK(resolved.config.meeting_file == "/shared/folder: of mine/store");
+  CHECK(resolved.config.master_addr.empty());
+  CHECK(resolved.config.store_addresses == std::vector<std::string>{"0.0.0.0", "::"});
+  CHECK(resolved.warnings.empty());
   options.nnodes = "1";
   CHECK(resolve(options).warnings.empty());
+  CHECK(resolve(options).config.meeting_file.empty());
+  options = {.nnodes = "2", .rdzv_backend = "c10d"};
+  options.rdzv_conf = "store_type=file";
+  CHECK_THROWS_WITH(resolve(options), Catch::Contains("give the path of a file in a folder that all nodes share"));
+  CHECK(fill(options, slurm("a,b,c")) == "from Slurm: --rdzv-id slurm-1000.2");
+  CHECK(options.rdzv_endpoint.empty());
+  options = {.nnodes = "2"};
+  options.rdzv_conf = "store_type=file";
+  CHECK(resolve(options).warnings == "--rdzv-conf store_type=file has no effect with --rdzv-backend static\n");
   options = {.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "a"};
   options.rdzv_conf = "store_type=tcp";
   CHECK(resolve(options).warnings.empty());
@@ -124,13 +135,14 @@ TEST_CASE("nodes: impossible combinations are usage errors", "[ddprun][unit]") {
 
 TEST_CASE("nodes: a step that srun started with one task per node is a job of these nodes", "[ddprun][unit]") {
   NodeOptions options;
-  CHECK(fill(options, slurm("gpu[07-09,12],login")) == "from Slurm: --nnodes 3 --node-rank 2 --master-addr gpu07");
+  CHECK(fill(options, slurm("gpu[07-09,12],login")) ==
+        "from Slurm: --nnodes 3 --node-rank 2 --master-addr gpu07 --master-port 24002 --rdzv-id slurm-1000.2");
   CHECK(options.nnodes == "3");
   CHECK(options.node_rank == 2);
   CHECK(options.master_addr == "gpu07");
   NodeOptions elastic{.nnodes = "1:3", .rdzv_backend = "c10d"};
-  CHECK(fill(elastic, slurm("a-1,a-2")) == "from Slurm: --rdzv-endpoint a-1");
-  NodeOptions given{.nnodes = "3", .node_rank = 0, .master_addr = "x"};
+  CHECK(fill(elastic, slurm("a-1,a-2")) == "from Slurm: --rdzv-endpoint a-1:24002 --rdzv-id slurm-1000.2");
+  NodeOptions given{.nnodes = "3", .node_rank = 0, .master_addr = "x", .rdzv_id = "mine"};
   CHECK(fill(given, slurm("a,b")).empty());
   NodeOptions several_tasks;
   auto environment = slurm("a,b");
@@ -139,6 +151,47 @@ TEST_CASE("nodes: a step that srun started with one task per node is a job of th
   CHECK_FALSE(several_tasks.nnodes);
   NodeOptions shell;  // salloc, without srun
   CHECK(fill(shell, {{"SLURM_NNODES", "3"}, {"SLURM_NODEID", "0"}}).empty());
+}
+
+TEST_CASE("nodes: a step of Slurm has an id and ports of its own, so that steps that share a node stay apart",
+          "[ddprun][unit]") {
+  NodeOptions ranked;
+  fill(ranked, slurm("a,b,c"));
+  const LaunchConfig config = resolve(ranked).config;
+  CHECK(config.job.id == "slurm-1000.2");
+  CHECK(config.master_port == 24002);
+  CHECK(config.next_ports.size() == 7);
+  CHECK(config.next_ports.front() == 25513);
+
+  NodeOptions elastic{.nnodes = "1:3", .rdzv_backend = "c10d"};
+  auto first = slurm("a,b,c");
+  first["SLURM_NODEID"] = "0";
+  fill(elastic, first);
+  CHECK(resolve(elastic).config.is_host == true);  // nobody else: the port decides nothing
+  CHECK(resolve(elastic).config.next_ports == config.next_ports);
+  NodeOptions other{.nnodes = "1:3", .rdzv_backend = "c10d"};
+  fill(other, slurm("a,b,c"));
+  CHECK(resolve(other).config.is_host == false);
+}
+
+TEST_CASE("nodes: what the user gives stays, also under Slurm", "[ddprun][unit]") {
+  // The usual lines of a batch script.
+  NodeOptions script{.nnodes = "3", .rdzv_backend = "c10d", .rdzv_endpoint = "a:29500"};
+  CHECK(fill(script, slurm("a,b,c")) == "from Slurm: --rdzv-id slurm-1000.2");
+  CHECK(resolve(script).config.master_port == 29500);
+  CHECK(resolve(script).config.next_ports.empty());
+  CHECK_FALSE(resolve(script).config.is_host);
+  NodeOptions port{.master_port = 29500};
+  fill(port, slurm("a,b,c"));
+  CHECK(resolve(port).config.master_port == 29500);
+  CHECK(resolve(port).config.next_ports.empty());
+  NodeOptions id{.rdzv_id = "mine"};
+  CHECK(fill(id, slurm("a,b,c")).find("--rdzv-id") == std::string::npos);
+  CHECK(id.rdzv_id == "mine");
+  // More nodes than the step has: the others know another step.
+  NodeOptions larger{.nnodes = "1:8", .rdzv_backend = "c10d", .rdzv_endpoint = "login:29500"};
+  CHECK(fill(larger, slurm("a,b,c")).empty());
+  CHECK(resolve(larger).config.job.id == "none");
 }
 
 TEST_CASE("nodes: a pod of an indexed job has its index as node rank", "[ddprun][unit]") {

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Names a step of a Slurm job, and says at which ports its processes can meet: ddprun's nodes, and the ranks that srun
+// starts without ddprun.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::rendezvous {
+
+struct SlurmStep {
+  std::string id;                    // "slurm-4711.0", different for any two steps of one cluster
+  std::vector<std::uint16_t> ports;  // derived from both numbers; each is to be tried where those before it are taken
+};
+
+// Returns the step with these values of SLURM_JOB_ID and SLURM_STEP_ID; nothing if one of them is no number.
+std::optional<SlurmStep> slurm_step(const std::string& job, const std::string& step);
+
+}  // namespace ddp::rendezvous
