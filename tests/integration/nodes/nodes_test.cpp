@@ -163,7 +163,7 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
       {29501, "what answers there is not a ddprun coordinator (first bytes: \"HTTP/1.1 400 Bad\")"},
       {29502,
        "the coordinator at node0:29502 is of another version of ddprun (its agent link is version 99, this node's "
-       "version 1): install the same on every node"},
+       "version 2): install the same on every node"},
       {29503, "no answer yet"},
       {29504, "what answers there is not a ddprun coordinator (it closed the connection without a word)"},
   };
@@ -211,7 +211,7 @@ TEST_CASE("nodes: a host whose options differ from the others' reports both, and
   }
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
-  CHECK(count(newer.out(), "heard 25 bytes") == 1);  // the coordinator's preface, which has its version
+  CHECK(count(newer.out(), "heard 33 bytes") == 1);  // the coordinator's preface, which has its version
   coordinator.wait_for("agent link: refused 10.7.0.3:");
   coordinator.wait_for("it is of another version of ddprun");
 
