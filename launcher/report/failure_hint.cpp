@@ -51,6 +51,13 @@ constexpr char kPortTaken[] =
     "a port that it needs is taken: ss -ltnp shows by which process; with one node leave --master-port out, and a "
     "free port is used";
 
+constexpr char kPassDash[] =
+    "the script expects --local-rank, as from torch.distributed.launch of PyTorch 2: ddprun --legacy-local-rank passes "
+    "it";
+constexpr char kPassUnderscore[] =
+    "the script expects --local_rank, as from torch.distributed.launch of PyTorch 1: ddprun "
+    "--legacy-local-rank=underscore passes it";
+
 // The first symptom that fits counts, so special ones come before general ones.
 const Symptom kSymptoms[] = {
     {Where::Anywhere, {"CUDA out of memory"}, kGpuFull},
@@ -60,12 +67,15 @@ const Symptom kSymptoms[] = {
      {"Cannot re-initialize CUDA in forked subprocess"},
      "CUDA cannot be used after a fork: pass multiprocessing_context=\"spawn\" to the DataLoader, or use CUDA only "
      "later"},
-    {Where::Anywhere,
-     {"arguments are required:", "--local"},
-     "the script expects --local-rank as from torch.distributed.launch: ddprun --legacy-local-rank passes it"},
+    // A script may know only one spelling; argparse's usage line shows which.
+    {Where::Anywhere, {"arguments are required:", "--local_rank"}, kPassUnderscore},
+    {Where::Anywhere, {"arguments are required:", "--local-rank"}, kPassDash},
+    {Where::Anywhere, {"unrecognized arguments: --local-rank", "--local_rank"}, kPassUnderscore},
+    {Where::Anywhere, {"unrecognized arguments: --local_rank", "--local-rank"}, kPassDash},
     {Where::Anywhere,
      {"unrecognized arguments: --local"},
-     "the script has no option --local-rank: leave --legacy-local-rank out; LOCAL_RANK is in its environment"},
+     "the script has no option --local-rank or --local_rank: leave --legacy-local-rank out, and let the script read the "
+     "variable LOCAL_RANK"},
     {Where::Anywhere, {"insufficient shared memory"}, kSharedMemory},
     {Where::Anywhere, {"DataLoader worker (pid", "killed by signal: Bus error"}, kSharedMemory},
     {Where::Anywhere, {"unable to write to file </torch_", "No space left"}, kSharedMemory},

@@ -7,12 +7,59 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
+#include <sstream>
 
 namespace ddp::rendezvous {
 
+namespace {
+
+// Returns the number of single-character edits that lead from a to b.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+// Returns whether the parts of `word`, which dashes separate, are parts of `whole` in the same order.
+bool has_parts_of(const std::string& whole, const std::string& word) {
+  std::istringstream all(whole), wanted(word);
+  std::string part, next;
+  std::getline(wanted, next, '-');
+  while (std::getline(all, part, '-')) {
+    if (part == next && !std::getline(wanted, next, '-')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::string to_string(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
-  return std::to_string(time.count()) + " ms";
+  if (time.count() < 1000) return std::to_string(time.count()) + " ms";
+  const auto tenths = (time.count() + 50) / 100;
+  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
+}
+
+std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  const auto closest = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(word, a) < edit_distance(word, b);
+  });
+  if (closest == candidates.end()) return std::nullopt;
+  const std::size_t limit = word.size() <= 4 ? 1 : std::max<std::size_t>(2, word.size() / 3);
+  if (edit_distance(word, *closest) <= limit) return *closest;
+  const auto longer = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const std::string& candidate) { return has_parts_of(candidate, word); });
+  return longer == candidates.end() ? std::nullopt : std::optional(*longer);
 }
 
 std::string signal_name(int signal) {

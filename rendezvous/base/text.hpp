@@ -14,7 +14,8 @@
 
 namespace ddp::rendezvous {
 
-// Returns "30 s", or "1500 ms" for a time that is not a whole number of seconds.
+// Returns "30 s", "1.5 s" or "300 ms": from a second on rounded to tenths, so that what is left of a deadline reads as
+// the deadline.
 std::string to_string(std::chrono::milliseconds time);
 
 // Returns "SIGTERM", or "signal 99" for a number without a name.
@@ -22,6 +23,10 @@ std::string signal_name(int signal);
 
 // Returns the first `shown` of the words and how many follow: "a, b and 3 more".
 std::string list_of(const std::vector<std::string>& words, std::size_t shown = SIZE_MAX);
+
+// Returns the candidate that the word is probably a misspelling of: the nearest one by single-character edits, or one
+// that has all parts of the word in their order ("nproc-node" of "nproc-per-node"). Returns nothing if none is near.
+std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 // Returns a size in decimal units: "999 B", "33.0 MB".
 std::string describe_bytes(std::size_t bytes);

@@ -2,9 +2,9 @@
 #include "apps/ddprun/options/arguments.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "apps/ddprun/options/usage_error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
 
@@ -15,30 +15,11 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
-// Returns the number of single-character edits that lead from a to b.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
-
 [[noreturn]] void fail_unknown(const std::string& word, const std::string& name, const Options& known) {
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a.name) < edit_distance(name, b.name);
-  });
+  std::vector<std::string> names;
+  for (const Option& option : known) names.push_back(option.name);
   std::string message = "unknown option " + word;
-  if (nearest != known.end() && edit_distance(name, nearest->name) <= std::max<std::size_t>(2, name.size() / 3)) {
-    message += "; did you mean --" + nearest->name + "?";
-  }
+  if (const auto meant = rendezvous::nearest(name, names)) message += "; did you mean --" + *meant + "?";
   throw SyntaxError(message + " (the program's own options come after the program)");
 }
 
@@ -71,10 +52,12 @@ const Option& find_letter(const std::string& word, const Options& known) {
 
 Arguments split_arguments(const std::vector<std::string>& words, const Options& known) {
   Arguments result;
+  bool ended_by_dashes = false;
   std::size_t i = 0;
   for (; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--") {
+      ended_by_dashes = true;
       ++i;
       break;
     }
@@ -105,10 +88,11 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
     if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }
-  if (i < words.size()) {
-    result.program = words[i];
-    result.program_args.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-  }
+  if (i == words.size()) return result;
+  result.program = words[i++];
+  // argparse counts a "--" right after the program as the end of the options, unless there was one before.
+  if (!ended_by_dashes && i < words.size() && words[i] == "--") ++i;
+  result.program_args.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
   return result;
 }
 

@@ -135,31 +135,30 @@ Endpoint parse_endpoint(const std::string& text) {
   return endpoint;
 }
 
-// Returns the addresses of a one-node job's store: loopback, and each address of this machine that master_addr resolves
-// to.
-std::vector<std::string> store_addresses(const std::string& master_addr) {
-  std::vector<std::string> addresses = {"127.0.0.1", "::1"};
+constexpr char kLoopback[] = "127.0.0.1";
+
+struct OwnAddresses {
+  std::vector<std::string> addresses = {};
+  std::string why_none = {};
+};
+
+// Returns each address of this machine that the name resolves to.
+OwnAddresses own_addresses_of(const std::string& name) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(master_addr.c_str(), nullptr, &hints, &found); error != 0) {
-    throw UsageError("--master-addr " + master_addr + ": " + gai_strerror(error) +
-                     "; give an address or name of this machine, or leave it out");
+  if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
+    return {.why_none = gai_strerror(error)};
   }
-  bool any_own = false;
+  OwnAddresses own;
   for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
     char text[NI_MAXHOST];
     getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-    if (!rendezvous::is_own_host(text, "")) continue;
-    any_own = true;
-    if (std::find(addresses.begin(), addresses.end(), text) == addresses.end()) addresses.push_back(text);
+    if (rendezvous::is_own_host(text, "")) own.addresses.emplace_back(text);
   }
   freeaddrinfo(found);
-  if (!any_own) {
-    throw UsageError("--master-addr " + master_addr +
-                     " is not an address of this machine; with one node, leave it out or name this machine");
-  }
-  return addresses;
+  if (own.addresses.empty()) own.why_none = "not an address of this machine";
+  return own;
 }
 
 // ---- --rdzv-conf ----
@@ -272,26 +271,50 @@ void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   job.max_nodes = max;
 }
 
-void resolve_one_node(const NodeOptions& options, launcher::LaunchConfig& config) {
+// Returns whether torchrun, too, takes any free port of this machine: nothing says where the nodes meet.
+bool is_standalone(const NodeOptions& options) {
+  return options.standalone ||
+         (options.rdzv_backend == "static" && options.rdzv_endpoint.empty() && !options.master_port);
+}
+
+void resolve_one_node(const NodeOptions& options, const KeyValues& conf,
+                      const std::function<void(const std::string&)>& log, launcher::LaunchConfig& config) {
   if (options.node_rank.value_or(0) != 0) {
     throw UsageError("--node-rank " + std::to_string(*options.node_rank) +
                      ": with one node it can only be 0; --nnodes says how many there are");
   }
-  Endpoint master{options.master_addr.value_or("127.0.0.1"),
-                  static_cast<std::uint16_t>(options.master_port.value_or(0))};
-  if (!options.rdzv_endpoint.empty() && options.rdzv_backend == "static")
-    master = parse_endpoint(options.rdzv_endpoint);
-  if (options.standalone) master = {"127.0.0.1", 0};
+  config.store_addresses = {kLoopback, "::1"};
+  if (options.standalone) return;
+  // Nobody else comes to the endpoint of c10d, but it must mean something. With a file it is a path.
+  std::string from = "--master-addr ";
+  Endpoint master{options.master_addr.value_or(kLoopback), static_cast<std::uint16_t>(options.master_port.value_or(0))};
+  if (!options.rdzv_endpoint.empty() && store_type(conf) != "file") {
+    const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint);
+    if (options.rdzv_backend == "static") {
+      master = endpoint;
+      from = "--rdzv-endpoint ";
+    }
+  }
   config.master_addr = without_brackets(master.host);
   config.master_port = master.port.value_or(0);
-  config.store_addresses = store_addresses(config.master_addr);
+  // Operators of clusters set an address for one node too, whose name may not be known yet.
+  const OwnAddresses own = own_addresses_of(config.master_addr);
+  if (!own.why_none.empty()) {
+    log(from + config.master_addr + ": " + own.why_none + "; workers get MASTER_ADDR=" + kLoopback +
+        ", since with one node they need no other");
+    config.master_addr = kLoopback;
+  }
+  for (const std::string& address : own.addresses) {
+    auto& all = config.store_addresses;
+    if (std::find(all.begin(), all.end(), address) == all.end()) all.push_back(address);
+  }
 }
 
 void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) {
   config.job.min_nodes = config.job.max_nodes;  // as in torchrun: exactly MAX nodes
   config.job.node_ranks_given = true;
   config.node_rank = options.node_rank.value_or(0);
-  Endpoint master{options.master_addr.value_or("127.0.0.1"), std::nullopt};
+  Endpoint master{options.master_addr.value_or(kLoopback), std::nullopt};
   if (options.master_port) master.port = static_cast<std::uint16_t>(*options.master_port);
   if (!options.rdzv_endpoint.empty()) master = parse_endpoint(options.rdzv_endpoint);
   config.master_addr = without_brackets(master.host);
@@ -354,7 +377,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
     throw UsageError("--standalone is for one node, but --nnodes is " + *options.nnodes + "; leave one of them out");
   }
   if (one) {
-    resolve_one_node(options, config);
+    resolve_one_node(options, conf, log, config);
   } else if (options.rdzv_backend == "static") {
     resolve_static(options, config);
   } else {
@@ -362,8 +385,9 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   }
   resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
-  // Without --rdzv-id, the hosts must still agree on one id.
-  config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : one ? rendezvous::random_id() : "none";
+  // As with torchrun, except that it drops an id that is given to a job without an endpoint.
+  const bool is_alone = one && is_standalone(options);
+  config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : is_alone ? rendezvous::random_id() : "none";
   // What only several nodes need.
   if (one) return;
   config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node

@@ -42,7 +42,7 @@ using ReadVariable = std::function<const char*(const char* name)>;
 std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read);
 
 // Fills the settings of `config` that concern nodes. `log` takes a line about each value that is accepted and has no
-// effect. Throws UsageError.
+// effect, or not the one that the user may expect. Throws UsageError.
 void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config);
 

@@ -52,6 +52,38 @@ TEST_CASE("arguments: two dashes end the options", "[apps][unit]") {
   CHECK(split.program_args == Words{"a"});
 }
 
+// As argparse does for torchrun's parser, from Python 3.8 to 3.14.
+TEST_CASE("arguments: the first two dashes are dropped before or right after the program, and only there",
+          "[apps][unit]") {
+  const struct {
+    Words words;
+    const char* program;
+    Words args;
+  } rows[] = {
+      {{"s", "--", "a"}, "s", {"a"}},
+      {{"-m", "s", "--", "a"}, "s", {"a"}},
+      {{"s", "--", "--", "a"}, "s", {"--", "a"}},
+      {{"s", "--"}, "s", {}},
+      {{"s", "a", "--", "b"}, "s", {"a", "--", "b"}},
+      {{"s", "--x", "--", "b"}, "s", {"--x", "--", "b"}},
+      {{"--", "s", "--", "a"}, "s", {"--", "a"}},
+      {{"-m", "--", "s", "--", "a"}, "s", {"--", "a"}},
+      {{"-t", "3", "--", "s", "a"}, "s", {"a"}},
+      {{"--", "-x", "a"}, "-x", {"a"}},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.words);
+    const Arguments split = split_arguments(row.words, kKnown);
+    CHECK(split.program == row.program);
+    CHECK(split.program_args == row.args);
+  }
+}
+
+TEST_CASE("arguments: a name that lacks words of an option leads to it", "[apps][unit]") {
+  CHECK_THROWS_WITH(split_arguments({"--nproc_node=2"}, kKnown), Catch::Contains("did you mean --nproc-per-node?"));
+  CHECK_THROWS_WITH(split_arguments({"--restarts", "2"}, kKnown), Catch::Contains("did you mean --max-restarts?"));
+}
+
 TEST_CASE("arguments: a prefix of one option stands for it", "[apps][unit]") {
   CHECK(split_arguments({"--nproc=2"}, kKnown).options == Words{"--nproc-per-node=2"});
   CHECK(split_arguments({"--standa"}, kKnown).options == Words{"--standalone"});

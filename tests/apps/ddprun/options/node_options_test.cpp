@@ -47,6 +47,44 @@ TEST_CASE("nodes: one is the default, with an id of its own and loopback only", 
   CHECK(config.store_addresses == std::vector<std::string>{"127.0.0.1", "::1"});
 }
 
+TEST_CASE("nodes: with one node a master address that is not this machine's gets a warning and is not used",
+          "[ddprun][unit]") {
+  for (const char* elsewhere : {"no-such-name.invalid", "192.0.2.7"}) {
+    CAPTURE(elsewhere);
+    const Resolved resolved = resolve({.master_addr = elsewhere, .master_port = 4000});
+    CHECK(resolved.config.master_addr == "127.0.0.1");
+    CHECK(resolved.config.master_port == 4000);
+    CHECK(resolved.warnings.starts_with(std::string("--master-addr ") + elsewhere + ": "));
+  }
+  NodeOptions endpoint;
+  endpoint.rdzv_endpoint = "no-such-name.invalid:4001";
+  const Resolved resolved = resolve(endpoint);
+  CHECK((resolved.config.master_addr == "127.0.0.1" && resolved.config.master_port == 4001));
+  CHECK(resolved.warnings.starts_with("--rdzv-endpoint no-such-name.invalid: "));
+  const Resolved own = resolve({.master_addr = "localhost"});
+  CHECK((own.config.master_addr == "localhost" && own.warnings.empty()));
+}
+
+TEST_CASE("nodes: with one node an endpoint that means nothing is refused too, except with --standalone",
+          "[ddprun][unit]") {
+  for (const char* endpoint : {"localhost:99999", ":abc", "bad host:1"}) {
+    CAPTURE(endpoint);
+    CHECK_THROWS_AS(resolve({.rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
+    CHECK_NOTHROW(resolve({.standalone = true, .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}));
+  }
+  CHECK_NOTHROW(resolve({.rdzv_backend = "c10d", .rdzv_endpoint = "localhost:0"}));
+}
+
+TEST_CASE("nodes: the run's id is torchrun's: as given, else none, or a new one where no endpoint was given",
+          "[ddprun][unit]") {
+  CHECK(resolve({.rdzv_id = "j"}).config.job.id == "j");
+  CHECK(resolve({.standalone = true, .rdzv_backend = "c10d"}).config.job.id.size() == 16);
+  CHECK(resolve({.master_addr = "localhost"}).config.job.id.size() == 16);
+  CHECK(resolve({.master_port = 0}).config.job.id == "none");
+  CHECK(resolve({.rdzv_endpoint = "localhost:0"}).config.job.id == "none");
+  CHECK(resolve({.rdzv_backend = "c10d"}).config.job.id == "none");
+}
+
 TEST_CASE("nodes: static takes ranks as given, and torchrun's port and id", "[ddprun][unit]") {
   const LaunchConfig config = resolve({.nnodes = "2:4", .node_rank = 3, .master_addr = "[fd00::1]"}).config;
   CHECK(config.job.min_nodes == 4);
