@@ -58,8 +58,8 @@ const ddp_backend_table& open_module(const std::string& path) {
   return *table;
 }
 
-// Returns the names of the backends that have a module in these folders, for messages.
-std::string names_in(const std::vector<std::string>& folders) {
+// Returns the names of the backends that have a module in these folders.
+std::vector<std::string> names_in(const std::vector<std::string>& folders) {
   std::set<std::string> names;
   for (const std::string& folder : folders) {
     std::error_code unreadable;
@@ -69,7 +69,17 @@ std::string names_in(const std::vector<std::string>& folders) {
       names.insert(file.substr(kFileBegins.size(), file.size() - kFileBegins.size() - kFileEnds.size()));
     }
   }
-  return names.empty() ? "none" : rendezvous::list_of({names.begin(), names.end()});
+  return {names.begin(), names.end()};
+}
+
+// Says what to do if a backend has no module: ddprun brings gloo's, nccl needs none, and all others are plug-ins.
+std::string advice(const std::string& name, const std::vector<std::string>& there) {
+  if (name == "gloo") return "it comes with libddp: is that installed completely?";
+  std::vector<std::string> known = there;
+  known.insert(known.end(), {"gloo", "nccl"});
+  const auto meant = rendezvous::nearest(name, known);
+  return (meant ? "did you mean \"" + *meant + "\"? If it is" : "if it is") + " a plug-in of yours, set " +
+         rendezvous::contract::kBackendPath + " to the folder of its module";
 }
 
 }  // namespace
@@ -91,10 +101,10 @@ const ddp_backend_table& load_backend(const std::string& name) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) == 0) return open_module(path);
   }
+  const std::vector<std::string> there = names_in(folders);
   throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + rendezvous::list_of(folders) +
-                                     "; backends there: " + names_in(folders) +
-                                     " (is the name right? Install ddprun's " + name + " module, or set " +
-                                     rendezvous::contract::kBackendPath + " to the folder that has it)");
+                                     "; backends there: " + (there.empty() ? "none" : rendezvous::list_of(there)) +
+                                     " (" + advice(name, there) + ")");
 }
 
 }  // namespace ddp::collectives

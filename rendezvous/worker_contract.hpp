@@ -24,12 +24,16 @@ inline constexpr char kMasterPort[] = "MASTER_PORT";
 inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // restarts of the job, equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
-inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // exactly "True": only ddprun hosts it
+inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // "True": ddprun hosts it; "False": rank 0
 inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // where a worker may leave error.json
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // inherited, else "1" with more than one worker
+// The GPUs that a worker may use, by the vendor of those that the node has; AMD's follow CUDA_VISIBLE_DEVICES too.
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
+inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
+inline constexpr char kZeAffinityMask[] = "ZE_AFFINITY_MASK";
+inline constexpr char kAscendVisibleDevices[] = "ASCEND_RT_VISIBLE_DEVICES";
 
 // ---- Environment, ddprun's own ----
 // 16 hex digits that name this one process in its slot. Its descendants inherit them, and ddprun finds them by these.
@@ -44,6 +48,10 @@ inline constexpr char kWarmParent[] =
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to each other that they know its content
 
 // ---- Environment, read by ddprun ----
+// "1": rank 0 hosts the store itself, at a port of its own, where torchrun's would be shared.
+inline constexpr char kDisableSharedStore[] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+// AMD's GPUs for this process and its children; HIP_VISIBLE_DEVICES counts among these.
+inline constexpr char kRocrVisibleDevices[] = "ROCR_VISIBLE_DEVICES";
 // "off": no control group for the job. "freeze": a control group, but without cgroup.kill, as before Linux 5.14.
 // Anything else: a control group if ddprun may make one.
 inline constexpr char kCgroup[] = "DDPRUN_CGROUP";

@@ -407,7 +407,7 @@ void AgentCore::on(const Resume&) {
 }
 
 void AgentCore::on(const GuardianGone&) {
-  const std::string reason = "ddprun's guardian process was killed";
+  const std::string reason = "ddprun was killed";
   if (has_running_workers()) kill_because(reason);
   state_.stopped_because = reason;
   end(128 + SIGKILL, reason);  // mutant: guardian_gone

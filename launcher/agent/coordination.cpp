@@ -122,6 +122,7 @@ void Coordination::coordinate(std::uint16_t port) {
   options.addresses = config_.store_addresses;
   options.port = port;
   options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
+  options.hosts_workers_store = config_.workers_share_store;
   options.secret = secret_;
   options.log = log_;
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;

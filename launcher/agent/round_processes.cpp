@@ -61,7 +61,13 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
       sweep_timer_(io) {
   out_.log.debug("cgroup", cgroup_.describe());
-  if (config.virtual_local_rank && visible_gpus_) gpu_of_worker(*visible_gpus_, config.workers - 1);  // enough?
+  if (config.virtual_local_rank) {
+    gpu_of_worker(visible_gpus_, config.workers - 1);  // enough?
+  } else if (const int gpus = visible_gpus_.count(); gpus > 0 && gpus < config.workers) {
+    out_.log.warning("gpus", std::to_string(config.workers) + " workers share " +
+                                 (gpus == 1 ? "one GPU" : std::to_string(gpus) + " GPUs") +
+                                 "; --nproc-per-node gpu starts one for each");
+  }
 }
 
 std::string RoundProcesses::name_of(const Worker& worker) const {

@@ -122,7 +122,7 @@ class RoundProcesses {
   NodeOutput& out_;
   const Handle handle_;
   const Environment inherited_ = inherited_environment();
-  const std::optional<std::string> visible_gpus_;
+  const VisibleGpus visible_gpus_;
 
   std::optional<WarmParent> warm_parent_;
   std::optional<PendingStart> start_;

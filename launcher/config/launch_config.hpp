@@ -59,8 +59,9 @@ struct LaunchConfig {
   std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr
   std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; a store on this node listens on them
   int node_rank = 0;                                                // static
-  std::optional<bool> is_host;  // --rdzv-conf is_host; absent: determined from addresses
-  std::string local_addr;       // --local-addr; empty: not given
+  std::optional<bool> is_host;      // --rdzv-conf is_host; absent: determined from addresses
+  std::string local_addr;           // --local-addr; empty: not given
+  bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
   std::string secret_file;  // DDPRUN_SECRET_FILE; empty: none
 

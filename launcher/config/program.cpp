@@ -29,33 +29,6 @@ bool is_file(const fs::path& path) {
 }
 bool is_executable_file(const fs::path& path) { return is_file(path) && access(path.c_str(), X_OK) == 0; }
 
-// Finds the Python that the user names, else the one that ddprun was installed for, as torchrun does, else the active
-// one.
-std::string find_python(const std::string& for_what, const ProgramPlaces& places) {
-  if (const char* given = getenv("PYTHON_EXEC"); given && *given) {
-    if (std::strchr(given, '/')) {
-      if (is_executable_file(given)) return given;
-    } else if (auto found = find_in_path(given)) {
-      return *found;
-    }
-    throw ProgramError(kNotFound, std::string("PYTHON_EXEC is '") + given +
-                                      "', which is not an executable file; set it to a Python interpreter or unset it");
-  }
-  if (!places.python.empty()) return places.python;
-  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const char* environment = getenv(variable);
-    if (!environment || !*environment) continue;
-    const fs::path candidate = fs::path(environment) / "bin" / "python";
-    if (is_executable_file(candidate)) return candidate.string();
-  }
-  for (const char* name : {"python3", "python"}) {
-    if (auto found = find_in_path(name)) return *found;
-  }
-  throw ProgramError(kNotFound, "no Python interpreter for '" + for_what +
-                                    "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
-                                    "install python3 or set PYTHON_EXEC=/path/to/python");
-}
-
 Program python_program(const std::vector<std::string>& arguments, const std::string& what,
                        const ProgramPlaces& places) {
   Program program;
@@ -136,6 +109,31 @@ std::optional<std::string> find_in_path(const std::string& name) {
     if (is_executable_file(candidate)) return candidate.string();
   }
   return std::nullopt;
+}
+
+std::string find_python(const std::string& for_what, const ProgramPlaces& places) {
+  if (const char* given = getenv("PYTHON_EXEC"); given && *given) {
+    if (std::strchr(given, '/')) {
+      if (is_executable_file(given)) return given;
+    } else if (auto found = find_in_path(given)) {
+      return *found;
+    }
+    throw ProgramError(kNotFound, std::string("PYTHON_EXEC is '") + given +
+                                      "', which is not an executable file; set it to a Python interpreter or unset it");
+  }
+  if (!places.python.empty()) return places.python;
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* environment = getenv(variable);
+    if (!environment || !*environment) continue;
+    const fs::path candidate = fs::path(environment) / "bin" / "python";
+    if (is_executable_file(candidate)) return candidate.string();
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (auto found = find_in_path(name)) return *found;
+  }
+  throw ProgramError(kNotFound, "no Python interpreter for '" + for_what +
+                                    "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
+                                    "install python3 or set PYTHON_EXEC=/path/to/python");
 }
 
 Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places) {

@@ -46,6 +46,10 @@ class ProgramError : public std::runtime_error {
 // Returns the command line. Throws ProgramError; starts nothing.
 Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places);
 
+// Returns the Python that the user names, else the one that ddprun was installed for, as torchrun does, else the active
+// one. Throws ProgramError if there is none, which names `for_what`.
+std::string find_python(const std::string& for_what, const ProgramPlaces& places);
+
 // Returns the first executable file of this name in the folders of PATH.
 std::optional<std::string> find_in_path(const std::string& name);
 

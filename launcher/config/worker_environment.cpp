@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include "launcher/placement/gpus.hpp"
 #include "launcher/text/template.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -28,8 +27,7 @@ Environment inherited_environment() {
   return environment;
 }
 
-Environment node_environment(const LaunchConfig& config, const Environment& inherited,
-                             const std::optional<std::string>& visible_gpus) {
+Environment node_environment(const LaunchConfig& config, const Environment& inherited, const VisibleGpus& gpus) {
   Environment env = inherited;
   for (const char* name : kOurs) env.erase(name);
   // The value of an outer job means nothing here; if there is no outer job the user has set it.
@@ -39,18 +37,20 @@ Environment node_environment(const LaunchConfig& config, const Environment& inhe
   env[contract::kLocalWorldSize] = std::to_string(config.workers);
   env[contract::kRoleName] = config.role;
   env[contract::kRunId] = config.job.id;
-  env[contract::kUseAgentStore] = "True";
+  env[contract::kUseAgentStore] = config.workers_share_store ? "True" : "False";
   env[contract::kSignalsToHandle] = config.stop_signal_names;
   env.emplace(contract::kNcclAsyncErrorHandling, "1");
   if (config.workers > 1) env.emplace(contract::kOmpNumThreads, "1");
-  if (visible_gpus) env[contract::kCudaVisibleDevices] = *visible_gpus;
+  // torchrun leaves it to the driver to find all GPUs. So does ddprun, but for NVIDIA's.
+  if (gpus.list && (config.gpus || gpus.kind == GpuKind::Nvidia)) {
+    for (const char* variable : variables_of(gpus.kind)) env[variable] = *gpus.list;
+  }
   return env;
 }
 
 Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
-                               const WorkerPlace& place, const Environment& inherited,
-                               const std::optional<std::string>& visible_gpus) {
-  Environment env = node_environment(config, inherited, visible_gpus);
+                               const WorkerPlace& place, const Environment& inherited, const VisibleGpus& gpus) {
+  Environment env = node_environment(config, inherited, gpus);
   env[contract::kRank] = std::to_string(assignment.base_rank + place.local_rank);
   env[contract::kWorldSize] = std::to_string(assignment.world_size);
   env[contract::kLocalRank] = config.virtual_local_rank ? "0" : std::to_string(place.local_rank);
@@ -65,8 +65,10 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kErrorFile] = place.error_file;
   env[contract::kIncarnation] = place.incarnation;
   if (!place.liveness_word.empty()) env[contract::kLivenessWord] = place.liveness_word;
-  if (visible_gpus && config.virtual_local_rank) {
-    env[contract::kCudaVisibleDevices] = gpu_of_worker(*visible_gpus, place.local_rank);
+  if (config.virtual_local_rank) {
+    const std::string gpu = gpu_of_worker(gpus, place.local_rank);
+    env[contract::kCudaVisibleDevices] = gpu;  // as torchrun does whatever GPUs there are
+    for (const char* variable : variables_of(gpus.kind)) env[variable] = gpu;
   }
   return env;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/placement/gpus.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
@@ -25,15 +26,13 @@ struct WorkerPlace {
 };
 
 // Returns the part of the environment that is the same for all workers of this node in every round; modules that a warm
-// parent imports (warm_parent.hpp) see only this part. launcher/placement/gpus.hpp makes `visible_gpus`. The
+// parent imports (warm_parent.hpp) see only this part. The
 // variables of an outer job, of ddprun or torchrun, are dropped.
-Environment node_environment(const LaunchConfig& config, const Environment& inherited,
-                             const std::optional<std::string>& visible_gpus);
+Environment node_environment(const LaunchConfig& config, const Environment& inherited, const VisibleGpus& gpus);
 
 // Returns the environment of one worker.
 Environment worker_environment(const LaunchConfig& config, const rendezvous::Assignment& assignment,
-                               const WorkerPlace& place, const Environment& inherited,
-                               const std::optional<std::string>& visible_gpus);
+                               const WorkerPlace& place, const Environment& inherited, const VisibleGpus& gpus);
 
 // Returns argv: the program and its arguments, in which $local_rank and ${local_rank} are replaced and $$ becomes $, as
 // torchrun does.

@@ -3,9 +3,12 @@
 // here, since a launcher with a CUDA context takes memory on every GPU and cannot fork safely.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "launcher/placement/gpu_kind.hpp"
 
 namespace ddp::launcher {
 
@@ -13,9 +16,35 @@ namespace ddp::launcher {
 // start).
 std::optional<int> count_nvidia_gpus();
 
-// Returns CUDA_VISIBLE_DEVICES for all workers of this node: the value of --gpus, else the inherited one (even if
-// empty), else all GPUs that NVML finds; nullopt if there is no GPU, so that it stays unset.
-std::optional<std::string> visible_gpus(const std::optional<std::string>& gpus_option);
+struct FoundGpus {
+  GpuKind kind = GpuKind::Nvidia;
+  int count = 0;  // 0: none was found
+};
+
+// Returns the GPUs of this node: NVIDIA's if NVML sees any, else those of the first other kind that is there. The
+// graphics of an Intel processor do not count.
+FoundGpus find_gpus();
+
+// The GPUs of this node that the job uses.
+struct VisibleGpus {
+  GpuKind kind = GpuKind::Nvidia;
+  // As in the kind's variable: "0,1", for NVIDIA also UUIDs. Empty text: none may be used. nullopt: none is named, and
+  // none was found.
+  std::optional<std::string> list = {};
+
+  int count() const;
+};
+
+// Returns the value of a variable, null if it is not set.
+using ReadVariable = std::function<const char*(const char* name)>;
+
+// Chooses the list: the value of --gpus, else of the kind's variable, else all GPUs that were found. If none was found,
+// a variable that is set tells the kind.
+VisibleGpus choose_gpus(const std::optional<std::string>& gpus_option, const FoundGpus& found,
+                        const ReadVariable& read);
+
+// Returns the choice among the GPUs of this node, with this process's environment.
+VisibleGpus visible_gpus(const std::optional<std::string>& gpus_option, const FoundGpus& found = find_gpus());
 
 // Returns the entries of a CUDA_VISIBLE_DEVICES list, without blanks.
 std::vector<std::string> split_gpus(const std::string& visible);
@@ -25,8 +54,8 @@ std::vector<std::string> split_gpus(const std::string& visible);
 // are of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID. Throws rendezvous::Error if there is no NVML or no such GPU.
 std::vector<std::string> pci_addresses(const std::vector<std::string>& gpus);
 
-// Returns the worker's own entry of the list, for --virtual-local-rank; empty if the list is empty. Throws
-// rendezvous::Error if the list is too short.
-std::string gpu_of_worker(const std::string& visible, int local_rank);
+// Returns the worker's own entry of the list, for --virtual-local-rank: empty if the list is empty, the local rank if
+// there is none, as with torchrun. Throws rendezvous::Error if the list is too short.
+std::string gpu_of_worker(const VisibleGpus& visible, int local_rank);
 
 }  // namespace ddp::launcher

@@ -8,9 +8,17 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "rendezvous/net/listen.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::rendezvous {
+
+namespace {
+
+// Returns a port that is free on all addresses of this machine. Another process may take it before rank 0 does.
+std::uint16_t free_port() { return listen_on({"0.0.0.0", "::"}, 0).port; }
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
     : config_(std::move(config)),
@@ -99,7 +107,8 @@ void Coordinator::carry_out(const OpenStore& action) {
   asio::post(io_, [this, action] {
     try {
       open_store(action);
-      driver_.handle(StoreOpened{action.round, options_.master_addr, store().port()});
+      const std::uint16_t port = options_.hosts_workers_store ? store().port() : free_port();
+      driver_.handle(StoreOpened{action.round, options_.master_addr, port});
     } catch (const Error& error) {
       driver_.handle(StoreFailed{action.round, error.what()});
     }

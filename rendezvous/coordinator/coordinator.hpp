@@ -32,7 +32,8 @@ class Coordinator {
   struct Options {
     std::vector<std::string> addresses = {"127.0.0.1", "::1"};  // numeric, to listen on
     std::uint16_t port = 0;                                     // 0: any free one
-    std::string master_addr;  // MASTER_ADDR; empty: an address by which all nodes reached this one
+    std::string master_addr;          // MASTER_ADDR; empty: an address by which all nodes reached this one
+    bool hosts_workers_store = true;  // false: MASTER_PORT is a free port, where rank 0 makes a store for each round
     std::optional<Secret> secret = {};
     JobTag job = {};
     std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block

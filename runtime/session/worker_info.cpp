@@ -86,7 +86,7 @@ bool require_all_or_none(const JobSettings& settings, const Environment& environ
   }
   if (present.empty()) return false;
   if (missing.empty()) return true;
-  invalid_argument(missing + " not set, though " + present + " would describe a job: " + kHowToStart);
+  invalid_argument("a worker of a job needs " + missing + " too; given are only " + present + ": " + kHowToStart);
 }
 
 RendezvousPoint place_in_environment(const Environment& environment) {

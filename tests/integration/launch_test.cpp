@@ -86,6 +86,43 @@ TEST_CASE("launch: NVML, opened at run time, says how many GPUs there are", "[la
   CHECK(none.out.empty());
 }
 
+TEST_CASE("launch: more workers than GPUs are said to share them", "[launcher][integration]") {
+  const auto said = [](const Words& options, const char* gpus) {
+    Process::Options environment;
+    environment.environment = {{"CUDA_VISIBLE_DEVICES", gpus}};
+    return run(ddprun(options, {}), environment).err;
+  };
+  CHECK(count(said({"--nproc_per_node=3"}, "4,5"), "3 workers share 2 GPUs; --nproc-per-node gpu ") == 1);
+  CHECK(said({"--nproc_per_node=2"}, "4,5").empty());
+  CHECK(said({"--nproc_per_node=3"}, "").empty());
+}
+
+TEST_CASE("launch: without GPUs --virtual-local-rank numbers them, as torchrun does", "[launcher][integration]") {
+  const Result result =
+      run(ddprun({"--nproc_per_node=2", "--virtual-local-rank"}, {"env=CUDA_VISIBLE_DEVICES", "env=LOCAL_RANK"}));
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "[LOCAL_RANK=0]") == 2);
+  CHECK(count(result.out, "[CUDA_VISIBLE_DEVICES=0]") == 1);
+  CHECK(count(result.out, "[CUDA_VISIBLE_DEVICES=1]") == 1);
+}
+
+TEST_CASE("launch: the user's PyTorch is asked once how many devices of an unknown kind there are",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  const std::string asked = folder / "asked";
+  write_file(folder / "python", "#!/bin/sh\necho noise\necho \"$4\" >> " + asked + "\necho $ANSWER\n", true);
+  Process::Options options;
+  options.environment = {{"PYTHON_EXEC", folder / "python"}, {"ANSWER", "3"}};
+  CHECK(count(run(ddprun({"--nproc_per_node=hpu"}, {"say=here"}), options).out, "here\n") == 3);
+  CHECK(read_file(asked) == "hpu\n");
+  options.environment["ANSWER"] = "PyTorch 2.15 knows no devices called hpu";
+  const Result none = run(ddprun({"--nproc_per_node=hpu"}, {"say=here"}), options);
+  CHECK((none.code == 2 && none.out.empty()));
+  CHECK(count(none.err, "--nproc-per-node hpu: PyTorch 2.15 knows no devices called hpu; give a number") == 1);
+  CHECK(run(ddprun({"--nproc_per_node=2x"}, {"say=here"}), options).code == 2);
+  CHECK(read_file(asked) == "hpu\nhpu\n");
+}
+
 TEST_CASE("launch: all workers read a file on stdin, only rank 0 reads a terminal", "[launcher][integration]") {
   Process::Options file;
   file.stdin_text = "hello\n";
@@ -244,6 +281,25 @@ TEST_CASE("launch: workers are given the address and port of the command line", 
   CHECK(other.out == "[MASTER_ADDR=127.0.1.1]\ncount 1\n");
 }
 
+TEST_CASE("launch: one node goes on with a master address that is not its own, and says so",
+          "[launcher][integration]") {
+  Process::Options kubeflow;
+  kubeflow.environment = {{"PET_MASTER_ADDR", "job-master-0.invalid"}, {"PET_NNODES", "1"}};
+  const Result result = run(ddprun({}, {"env=MASTER_ADDR", "count"}), kubeflow);
+  CHECK(result.code == 0);
+  CHECK(result.out == "[MASTER_ADDR=127.0.0.1]\ncount 1\n");
+  CHECK(count(result.err, "ddprun: --master-addr job-master-0.invalid: ") == 1);
+}
+
+TEST_CASE("launch: TORCH_DISABLE_SHARE_RDZV_TCP_STORE leaves the store, and a free port for it, to rank 0",
+          "[launcher][integration]") {
+  Process::Options own_store;
+  own_store.environment = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
+  const Result result = run(ddprun({}, {"env=TORCHELASTIC_USE_AGENT_STORE", "host", "count"}), own_store);
+  CHECK(result.code == 0);
+  CHECK(result.out == "[TORCHELASTIC_USE_AGENT_STORE=False]\ncount 1\n");
+}
+
 TEST_CASE("launch: if an option is given twice, the last one counts", "[launcher][integration]") {
   CHECK(run(ddprun({"--role=a", "-t", "1", "--role", "b", "--tee=0"}, {"env=ROLE_NAME"})).out == "[ROLE_NAME=b]\n");
 }
@@ -264,6 +320,7 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
       {{"--rdzv_backend", "etcd-v2", "true"}, "brings its own coordinator"},
       {{"--nproc_per_node", "0", "true"}, "give a number above 0"},
       {{"--nproc_per_nodes", "2", "true"}, "did you mean --nproc-per-node?"},
+      {{"--nproc_node", "2", "true"}, "did you mean --nproc-per-node?"},
       {{"--ma", "2", "true"}, "could mean"},
       {{"--numa_binding", "near", "true"}, "give node, socket, exclusive or core-complex"},
       {{"--tee", "4", "true"}, "LOCAL_RANK:0-3"},
@@ -271,7 +328,7 @@ TEST_CASE("launch: wrong usage is exit code 2 with what to do", "[launcher][inte
       {{"--nproc_per_node=2", "--stdin=2", "true"}, "this job's ranks are 0 to 1"},
       {{"-r", "0:1,1", "true"}, "--redirects 0:1,1: give 0 "},
       {{"--master_port", "99999", "true"}, "not a port number"},
-      {{"--master_addr", "8.8.8.8", "true"}, "not an address of this machine"},
+      {{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:99999", "true"}, "give HOST or HOST:PORT"},
       {{"-m", "--no-python", "x"}, "contradict"},
       {{"--nproc_per_node"}, "needs a value"},
   };
@@ -288,8 +345,8 @@ TEST_CASE("launch: --help is a page with groups, defaults, variables, examples a
           "[launcher][integration]") {
   const Result help = run(ddprun_raw({"--help"}));
   CHECK(help.code == 0);
-  for (const char* text : {"USAGE", "WORKERS", "EXAMPLES", "EXIT CODES", "--nproc-per-node N|cpu|gpu|auto",
-                           "Default: 30.", "[PET_MAX_RESTARTS]", "ddprun --nproc_per_node 8 train"}) {
+  for (const char* text : {"USAGE", "WORKERS", "EXAMPLES", "EXIT CODES", "--nproc-per-node N|cpu|gpu|xpu|npu|auto",
+                           "Default: 30.", "[PET_MAX_RESTARTS]", "ddprun --nproc_per_node 4 sh -c"}) {
     CAPTURE(text);
     CHECK(count(help.out, text) >= 1);
   }

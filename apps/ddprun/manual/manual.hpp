@@ -29,7 +29,7 @@ inline constexpr std::array kDescription = {
 };
 
 inline constexpr std::array kExamples = {
-    Entry{"ddprun --nproc_per_node 8 train", "Run eight workers of the example job on this machine:"},
+    Entry{"ddprun --nproc_per_node 4 sh -c 'echo rank $RANK of $WORLD_SIZE'", "Run four workers on this machine:"},
     Entry{"ddprun --nproc_per_node gpu --max-restarts 3 train.py --lr 3e-4",
           "Run a PyTorch script on all GPUs, and restart it up to three times:"},
     Entry{"ddprun --nproc_per_node 2 --gpus 4,5 --virtual-local-rank -m my.trainer",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The first pass over argv: where ddprun's own options end and the program begins, and each option's full name. It does
 // what Python's argparse does for torchrun: dashes and underscores are alike, an unambiguous prefix stands for an
-// option, and the program's arguments are left alone, except that the first "--" of a command line is dropped if it stands
-// before the program or right after it.
+// option, and the program's arguments are left alone, except that the first "--" of a command line is dropped if it
+// stands before the program or right after it.
 #pragma once
 
 #include <optional>

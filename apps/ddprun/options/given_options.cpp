@@ -44,12 +44,15 @@ std::string module_list(const std::string& text) {
 
 void declare(Declaration& d, GivenOptions& given) {
   d.group("Workers");
-  d.value("nproc-per-node", given.nproc_per_node, "N|cpu|gpu|auto",
-          "Number of workers on this node: a number, cpu for one per CPU, gpu for one per GPU, or auto for one per GPU "
-          "if there are any, else one per CPU.");
+  d.value(
+      "nproc-per-node", given.nproc_per_node, "N|cpu|gpu|xpu|npu|auto",
+      "Number of workers on this node: a number, cpu for one per CPU, gpu for one per GPU (NVIDIA's, AMD's, Intel's "
+      "or Ascend's), xpu for one per Intel GPU, npu for one per Ascend device, or auto for one per GPU if there are "
+      "any, else one per CPU. The user's PyTorch is asked about other kinds of device, by their name there.");
   d.value("gpus", given.gpus, "LIST",
           "GPUs that the job uses on this node, in the syntax of CUDA_VISIBLE_DEVICES. Default: CUDA_VISIBLE_DEVICES "
-          "if it is set, else all GPUs.")
+          "if it is set, else all GPUs. For GPUs that are not NVIDIA's: HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK or "
+          "ASCEND_RT_VISIBLE_DEVICES.")
       .ddprun_only();
   d.flag("virtual-local-rank", given.virtual_local_rank,
          "Show each worker only its own GPU, as device 0, and set LOCAL_RANK=0.");

@@ -271,7 +271,7 @@ void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   job.max_nodes = max;
 }
 
-// Returns whether torchrun, too, takes any free port of this machine: nothing says where the nodes meet.
+// Returns whether nothing says where nodes meet, so that torchrun, too, takes any free port of this machine.
 bool is_standalone(const NodeOptions& options) {
   return options.standalone ||
          (options.rdzv_backend == "static" && options.rdzv_endpoint.empty() && !options.master_port);
@@ -388,6 +388,8 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   // As with torchrun, except that it drops an id that is given to a job without an endpoint.
   const bool is_alone = one && is_standalone(options);
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : is_alone ? rendezvous::random_id() : "none";
+  // A static job's store is at the port that was given, so torchrun never has another one for workers.
+  config.workers_share_store = options.shares_store || (options.rdzv_backend == "static" && !is_alone);
   // What only several nodes need.
   if (one) return;
   config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node

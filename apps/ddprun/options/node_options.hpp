@@ -25,6 +25,7 @@ struct NodeOptions {
   std::string rdzv_id;
   std::string rdzv_conf;
   std::string local_addr;
+  bool shares_store = true;  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE is not 1
 
   // What no option says but a scheduler does, see fill_from_scheduler().
   std::vector<std::uint16_t> next_ports;  // to be tried in turn where the port is taken

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "apps/ddprun/manual/man_page.hpp"
 #include "apps/ddprun/options/arguments.hpp"
 #include "apps/ddprun/options/given_options.hpp"
+#include "apps/ddprun/options/torch_devices.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
@@ -40,23 +42,54 @@ int usable_cpus() {
                                                      : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// Returns the number of GPUs that the job uses on this node: those listed, else those found.
-int usable_gpus(const std::optional<std::string>& gpus) {
-  const auto visible = launcher::visible_gpus(gpus);
-  if (!visible || visible->empty()) return 0;
-  return static_cast<int>(std::count(visible->begin(), visible->end(), ',')) + 1;
+// Returns the number of devices that only the user's PyTorch knows. Throws UsageError if there are none.
+int count_by_torch(const std::string& device, const launcher::ProgramPlaces& places) {
+  TorchDevices devices;
+  try {
+    devices = ask_torch(launcher::find_python("--nproc-per-node " + device, places), device);
+  } catch (const launcher::ProgramError& error) {
+    devices.why_none = error.what();
+  }
+  if (devices.count > 0) return devices.count;
+  throw UsageError("--nproc-per-node " + device + ": " + devices.why_none + "; give a number, or cpu, gpu or auto");
 }
 
-int worker_count(const std::string& text, const std::optional<std::string>& gpus) {
-  if (text == "cpu") return usable_cpus();
-  if (text == "gpu" || text == "auto") {
-    const int count = usable_gpus(gpus);
-    if (count > 0) return count;
-    if (text == "auto") return usable_cpus();
-    throw UsageError(
-        "--nproc-per-node gpu: no GPU found (NVML sees none, and neither --gpus nor CUDA_VISIBLE_DEVICES "
-        "names one); give a number, or use auto");
+// Returns the number of workers for auto: torchrun's, the number of the node's accelerators, else of its CPUs.
+int count_for_auto(const std::optional<std::string>& gpus, const launcher::ProgramPlaces& places) {
+  const int count = launcher::visible_gpus(gpus).count();
+  if (count > 0) return count;
+  if (!launcher::has_other_accelerators() && !launcher::has_only_integrated_intel()) return usable_cpus();
+  try {
+    return count_by_torch("auto", places);
+  } catch (const UsageError&) {  // it uses the CPUs
+    return usable_cpus();
   }
+}
+
+// Returns whether the text may be the name of a kind of device in PyTorch.
+bool is_device_name(const std::string& text) {
+  return !text.empty() && std::isalpha(static_cast<unsigned char>(text[0])) &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+int worker_count(const std::string& text, const std::optional<std::string>& gpus,
+                 const launcher::ProgramPlaces& places) {
+  using launcher::GpuKind;
+  if (text == "cpu") return usable_cpus();
+  if (text == "auto") return count_for_auto(gpus, places);
+  if (text == "gpu") {
+    const int count = launcher::visible_gpus(gpus).count();
+    if (count > 0) return count;
+    throw UsageError(
+        "--nproc-per-node gpu: no GPU found (NVML sees none, nor does /sys one of AMD, Intel or Ascend, and neither "
+        "--gpus nor a variable such as CUDA_VISIBLE_DEVICES names one); give a number, or use auto");
+  }
+  if (text == "xpu" || text == "npu") {
+    const GpuKind kind = text == "xpu" ? GpuKind::Intel : GpuKind::Ascend;
+    const int count = launcher::visible_gpus(gpus, {kind, launcher::count_gpus(kind)}).count();
+    if (count > 0) return count;
+  }
+  if (is_device_name(text)) return count_by_torch(text, places);
   const int count = parse_count(text);
   if (count < 1) throw UsageError("--nproc-per-node " + text + ": give a number above 0, or cpu, gpu or auto");
   return count;
@@ -102,10 +135,10 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
   config.stop_signal_names = names;
 }
 
-launcher::LaunchConfig to_config(const GivenOptions& given) {
+launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::ProgramPlaces& places) {
   launcher::LaunchConfig config;
   config.gpus = given.gpus;
-  config.workers = worker_count(given.nproc_per_node, config.gpus);
+  config.workers = worker_count(given.nproc_per_node, config.gpus, places);
   config.role = given.role;
   config.job.max_restarts = given.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
@@ -113,12 +146,16 @@ launcher::LaunchConfig to_config(const GivenOptions& given) {
   config.virtual_local_rank = given.virtual_local_rank;
   const auto binding = *launcher::numa_binding_from(given.numa_binding);
   if (binding != launcher::NumaBinding::None || given.print_bindings) {
-    config.bindings = launcher::bind_workers(binding, config.workers, launcher::visible_gpus(config.gpus));
+    const launcher::VisibleGpus gpus = launcher::visible_gpus(config.gpus);
+    const bool has_place = gpus.kind == launcher::GpuKind::Nvidia;  // only NVML is asked where a GPU is
+    config.bindings = launcher::bind_workers(binding, config.workers, has_place ? gpus.list : std::nullopt);
   }
   config.logs = resolve_logs(given.logs, getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
   parse_signals(given.signals, given.signals == kDefaultSignals, config);
 
   NodeOptions nodes = given.nodes;
+  const char* not_shared = getenv(rendezvous::contract::kDisableSharedStore);
+  nodes.shares_store = !not_shared || strcmp(not_shared, "1") != 0;
   const std::string taken = fill_from_scheduler(nodes, [](const char* name) -> const char* { return getenv(name); });
   if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
   resolve_nodes(
@@ -154,11 +191,11 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
 
 // Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
-                                         const Invocation& invocation) {
+                                         const Invocation& invocation, const launcher::ProgramPlaces& places) {
   if (given.version) return kVersion;
   if (given.print_man) return man_page(options, DDPRUN_VERSION);
   if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
-  if (given.print_bindings) return launcher::bindings_table(to_config(given).bindings);
+  if (given.print_bindings) return launcher::bindings_table(to_config(given, places).bindings);
   if (given.make_secret.empty()) return std::nullopt;
   rendezvous::make_secret_file(given.make_secret);
   return given.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n";
@@ -183,7 +220,8 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   const auto& words = split.options;
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
   declaration.parse(words);
-  if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
+  const launcher::ProgramPlaces places = {invocation.own_folder, invocation.python};
+  if (auto text = text_to_print(given, options, invocation, places)) return JustPrint{std::move(*text)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
 
   // Resolve the log's settings and the job's.
@@ -193,14 +231,13 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   } catch (const rendezvous::Error& error) {
     throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
-  launch.config = to_config(given);
+  launch.config = to_config(given, places);
   launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
 
   // Find the program and complete its arguments.
   const std::string legacy = legacy_argument(given);
-  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility),
-                                                 {invocation.own_folder, invocation.python});
+  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility), places);
   launch.config.program_args = std::move(split.program_args);
   const bool is_python = launch.config.program.prefix.size() > 1;
   if (!given.preload.empty() && !is_python) {

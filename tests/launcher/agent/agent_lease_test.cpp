@@ -152,7 +152,7 @@ TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]"
   Agent agent;
   agent.step(GuardianGone{});
   REQUIRE(agent.does<SendReport>());
-  CHECK(agent.core.state().stopped_because == "ddprun's guardian process was killed");
+  CHECK(agent.core.state().stopped_because == "ddprun was killed");
 }
 
 TEST_CASE("agent: what was dying when the stop came, but not at the first failure, may be its consequence",

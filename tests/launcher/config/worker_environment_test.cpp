@@ -85,10 +85,50 @@ TEST_CASE("worker environment: an outer job's variables do not leak in", "[launc
 }
 
 TEST_CASE("worker environment: a worker's own GPU is its entry of the list", "[launcher][unit]") {
-  CHECK(gpu_of_worker("4, 5", 1) == "5");
-  CHECK(gpu_of_worker("GPU-abc,GPU-def", 0) == "GPU-abc");
-  CHECK(gpu_of_worker("", 3).empty());
-  CHECK_THROWS_WITH(gpu_of_worker("4,5", 2), Catch::Contains("there are 2"));
+  CHECK(gpu_of_worker({GpuKind::Nvidia, "4, 5"}, 1) == "5");
+  CHECK(gpu_of_worker({GpuKind::Nvidia, "GPU-abc,GPU-def"}, 0) == "GPU-abc");
+  CHECK(gpu_of_worker({GpuKind::Nvidia, ""}, 3).empty());
+  CHECK_THROWS_WITH(gpu_of_worker({GpuKind::Nvidia, "4,5"}, 2), Catch::Contains("there are 2 (CUDA_VISIBLE_DEVICES"));
+  CHECK_THROWS_WITH(gpu_of_worker({GpuKind::Intel, "0"}, 1), Catch::Contains("there are 1 (ZE_AFFINITY_MASK=0)"));
+}
+
+TEST_CASE("worker environment: with --virtual-local-rank the kind of GPU says which variable holds the worker's own",
+          "[launcher][unit]") {
+  LaunchConfig config = config_of(8);
+  config.virtual_local_rank = true;
+  const auto seen_by_3 = [&](const VisibleGpus& gpus) {
+    Environment seen =
+        worker_environment(config, kPlace, {.local_rank = 3, .incarnation = "", .error_file = ""}, {}, gpus);
+    std::erase_if(seen, [](const auto& entry) {
+      return entry.first.find("_DEVICES") == std::string::npos && entry.first != "ZE_AFFINITY_MASK";
+    });
+    return seen;
+  };
+  CHECK(seen_by_3({}) == Environment{{"CUDA_VISIBLE_DEVICES", "3"}});  // torchrun's numbers where no GPU is found
+  CHECK(seen_by_3({GpuKind::Nvidia, "4,5,6,7"}) == Environment{{"CUDA_VISIBLE_DEVICES", "7"}});
+  CHECK(seen_by_3({GpuKind::Amd, "4,5,6,7"}) ==
+        Environment{{"CUDA_VISIBLE_DEVICES", "7"}, {"HIP_VISIBLE_DEVICES", "7"}});
+  CHECK(seen_by_3({GpuKind::Intel, "0.0,0.1,1.0,1.1"}) ==
+        Environment{{"CUDA_VISIBLE_DEVICES", "1.1"}, {"ZE_AFFINITY_MASK", "1.1"}});
+  CHECK(seen_by_3({GpuKind::Ascend, "0,1,2,3"}) ==
+        Environment{{"ASCEND_RT_VISIBLE_DEVICES", "3"}, {"CUDA_VISIBLE_DEVICES", "3"}});
+}
+
+TEST_CASE("worker environment: GPUs that are found are named to all workers only if they are NVIDIA's",
+          "[launcher][unit]") {
+  LaunchConfig config = config_of(2);
+  CHECK(node_environment(config, {}, {GpuKind::Nvidia, "0,1"}).at("CUDA_VISIBLE_DEVICES") == "0,1");
+  CHECK(node_environment(config, {}, {GpuKind::Amd, "0,1"}).count("CUDA_VISIBLE_DEVICES") == 0);
+  config.gpus = "1";
+  const Environment chosen = node_environment(config, {{"HIP_VISIBLE_DEVICES", "0"}}, {GpuKind::Amd, "1"});
+  CHECK((chosen.at("CUDA_VISIBLE_DEVICES") == "1" && chosen.at("HIP_VISIBLE_DEVICES") == "1"));
+}
+
+TEST_CASE("worker environment: workers are told whether ddprun hosts their store", "[launcher][unit]") {
+  LaunchConfig config = config_of(1);
+  CHECK(node_environment(config, {}, {}).at("TORCHELASTIC_USE_AGENT_STORE") == "True");
+  config.workers_share_store = false;
+  CHECK(node_environment(config, {}, {}).at("TORCHELASTIC_USE_AGENT_STORE") == "False");
 }
 
 TEST_CASE("worker command: local_rank is replaced as Python's templates do", "[launcher][unit]") {

@@ -308,7 +308,15 @@ TEST_CASE("session: a missing backend is an error that names the folders searche
   CHECK(ended.code == 1);
   CHECK_THAT(ended.output,
              Contains("error: 6 backend \"nosuch\": no libddp_nosuch.so in ") && Contains("; backends there: gloo"));
-  CHECK_THAT(ended.output, Contains("DDP_BACKEND_PATH"));
+  CHECK_THAT(ended.output, Contains("(if it is a plug-in of yours, set DDP_BACKEND_PATH to the folder of its module)"));
+  CHECK(no_child_left());
+}
+
+TEST_CASE("session: a backend whose name is nearly that of another one leads to it", "[runtime][integration]") {
+  Job job(0, "", 0, false);
+  job.start({"who", "1000", "ncll"},
+            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  CHECK_THAT(job.finish(0).output, Contains("did you mean \"nccl\"?"));
   CHECK(no_child_left());
 }
 

@@ -49,7 +49,7 @@ TEST_CASE("groups: a member that does not come in time is named, and gets an err
   const std::vector<std::string> outputs = run(3, "late", {{"TEST_INIT_TIMEOUT", "1500"}});
   for (const std::string& output : outputs) {
     CHECK_THAT(output, Contains("three failed: 2 ranks 0-2: connecting rank ") &&
-                           Contains("not done in 1500 ms, rank 2 never joined (does every member make this group?)"));
+                           Contains("not done in 1.5 s, rank 2 never joined (does every member make this group?)"));
   }
 }
 

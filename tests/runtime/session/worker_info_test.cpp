@@ -62,8 +62,10 @@ TEST_CASE("worker info: the launcher hosts the store only if it says exactly Tru
 TEST_CASE("worker info: an error names missing variables and says how to start", "[runtime][unit]") {
   CHECK_THROWS_WITH(
       read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-      "MASTER_ADDR, MASTER_PORT not set, though RANK, WORLD_SIZE would describe a job: start this program "
+      "a worker of a job needs MASTER_ADDR, MASTER_PORT too; given are only RANK, WORLD_SIZE: start this program "
       "with ddprun, for example: ddprun --nproc_per_node 2 PROGRAM");
+  CHECK_THROWS_WITH(read({}, {.init_method = "", .rank = 0}),
+                    Contains("needs WORLD_SIZE, MASTER_ADDR, MASTER_PORT too; given are only the argument rank: "));
 }
 
 TEST_CASE("worker info: an invalid value is quoted", "[runtime][unit]") {
@@ -130,7 +132,7 @@ TEST_CASE("worker info: an error names the source of the wrong value", "[runtime
   CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1", .rank = -1, .world_size = 2}),
                     "the argument rank is \"-1\": expected a whole number from 0 to 1");
   CHECK_THROWS_WITH(read({}, {.init_method = "", .rank = 0, .world_size = 2}),
-                    Contains("MASTER_ADDR, MASTER_PORT not set, though the argument rank, the argument world_size"));
+                    Contains("MASTER_ADDR, MASTER_PORT too; given are only the argument rank, the argument world_size"));
 }
 
 TEST_CASE("worker info: the launcher hosts a store at its own address only", "[runtime][unit]") {

@@ -85,6 +85,14 @@ TEST_CASE("nodes: the run's id is torchrun's: as given, else none, or a new one 
   CHECK(resolve({.rdzv_backend = "c10d"}).config.job.id == "none");
 }
 
+TEST_CASE("nodes: rank 0 hosts the workers' store where torchrun's would be shared and may not be", "[ddprun][unit]") {
+  CHECK(resolve({}).config.workers_share_store);
+  CHECK_FALSE(resolve({.shares_store = false}).config.workers_share_store);
+  CHECK_FALSE(resolve({.nnodes = "2", .rdzv_backend = "c10d", .shares_store = false}).config.workers_share_store);
+  CHECK(resolve({.master_port = 4000, .shares_store = false}).config.workers_share_store);
+  CHECK(resolve({.nnodes = "2", .shares_store = false}).config.workers_share_store);
+}
+
 TEST_CASE("nodes: static takes ranks as given, and torchrun's port and id", "[ddprun][unit]") {
   const LaunchConfig config = resolve({.nnodes = "2:4", .node_rank = 3, .master_addr = "[fd00::1]"}).config;
   CHECK(config.job.min_nodes == 4);
