@@ -348,7 +348,7 @@ void AgentCore::on(const AllGone& event) {
     failure.error_record = event.words[index].error_record;
     failure.stderr_log = event.words[index].stderr_log;
     failure.flight_recorder = event.words[index].flight_recorder;
-    if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python);
+    if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, event.words[index].log_error);
   }
   keep_within_link(state_.failures);
   become_idle();

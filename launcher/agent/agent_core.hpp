@@ -96,6 +96,7 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string error_record = {};
   std::string stderr_log = {};       // the file that has all of its stderr; empty: none
   std::string flight_recorder = {};  // libddp's file; empty: none
+  std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
 };
 struct AllGone {                   // answer to ClearDescendants: no process is left
   std::vector<WorkerWords> words;  // by local rank

@@ -383,6 +383,7 @@ void RoundProcesses::on_all_gone() {
   auto last_words = out_.output.end_round(kDrainDeadline);
   last_words.resize(workers_.size());
   AllGone event;
+  const std::string log_error = error_of_own_logs();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
     ErrorFile error = read_error_file(worker.error_file);
@@ -390,12 +391,22 @@ void RoundProcesses::on_all_gone() {
     const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
     if (!error.text.empty()) error_files_[worker.rank] = worker.error_file;
     event.words.push_back({std::move(error.text), std::move(last_words[i].lines), std::move(error.record),
-                           std::move(last_words[i].log), has_recorder ? recorder : ""});
+                           std::move(last_words[i].log), has_recorder ? recorder : "", log_error});
     cgroup_.remove_worker(worker.round, static_cast<int>(i));
   }
   record_ends(event.words);
   workers_.clear();
   handle_(event);
+}
+
+// Returns why files that workers write themselves may lack their end. Nobody else notices: what is teed is written
+// here.
+std::string RoundProcesses::error_of_own_logs() {
+  if (!config_.logs.redirects.has_any()) return "";
+  std::string error = out_.attempts.write_error();
+  if (!error.empty())
+    out_.log.warning("log_cut_off", "the logs in " + out_.attempts.root() + " may be cut off: " + error);
+  return error;
 }
 
 void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {

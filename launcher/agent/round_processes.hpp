@@ -108,6 +108,7 @@ class RoundProcesses {
   void kill_descendants();
   void clear_descendants();
   void on_all_gone();
+  std::string error_of_own_logs();
   void record_ends(const std::vector<WorkerWords>& words);
   std::vector<pid_t> children_to_keep() const;
   int local_rank_of(const Worker& worker) const { return static_cast<int>(&worker - workers_.data()); }

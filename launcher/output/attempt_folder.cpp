@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/output/attempt_folder.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 
@@ -21,17 +28,22 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
   std::replace(name.begin(), name.end(), '/', '_');
   name += "_" + rendezvous::random_id().substr(0, 8);
 
-  // In the log dir, if there is one.
+  // In the log dir, if there is one. The user wants the logs there, so no other place will do.
   std::error_code error;
   if (!config.folder.empty()) {
     if (fs::exists(config.folder, error) && !fs::is_directory(config.folder, error)) {
       throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
                               "--log-dir " + config.folder + ": this is a file; give a folder");
     }
-    const std::string path = (fs::absolute(config.folder) / name).string();
-    if (make(path, "a temporary folder takes its place")) root_ = path;
+    root_ = (fs::absolute(config.folder) / name).string();
+    fs::create_directories(root_, error);
+    const std::string why = error ? error.message() : write_error();
+    if (why.empty()) return;
+    if (!error) fs::remove(root_, error);
+    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                            "--log-dir " + config.folder + ": cannot write in " + root_ + ": " + why +
+                                "; give a folder that can be written, or leave it out");
   }
-  if (!root_.empty()) return;
   // Else under $TMPDIR.
   const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
   removed_at_end_ = !config.writes_logs();
@@ -62,6 +74,20 @@ std::string AttemptFolder::error_file(int attempt, int local_rank) {
   }
   const std::string folder = of_worker(attempt, local_rank);
   return folder.empty() ? "" : folder + "/error.json";
+}
+
+// Some file systems notice only when blocks are needed, or when the file is closed.
+std::string AttemptFolder::write_error() const {
+  if (root_.empty()) return "";
+  std::string path = root_ + "/.ddprun_XXXXXX";
+  rendezvous::Descriptor file(mkostemp(path.data(), O_CLOEXEC));
+  if (!file) return strerror(errno);
+  unlink(path.c_str());
+  const std::string block(4096, '\0');
+  errno = 0;
+  const bool is_written = write(file.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size());
+  if (is_written && close(file.release()) == 0) return "";
+  return errno != 0 ? strerror(errno) : strerror(ENOSPC);  // a short write sets none
 }
 
 std::string AttemptFolder::made(const std::string& path) {

@@ -25,10 +25,10 @@ class AttemptFolder {
  public:
   using Logger = std::function<void(const std::string&)>;
 
-  // A log dir that cannot be made is replaced by a temporary one, or by none, and the job goes on;
-  // `log` gets one line about it. `on_temporary` gets the path of a folder that will be removed at
-  // the end, before it is made, so that another process can remove it if this one is killed. Throws
-  // rendezvous::Error if the log dir is a file.
+  // Throws rendezvous::Error if the log dir cannot be written. A temporary folder that cannot be
+  // made is replaced by none, and the job goes on; `log` gets one line about it. `on_temporary` gets
+  // the path of a folder that will be removed at the end, before it is made, so that another process
+  // can remove it if this one is killed.
   AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id, Logger log,
                 const std::function<void(const std::string& path)>& on_temporary);
   ~AttemptFolder();
@@ -42,6 +42,12 @@ class AttemptFolder {
   // Returns the path of a worker's error file, whose folder this call makes; empty if there is
   // none.
   std::string error_file(int attempt, int local_rank);
+
+  // Returns the path of the whole folder; empty if there is none.
+  const std::string& root() const { return root_; }
+  // Returns why nothing more can be written in the folder, such as "No space left on device"; empty
+  // if it can be, or if there is no folder.
+  std::string write_error() const;
 
   // Keeps the folder at the end, because a message names a file in it.
   void keep() { removed_at_end_ = false; }

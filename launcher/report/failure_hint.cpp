@@ -74,7 +74,8 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"unrecognized arguments: --local_rank", "--local-rank"}, kPassDash},
     {Where::Anywhere,
      {"unrecognized arguments: --local"},
-     "the script has no option --local-rank or --local_rank: leave --legacy-local-rank out, and let the script read the "
+     "the script has no option --local-rank or --local_rank: leave --legacy-local-rank out, and let the script read "
+     "the "
      "variable LOCAL_RANK"},
     {Where::Anywhere, {"insufficient shared memory"}, kSharedMemory},
     {Where::Anywhere, {"DataLoader worker (pid", "killed by signal: Bus error"}, kSharedMemory},
@@ -247,10 +248,15 @@ std::string hint_for_signal(const WorkerFailure& failure) {
 
 }  // namespace
 
-std::string hint_for(const WorkerFailure& failure, const std::string& python) {
+std::string hint_for(const WorkerFailure& failure, const std::string& python, const std::string& log_error) {
   if (failure.status.success()) return "";
   if (!failure.out_of_memory.empty()) {
     return "fewer or smaller workers (batch, DataLoader workers, data held in memory), or more memory for the job";
+  }
+  if (!log_error.empty()) {
+    return "the disk with its logs takes no more (" + log_error +
+           "): it may have failed because of that, and its last lines are missing; df -h shows the disk, --log-dir "
+           "chooses another place";
   }
   // Messages that the table knows, then those that need the text around them, then the signal alone.
   const Words words(failure);

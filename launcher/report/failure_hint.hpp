@@ -10,7 +10,8 @@
 namespace ddp::launcher {
 
 // Returns the hint; empty if no entry fits. `python` is the interpreter that runs the workers; empty if ddprun chose
-// none.
-std::string hint_for(const rendezvous::WorkerFailure& failure, const std::string& python);
+// none. `log_error` is the reason why files that the worker wrote itself may lack their end; empty if there is none.
+std::string hint_for(const rendezvous::WorkerFailure& failure, const std::string& python,
+                     const std::string& log_error = "");
 
 }  // namespace ddp::launcher

@@ -57,6 +57,16 @@ def _(launch):
     launch.run("--nproc-per-node=4", "--no-python", "--module", touch, launch.path("seen"), good=False)
 
 
+@row("3b", "the first -- is dropped before the program or right after it, and nowhere else")
+def _(launch):
+    script = launch.script("words.py", "import sys\nprint(sys.argv[1:])\n")
+    for given, words in ((["--", "a", "--", "b"], ["a", "--", "b"]), (["a", "--", "b"], ["a", "--", "b"])):
+        assert launch.run(script, *given).out() == f"{words}\n"
+    assert launch.run("--", script, "--", "a").out() == "['--', 'a']\n"
+    module = os.path.splitext(os.path.basename(script))[0]
+    assert launch.run("-m", module, "--", "a", environment={"PYTHONPATH": launch.folder}).out() == "['a']\n"
+
+
 @row("4", "one worker by default")
 def _(launch):
     launch.run(RECORD, "--touch-file-dir", launch.path("seen"))
@@ -129,6 +139,25 @@ def _(launch):
     one, other = environments(launch.path("one"), 2)[0], environments(launch.path("other"), 2)[0]
     assert one["MASTER_PORT"] != other["MASTER_PORT"]
     assert one["TORCHELASTIC_RUN_ID"] != other["TORCHELASTIC_RUN_ID"]
+
+
+@row("10c", "with one node a master address that nobody knows is no obstacle")
+def _(launch):
+    launch.run(RECORD, "--touch-file-dir", launch.path("seen"), environment={"PET_MASTER_ADDR": "no-such-name.invalid"})
+    environments(launch.path("seen"), 1)
+
+
+@row("10d", "the run's id is as given with an endpoint, else none, and new without an endpoint")
+def _(launch):
+    def run_id(*options):
+        folder = launch.path(str(len(os.listdir(launch.folder))))
+        launch.run(*options, RECORD, "--touch-file-dir", folder)
+        return environments(folder, 1)[0]["TORCHELASTIC_RUN_ID"]
+
+    assert run_id(f"--master-port={free_port()}") == "none"
+    assert run_id(f"--master-port={free_port()}", "--rdzv-id=mine") == "mine"
+    assert run_id("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0") == "none"
+    assert run_id() not in ("none", run_id())
 
 
 @row("10b", "--run-path runs a script as __main__")
@@ -205,6 +234,30 @@ def _(launch):
     seen = [[(e["LOCAL_RANK"], e["CUDA_VISIBLE_DEVICES"]) for e in environments(launch.path(name), 2)]
             for name in ("virtual", "real")]
     assert seen == [[("0", "4"), ("0", "6")], [("0", "4,6"), ("1", "4,6")]], seen
+
+
+@row("17c", "without GPUs --virtual-local-rank numbers them, and the entries of HIP_VISIBLE_DEVICES come first")
+def _(launch):
+    def seen(name, **listed):
+        launch.run("--virtual-local-rank", "--nproc-per-node=2", RECORD, "--touch-file-dir", launch.path(name),
+                   environment=listed)
+        return [[e.get(variable) for variable in ("LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")]
+                for e in environments(launch.path(name), 2)]
+
+    if "CUDA_VISIBLE_DEVICES" not in os.environ and not os.path.exists("/dev/nvidiactl"):
+        assert seen("none") == [["0", "0", None], ["0", "1", None]]
+    assert seen("hip", HIP_VISIBLE_DEVICES="4, 6") == [["0", "4", "4"], ["0", "6", "6"]]
+
+
+@row("17d", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE leaves the store to rank 0, but not in a static job", torch=True)
+def _(launch):
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    launch.run("--nproc-per-node=1", RECORD, "--touch-file-dir", launch.path("own"), environment=own_store)
+    assert environments(launch.path("own"), 1)[0]["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    launch.run(f"--master-port={free_port()}", RECORD, "--touch-file-dir", launch.path("given"), environment=own_store)
+    assert environments(launch.path("given"), 1)[0]["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+    job = launch.run("--nproc-per-node=2", os.path.join(WORKERS, "sum.py"), "env://", environment=own_store)
+    assert job.out().count("the sum of 2 ranks is 1") == 2, job.said()
 
 
 not_run("17b", "with --virtual-local-rank tensors of every rank are on cuda:0", "needs two GPUs")

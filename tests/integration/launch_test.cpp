@@ -110,7 +110,7 @@ TEST_CASE("launch: the user's PyTorch is asked once how many devices of an unkno
           "[launcher][integration]") {
   const TemporaryFolder folder;
   const std::string asked = folder / "asked";
-  write_file(folder / "python", "#!/bin/sh\necho noise\necho \"$4\" >> " + asked + "\necho $ANSWER\n", true);
+  write_file(folder / "python", "#!/bin/sh\necho noise\necho \"$3\" >> " + asked + "\necho $ANSWER\n", true);
   Process::Options options;
   options.environment = {{"PYTHON_EXEC", folder / "python"}, {"ANSWER", "3"}};
   CHECK(count(run(ddprun({"--nproc_per_node=hpu"}, {"say=here"}), options).out, "here\n") == 3);

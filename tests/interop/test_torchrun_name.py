@@ -147,6 +147,8 @@ for options, environment in [
     (["--run-path", "show.py", "a", "-b"], {}),
     (["--run-path", "--no-python", "-m", os.path.join(HERE, "show.py")], {}),
     (["--run-path", "quit.py", "0"], {}),  # sys.exit() without a code hangs torchrun 2.15
+    (["-m", "--", "show", "--", "a"], {}),
+    (["show.py", "--", "a", "--", "b"], {}),
 ][::EACH]:
     same(" ".join([f"{name}={value}" for name, value in environment.items()] + options), options, environment)
 
@@ -213,6 +215,28 @@ for theirs, ours in [(["show.py", "a"], ["--legacy-local-rank", "show.py", "a"])
     result = run([LINK, *ours], {**environment, "PYTHON_EXEC": sys.executable})
     assert expected["code"] == 0 and result == {**expected, "err": result["err"]}, f"{expected}\n{result}"
     print(f"ok   {' '.join(ours)}: as torch.distributed.launch {' '.join(theirs)}")
+
+# Hints lead to a command line that works, whichever spelling a script knows and whichever was tried first.
+for declared in ("'--local_rank'", "'--local-rank'", "'--lr'"):
+    for is_required in ("True", "False"):
+        with open(os.path.join(HERE, "legacy.py"), "w") as file:
+            file.write("import argparse, os\nparser = argparse.ArgumentParser()\n"
+                       f"parser.add_argument({declared}, dest='rank', required={is_required}, default='none')\n"
+                       "rank = parser.parse_args().rank\n"
+                       "print(os.environ['LOCAL_RANK'] if rank == 'none' else rank)\n")
+        if declared == "'--lr'" and is_required == "True":
+            continue  # no option of the launcher gives it
+        for first in ([], ["--legacy-local-rank"], ["--legacy-local-rank=underscore"]):
+            tried = [first]
+            while (result := run([os.path.abspath(sys.argv[1]), "--nproc-per-node=2", *tried[-1], "legacy.py"],
+                                 {"PYTHON_EXEC": sys.executable}))["code"] != 0:
+                hint = re.search("hint: (.*)", result["err"])[1]
+                assert "leave --legacy-local-rank out" in hint or "ddprun --legacy-local-rank" in hint, result["err"]
+                passes = re.search(r"ddprun (--legacy-local-rank\S*) passes it", hint)
+                tried.append([passes[1]] if passes else [])
+                assert len(tried) < 3, (declared, tried, result["err"])
+            assert result["out"] == ["0", "1"], (declared, tried, result)
+print("ok   the hints for --local_rank are followed in one step")
 
 listed = run([*LAUNCHERS["torchrun"][0], "--help"], {})["out"]
 theirs = {word for line in listed for word in re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])", line)

@@ -311,11 +311,26 @@ TEST_CASE("logs: on a full disk the job goes on, with one warning, and at the en
         1);
 }
 
-TEST_CASE("logs: if no log can be written, the job goes on without, with one warning", "[launcher][integration][A6]") {
+TEST_CASE("logs: if a full disk cut off what workers wrote to their own files, that is said",
+          "[launcher][integration]") {
+  for (const char* end : {"exit=5", "exit=0"}) {
+    CAPTURE(end);
+    const TemporaryFolder folder;
+    const Words job = ddprun({"-r3", "--log-dir", folder.path()}, {"flood=3000", end});
+    const Result result = run(with_file_system(folder.path(), "size=64k", job));
+    CHECK(result.code == end[5] - '0');
+    CHECK(count(result.err, "ddprun: the logs in " + folder.path() + "/") == 1);
+    CHECK(count(result.err, " may be cut off: No space left on device\n") == 1);
+    CHECK(count(result.err, "hint: the disk with its logs takes no more (No space left") == (result.code == 0 ? 0 : 1));
+  }
+}
+
+TEST_CASE("logs: if no temporary folder can be made, the job goes on without logs, with one warning",
+          "[launcher][integration][A6]") {
   const TemporaryFolder folder;
   Process::Options environment;
   environment.environment["TMPDIR"] = folder.path();
-  const Words job = ddprun({"-r3", "--log-dir", folder.path() + "/logs"}, {"say=out", "shout=err"});
+  const Words job = ddprun({"-r3"}, {"say=out", "shout=err"});
   const Result result = run(with_file_system(folder.path(), "ro", job), environment);
   CHECK(result.code == 0);
   CHECK(result.out == "out\n");
@@ -324,14 +339,21 @@ TEST_CASE("logs: if no log can be written, the job goes on without, with one war
   CHECK(count(result.err, "Read-only file system") == 1);
 }
 
-TEST_CASE("logs: if only the temporary folder is writable, the log is there", "[launcher][integration][A6]") {
-  const TemporaryFolder read_only, temporary;
-  Process::Options environment;
-  environment.environment["TMPDIR"] = temporary.path();
-  const Words job = ddprun({"-r3", "--log-dir", read_only.path() + "/logs"}, {"say=out"});
-  const Result result = run(with_file_system(read_only.path(), "ro", job), environment);
-  CHECK((result.code == 0 && result.out.empty()));
-  CHECK(LogFiles(temporary.path()).at("attempt_0/0/stdout.log") == "out\n");
+TEST_CASE("logs: a --log-dir that cannot be written is an error before anything starts",
+          "[launcher][integration][A6]") {
+  const TemporaryFolder folder;
+  for (const char* options : {"ro", "size=4k"}) {  // a tmpfs of one page has room for no file's content
+    CAPTURE(options);
+    const Words job = ddprun({"-r3", "--log-dir", folder.path() + "/logs"}, {"say=out"});
+    const std::string fill =
+        std::string(options) == "ro" ? "" : "head -c 4096 /dev/zero > " + folder.path() + "/full; ";
+    const Result result =
+        run(with_file_system(folder.path(), options, Words{"sh", "-c", fill + "exec \"$@\"", "sh"} + job));
+    CHECK((result.code == 1 && result.out.empty()));
+    CHECK(count(result.err, "ddprun: --log-dir " + folder.path() + "/logs: cannot write in " + folder.path()) == 1);
+    CHECK(count(result.err, fill.empty() ? "Read-only file system" : "No space left on device") == 1);
+    CHECK(count(result.err, "\n") == 1);
+  }
 }
 
 TEST_CASE("logs: a --log-dir that is a file is refused", "[launcher][integration]") {
