@@ -1,6 +1,6 @@
 #!/bin/bash
-# groff accepts the installed manual page, and the page has every option of --help. Exit code 77:
-# groff is not installed.
+# groff accepts the installed manual page, the page has every option of --help, and its first example
+# works as it stands. Exit code 77: groff is not installed.
 #
 #   man_page_test.sh BUILD DDPRUN
 set -u
@@ -30,4 +30,13 @@ while read -r heading; do
   fi
 done < <("$ddprun" --help | sed '/^EXAMPLES/q' | grep -E '^  (-[a-z], )?--[a-z]')
 echo "$options options"
+
+# The first example, where only what is installed can be found.
+cmake --install "$build" --prefix "$prefix" --component Unspecified >/dev/null || exit 1
+example=$(sed -n '/^EXAMPLES/,/^EXIT/s/^ \+\(ddprun .*\)/\1/p' <<<"$text" | head -1)
+ranks=$(cd / && PATH=$prefix/bin:/usr/bin:/bin sh -c "$example" | sort)
+if [ "$ranks" != "$(printf 'rank %d of 4\n' 0 1 2 3)" ]; then
+  printf '%s\n' "the first example, $example, printed:" "$ranks"
+  exit 1
+fi
 exit $((missing || options < 30))
