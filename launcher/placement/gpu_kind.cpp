@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kRenderNode[] = "renderD";
 constexpr char kIntelVendor[] = "0x8086";
+constexpr char kAmdVendor[] = "0x1022";         // of processors; its GPUs have another
 constexpr char kIntegrated[] = "0000:00:02.0";  // the PCI address of every Intel processor's own graphics
 
 // Returns the files of a folder whose names are the prefix and a number.
@@ -127,7 +128,11 @@ bool has_only_integrated_intel(const DeviceFolders& folders) {
 }
 
 bool has_other_accelerators(const DeviceFolders& folders) {
-  return !numbered(fs::path(folders.sysfs) / "class/accel", "accel").empty();
+  const std::vector<fs::path> all = numbered(fs::path(folders.sysfs) / "class/accel", "accel");
+  return std::any_of(all.begin(), all.end(), [](const fs::path& accelerator) {
+    const std::string vendor = first_word(accelerator / "device/vendor");
+    return vendor != kIntelVendor && vendor != kAmdVendor;
+  });
 }
 
 std::vector<const char*> variables_of(GpuKind kind) {

@@ -24,11 +24,11 @@ struct DeviceFolders {
 //   Ascend   davinci devices
 int count_gpus(GpuKind kind, const DeviceFolders& folders = {});
 
-// Returns whether the processor's own graphics are the only Intel GPU. PyTorch for such a machine most often knows
-// none.
+// Returns whether the processor's own graphics are the only Intel GPU, which most builds of PyTorch do not use.
 bool has_only_integrated_intel(const DeviceFolders& folders = {});
 
-// Returns whether the kernel shows accelerators of a kind that is not counted here, such as Intel's Gaudi.
+// Returns whether the kernel shows accelerators of a kind that is not counted here, such as Gaudi. Those that are part
+// of a processor of Intel or AMD are none of PyTorch's.
 bool has_other_accelerators(const DeviceFolders& folders = {});
 
 // Returns the variables that choose among the GPUs of a kind; the first one that is set counts.

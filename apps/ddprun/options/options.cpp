@@ -58,7 +58,7 @@ int count_by_torch(const std::string& device, const launcher::ProgramPlaces& pla
 int count_for_auto(const std::optional<std::string>& gpus, const launcher::ProgramPlaces& places) {
   const int count = launcher::visible_gpus(gpus).count();
   if (count > 0) return count;
-  if (!launcher::has_other_accelerators() && !launcher::has_only_integrated_intel()) return usable_cpus();
+  if (!launcher::has_other_accelerators()) return usable_cpus();
   try {
     return count_by_torch("auto", places);
   } catch (const UsageError&) {  // it uses the CPUs

@@ -94,7 +94,9 @@ TEST_CASE("gpus: Ascend's are their device files, and what is not known is seen 
   const Machine machine;
   for (const char* name : {"davinci0", "davinci7", "davinci_manager"}) machine.put(std::string("dev/") + name);
   CHECK(machine.count(GpuKind::Ascend) == 2);
-  machine.put("sys/class/accel/accel0/device/vendor", "0x1da3\n");
+  machine.put("sys/class/accel/accel0/device/vendor", "0x8086\n");
+  CHECK_FALSE(has_other_accelerators(machine.folders));
+  machine.put("sys/class/accel/accel1/device/vendor", "0x1da3\n");
   CHECK(has_other_accelerators(machine.folders));
 }
 
