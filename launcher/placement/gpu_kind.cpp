@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kRenderNode[] = "renderD";
 constexpr char kIntelVendor[] = "0x8086";
-constexpr char kAmdVendor[] = "0x1022";         // of processors; its GPUs have another
+constexpr char kAmdVendor[] = "0x1022";         // on processors; AMD GPUs have another
 constexpr char kIntegrated[] = "0000:00:02.0";  // the PCI address of every Intel processor's own graphics
 
 // Returns the files of a folder whose names are the prefix and a number.

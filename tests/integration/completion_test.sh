@@ -63,7 +63,7 @@ failures=0
 if [ "$shell" = bash ]; then
   expect "--redirects" ddprun --redi
   expect "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id" ddprun --nnodes 2 --rdzv-
-  expect "auto cpu gpu" ddprun --nproc-per-node ""
+  expect "auto cpu gpu npu xpu" ddprun --nproc-per-node ""
   expect "c10d" ddprun --rdzv_backend = c
   expect "dash underscore" ddprun --legacy-local-rank =
   expect "logs" ddprun --log-dir l
@@ -76,14 +76,14 @@ if [ "$shell" = bash ]; then
 elif [ "$shell" = zsh ]; then
   expect "--redirects" ddprun --redi
   expect "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id" ddprun --nnodes 2 --rdzv-
-  expect "auto cpu gpu" ddprun --nproc-per-node ""
+  expect "auto cpu gpu npu xpu" ddprun --nproc-per-node ""
   expect "c10d" ddprun --rdzv-backend=c
   expect "train.py" ddprun -t 3 -m tra
   expect "" ddprun train.py --redi
 else
   expect "--redirects" ddprun --redi
   expect "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id" ddprun --nnodes 2 --rdzv-
-  expect "auto cpu gpu" ddprun --nproc-per-node ""
+  expect "auto cpu gpu npu xpu" ddprun --nproc-per-node ""
   expect "--rdzv-backend=c10d" ddprun --rdzv-backend=c
   expect "train.py" ddprun -t 3 -m tra
   expect "" ddprun train.py --redi

@@ -124,7 +124,7 @@ TEST_CASE("worker environment: GPUs that are found are named to all workers only
   CHECK((chosen.at("CUDA_VISIBLE_DEVICES") == "1" && chosen.at("HIP_VISIBLE_DEVICES") == "1"));
 }
 
-TEST_CASE("worker environment: workers are told whether ddprun hosts their store", "[launcher][unit]") {
+TEST_CASE("worker environment: a variable says whether ddprun hosts the store", "[launcher][unit]") {
   LaunchConfig config = config_of(1);
   CHECK(node_environment(config, {}, {}).at("TORCHELASTIC_USE_AGENT_STORE") == "True");
   config.workers_share_store = false;

@@ -312,7 +312,7 @@ TEST_CASE("session: a missing backend is an error that names the folders searche
   CHECK(no_child_left());
 }
 
-TEST_CASE("session: a backend whose name is nearly that of another one leads to it", "[runtime][integration]") {
+TEST_CASE("session: a misspelt backend leads to the one that was meant", "[runtime][integration]") {
   Job job(0, "", 0, false);
   job.start({"who", "1000", "ncll"},
             {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});

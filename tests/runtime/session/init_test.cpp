@@ -179,9 +179,8 @@ TEST_CASE("init: missing ranks are named, wherever the ranks meet", "[runtime][i
   ranks.start({url(place, 1, 3), "init_timeout=1500"});
   const Result ended = first.wait();
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.out,
-             StartsWith("error: 2 world: connecting rank 0 of 3 to the others: not done in 1.5 s, rank ") &&
-                 Contains("2 never joined"));
+  CHECK_THAT(ended.out, StartsWith("error: 2 world: connecting rank 0 of 3 to the others: not done in 1.5 s, rank ") &&
+                            Contains("2 never joined"));
   Ranks others;
   const Result alone = others.start({url("file://" + (folder / "other"), 1, 2), "init_timeout=1000"}).wait();
   CHECK_THAT(alone.out, Contains("error: 2 world: rank 0 of 2 did not come to the file " + (folder / "other") +
