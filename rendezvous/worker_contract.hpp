@@ -24,7 +24,7 @@ inline constexpr char kMasterPort[] = "MASTER_PORT";
 inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // restarts of the job, equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
-inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // "True": ddprun hosts it; "False": rank 0
+inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";  // "True": the launcher hosts it; else rank 0
 inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // where a worker may leave error.json
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
@@ -40,6 +40,10 @@ inline constexpr char kAscendVisibleDevices[] = "ASCEND_RT_VISIBLE_DEVICES";
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
 // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker is alive, see "Shared memory" below. Unset: nowhere.
 inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
+
+// MASTER_PORT as ddprun set it. A worker that finds another one in MASTER_PORT has chosen it, so the launcher's store is
+// not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.
+inline constexpr char kStorePort[] = "DDPRUN_STORE_PORT";
 
 inline constexpr char kWarmParent[] =
     "DDPRUN_WARM_PARENT";  // set for the parent of --preload only, which knows itself by it

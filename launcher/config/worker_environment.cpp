@@ -12,8 +12,9 @@ namespace contract = rendezvous::contract;
 
 namespace {
 
-// Variables that are not inherited: ddprun sets the first two for each worker, and workers never get the last.
-constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kSecretFile};
+// Variables that are not inherited: ddprun sets them for each worker, except the last, which workers never get.
+constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kStorePort,
+                                 contract::kSecretFile};
 
 }  // namespace
 
@@ -60,6 +61,7 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kRoleWorldSize] = std::to_string(assignment.role_world_size);
   env[contract::kMasterAddr] = assignment.master_addr;
   env[contract::kMasterPort] = std::to_string(assignment.master_port);
+  env[contract::kStorePort] = env[contract::kMasterPort];
   env[contract::kRestartCount] = std::to_string(assignment.restart_count);
   env[contract::kMaxRestarts] = std::to_string(assignment.max_restarts);
   env[contract::kErrorFile] = place.error_file;

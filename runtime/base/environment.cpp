@@ -37,6 +37,12 @@ int number(const Setting& setting, int lowest, int highest) {
                                               std::to_string(lowest) + " to " + std::to_string(highest));
 }
 
+LaunchersStore launchers_store(const Environment& environment) {
+  if (environment(contract::kUseAgentStore) != "True") return LaunchersStore::None;
+  const auto ddpruns = environment(contract::kStorePort);  // absent under torchrun, whose word counts for any address
+  return !ddpruns || ddpruns == environment(contract::kMasterPort) ? LaunchersStore::Here : LaunchersStore::Elsewhere;
+}
+
 DebugLevel read_debug_level(const Environment& environment) {
   const std::string level = environment(contract::kDebug).value_or("");
   if (level.empty() || level == "off") return DebugLevel::Off;

@@ -23,6 +23,14 @@ std::optional<Setting> first_setting(const Environment& environment, std::initia
 // Returns the setting as a number. Throws rendezvous::Error naming the setting unless it is within lowest..highest.
 int number(const Setting& setting, int lowest, int highest);
 
+// Whether the launcher hosts a store at MASTER_ADDR and MASTER_PORT.
+enum class LaunchersStore {
+  None,      // the launcher hosts none
+  Here,      // it is at this address
+  Elsewhere  // ddprun's has another port, so the program or a launcher below ddprun has chosen this address
+};
+LaunchersStore launchers_store(const Environment& environment);
+
 // How much libddp checks and logs, from DDP_DEBUG.
 enum class DebugLevel { Off, Info, Detail };
 // Throws rendezvous::Error for an unknown level.

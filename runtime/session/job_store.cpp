@@ -125,6 +125,7 @@ void JobStore::host() {
   try {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
+    if (place_.may_be_hosted) return;
     if (!place_.port_is_derived) throw;
     throw Error(ErrorCode::System, std::string(e.what()) + " (derived from the numbers of Slurm's job and " +
                                        "step: set " + contract::kMasterPort + ", the same for all ranks)");

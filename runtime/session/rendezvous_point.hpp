@@ -18,6 +18,7 @@ struct RendezvousPoint {
   std::string host;
   std::uint16_t port = 0;
   bool launcher_hosts = false;   // the launcher hosts the store at that address; else rank 0 does
+  bool may_be_hosted = false;    // rank 0 hosts the store unless something listens there already
   bool port_is_derived = false;  // derived from Slurm's numbers, not chosen by anyone, so it may be taken
   std::string file;
   std::string job;  // tells jobs apart that may come to the same address by mistake; empty if none can

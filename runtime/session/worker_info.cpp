@@ -109,9 +109,12 @@ RendezvousPoint place_in_url(const InitMethod& method) {
 }
 
 // TORCHELASTIC_USE_AGENT_STORE applies only to the launcher's own address.
-bool launcher_hosts(const RendezvousPoint& place, const Environment& environment) {
-  return environment(contract::kUseAgentStore) == "True" && environment(contract::kMasterAddr) == place.host &&
-         environment(contract::kMasterPort) == std::to_string(place.port);
+void find_host(RendezvousPoint& place, const Environment& environment) {
+  if (environment(contract::kMasterAddr) != place.host) return;
+  if (environment(contract::kMasterPort) != std::to_string(place.port)) return;
+  const LaunchersStore store = launchers_store(environment);
+  place.launcher_hosts = store == LaunchersStore::Here;
+  place.may_be_hosted = store == LaunchersStore::Elsewhere;  // torchrun in a worker of ddprun hosts one there
 }
 
 }  // namespace
@@ -141,7 +144,7 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   info.place = !in_environment   ? place_in_url(method)
                : process_manager ? rendezvous_point(*process_manager, environment)
                                  : place_in_environment(environment);
-  info.place.launcher_hosts = launcher_hosts(info.place, environment);
+  find_host(info.place, environment);
   return info;
 }
 

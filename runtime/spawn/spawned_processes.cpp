@@ -27,6 +27,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
+#include "runtime/base/environment.hpp"
 #include "runtime/base/signal_safe_text.hpp"
 
 namespace ddp::runtime {
@@ -106,6 +107,13 @@ void check_can_be_copied() {
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
+// Returns whether the program has said where its ranks meet, perhaps with those of other nodes. What a launcher says is
+// for the worker that spawns, not for what it spawns.
+bool has_master_of_its_own() {
+  return process_environment(contract::kMasterAddr) && process_environment(contract::kMasterPort) &&
+         launchers_store(process_environment) != LaunchersStore::Here;
+}
+
 void set_environment(int rank, int size, std::uint16_t port) {
   const std::string number = std::to_string(rank);
   const std::string count = std::to_string(size);
@@ -113,10 +121,15 @@ void set_environment(int rank, int size, std::uint16_t port) {
   for (const char* name : {contract::kWorldSize, contract::kLocalWorldSize, contract::kRoleWorldSize}) set(name, count);
   set(contract::kGroupRank, "0");
   set(contract::kGroupWorldSize, "1");
+  set(contract::kRestartCount, "0");
+  if (has_master_of_its_own()) {
+    unsetenv(contract::kUseAgentStore);
+    return;
+  }
   set(contract::kMasterAddr, kHost);
   set(contract::kMasterPort, std::to_string(port));
+  set(contract::kStorePort, std::to_string(port));
   set(contract::kUseAgentStore, "True");
-  set(contract::kRestartCount, "0");
 }
 
 // Replaces stdin by /dev/null, since several processes cannot share a terminal's input.

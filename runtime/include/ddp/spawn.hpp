@@ -117,6 +117,10 @@ ddp_status run_spawned(std::int32_t rank, void* function, char* why, std::size_t
 /// They are the ranks of a job of their own, in which init_process_group() finds the others.
 /// Returns once all have ended, unless options say not to join.
 ///
+/// If the program has set MASTER_ADDR and MASTER_PORT itself, before or in the function, its ranks
+/// meet there, and rank 0 hosts the store. So spawns of several nodes form one job: give
+/// init_process_group() the rank and the world's size, as in PyTorch.
+///
 /// Each process is a copy of this one (fork), so the function may be a lambda that refers to
 /// variables around it; it finds their values of this moment. Its changes stay in its process;
 /// results come back through files, the store or a collective. It shares this process's output, and

@@ -47,6 +47,7 @@ TEST_CASE("worker environment: holds torchrun's whole table", "[launcher][unit]"
                                 {"ROLE_WORLD_SIZE", "10"},
                                 {"MASTER_ADDR", "10.0.0.1"},
                                 {"MASTER_PORT", "29500"},
+                                {"DDPRUN_STORE_PORT", "29500"},
                                 {"TORCHELASTIC_RESTART_COUNT", "2"},
                                 {"TORCHELASTIC_MAX_RESTARTS", "3"},
                                 {"TORCHELASTIC_RUN_ID", "job7"},
@@ -76,10 +77,12 @@ TEST_CASE("worker environment: an outer job's variables do not leak in", "[launc
                              {"TORCHELASTIC_RUN_ID", "outer"},
                              {"DDPRUN_INCARNATION", "outer"},
                              {"DDPRUN_LIVENESS_WORD", "outer"},
+                             {"DDPRUN_STORE_PORT", "1"},
                              {"TORCHELASTIC_TIMER_FILE", "/x"}};
   const auto env = worker_environment(config_of(1), kPlace, {0, "inner", ""}, outer, {});
   CHECK(env.at("RANK") == "8");
   CHECK(env.at("DDPRUN_INCARNATION") == "inner");
+  CHECK(env.at("DDPRUN_STORE_PORT") == "29500");
   CHECK(env.count("DDPRUN_LIVENESS_WORD") == 0);
   CHECK(env.count("TORCHELASTIC_TIMER_FILE") == 0);
 }

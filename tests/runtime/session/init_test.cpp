@@ -162,6 +162,36 @@ TEST_CASE("init: a second process with the same rank gets an error that names th
   CHECK_THAT(second.out, Contains("error: 5 world: rank 1 is taken by pid " + std::to_string(first) + " on "));
 }
 
+TEST_CASE("init: a worker that sets a port of its own meets the others there, and rank 0 hosts the store",
+          "[runtime][integration]") {
+  const std::string launchers = std::to_string(free_port()), own = std::to_string(free_port());
+  Ranks ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.start({}, {{"RANK", rank},
+                     {"WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "localhost"},
+                     {"MASTER_PORT", own},
+                     {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                     {"DDPRUN_STORE_PORT", launchers}});
+  }
+  ranks.all_meet();
+}
+
+TEST_CASE("init: a store of another launcher within ddprun's job is used, though ddprun hosts one elsewhere",
+          "[runtime][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  Ranks ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.start({}, {{"RANK", rank},
+                     {"WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", std::to_string(server.port())},
+                     {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                     {"DDPRUN_STORE_PORT", std::to_string(free_port())}});
+  }
+  ranks.all_meet();
+}
+
 TEST_CASE("init: a process joins at the same place repeatedly, and twice at a time", "[runtime][integration]") {
   const std::string place = tcp("127.0.0.1", free_port());
   const std::string how = GENERATE("sessions=20", "together");

@@ -143,6 +143,18 @@ TEST_CASE("worker info: the launcher hosts a store at its own address only", "[r
   CHECK_FALSE(read(hosting, {.init_method = "file:///shared/store"}).place.launcher_hosts);
 }
 
+TEST_CASE("worker info: a port other than ddprun's is one where rank 0 hosts the store, unless it is taken",
+          "[runtime][unit]") {
+  const auto hosting = [](const std::string& port) {
+    return read(job({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"DDPRUN_STORE_PORT", port}})).place;
+  };
+  CHECK(hosting("29500").launcher_hosts);
+  CHECK_FALSE(hosting("29501").launcher_hosts);
+  CHECK(hosting("29501").may_be_hosted);
+  CHECK_FALSE(hosting("29500").may_be_hosted);
+  CHECK_FALSE(read(job({{"DDPRUN_STORE_PORT", "29501"}})).place.may_be_hosted);
+}
+
 // ---- srun ----
 
 namespace {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/ports.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;
@@ -165,6 +166,34 @@ TEST_CASE("spawn: a worker of ddprun spawns ranks of their own", "[runtime][inte
   CHECK(count(result.out, "rank 0 of 2: 3\n") == 2);
   CHECK(count(result.out, "rank 1 of 2: 3\n") == 2);
   CHECK(job.left_over().empty());
+}
+
+// ---- A master of the program's own ----
+
+TEST_CASE("spawn: ranks that set MASTER_ADDR and MASTER_PORT themselves meet there", "[runtime][integration]") {
+  const std::string port = std::to_string(free_port());
+  const std::string there = " at localhost:" + port + "\n";
+  Process::Options options;
+  options.environment = {{"TEST_PORT", port}};
+  CHECK(sorted(spawn("master inside", 2, options).out) == "rank 0 of 2: 3" + there + "rank 1 of 2: 3" + there);
+  Process job({DDPRUN_BINARY, SPAWN_WORKER, "master inside", "2"}, options);
+  CHECK(sorted(job.wait().out) == "rank 0 of 2: 3" + there + "rank 1 of 2: 3" + there);
+  CHECK(job.left_over().empty());
+}
+
+TEST_CASE("spawn: a master that was set before stays, so that processes of several nodes meet there",
+          "[runtime][integration]") {
+  const std::string port = std::to_string(free_port());
+  Process::Options first_node, second_node;
+  first_node.environment = {{"TEST_PORT", port}, {"TEST_NODE", "0"}};
+  second_node.environment = {{"TEST_PORT", port}, {"TEST_NODE", "1"}};
+  Process first({SPAWN_WORKER, "one of two nodes", "2"}, first_node);
+  Process second({SPAWN_WORKER, "one of two nodes", "2"}, second_node);
+  const std::string there = " of 4: 10 at localhost:" + port + "\n";
+  CHECK(sorted(first.wait().out) == "rank 0" + there + "rank 1" + there);
+  CHECK(sorted(second.wait().out) == "rank 2" + there + "rank 3" + there);
+  CHECK(first.left_over().empty());
+  CHECK(second.left_over().empty());
 }
 
 TEST_CASE("spawn: it works from C", "[runtime][integration]") {

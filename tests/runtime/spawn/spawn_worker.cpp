@@ -54,6 +54,42 @@ void all_reduce(int count) {
   say("all ended");
 }
 
+void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+void set_master() {
+  set("MASTER_ADDR", "localhost");
+  set("MASTER_PORT", variable("TEST_PORT"));
+}
+
+// Meets the others as PyTorch's examples do, which give the rank and the world's size themselves.
+void sum_up_as(int rank, int world_size) {
+  ddp::InitOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  const ddp::Session session = ddp::init_process_group(options);
+  float value = static_cast<float>(rank + 1);
+  session.world().all_reduce({&value, 1});
+  say("rank " + std::to_string(rank) + " of " + std::to_string(world_size) + ": " +
+      std::to_string(static_cast<int>(value)) + " at " + variable("MASTER_ADDR") + ":" + variable("MASTER_PORT"));
+  session.world().barrier();
+}
+
+void master_inside(int count) {
+  ddp::spawn(
+      [&](int rank) {
+        set_master();
+        sum_up_as(rank, count);
+      },
+      count);
+}
+
+// One of two nodes, which TEST_NODE numbers; each spawns this many ranks.
+void one_of_two_nodes(int count) {
+  const int node = std::stoi(variable("TEST_NODE"));
+  set_master();
+  ddp::spawn([&](int rank) { sum_up_as(node * count + rank, 2 * count); }, count);
+}
+
 void environment(int count) {
   ddp::spawn(
       [](int rank) {
@@ -256,6 +292,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<void(int)>> scenarios = {
       {"all_reduce", all_reduce},
       {"environment", environment},
+      {"master inside", master_inside},
+      {"one of two nodes", one_of_two_nodes},
       {"exception", [](int n) { fails(n, [] { throw std::runtime_error("the data is gone"); }); }},
       {"ddp error", [](int n) { fails(n, [] { throw ddp::Error(ddp::Status::Corrupt, "the file is torn"); }); }},
       {"no exception class", [](int n) { fails(n, [] { throw 42; }); }},

@@ -60,7 +60,8 @@ typedef struct ddp_session_options {
  * | mpiexec of MPICH or Intel MPI | PMI_RANK, PMI_SIZE, ...; on several nodes set MASTER_ADDR and MASTER_PORT as well |
  *
  * The first row whose variables are set counts. If none are, the process is a world of its own. Where the launcher
- * hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True"), rank 0 does.
+ * hosts no store (TORCHELASTIC_USE_AGENT_STORE is not "True", or MASTER_PORT is no longer what ddprun set), rank 0
+ * does.
  *
  * Ranks connect to each other at the address of the network interface that GLOO_SOCKET_IFNAME or DDP_SOCKET_IFNAME
  * names, else at an address that the others can reach.

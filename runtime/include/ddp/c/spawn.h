@@ -47,7 +47,8 @@ typedef struct ddp_spawn_failure {
 } ddp_spawn_failure;
 
 /** Starts nprocs processes that each run the function. They have RANK, LOCAL_RANK and WORLD_SIZE, a store of this
- * process at MASTER_ADDR and MASTER_PORT, and an empty stdin. Returns once they run. options may be NULL.
+ * process at MASTER_ADDR and MASTER_PORT, and an empty stdin. If the program has set those two itself, they stay, and
+ * rank 0 hosts the store there. Returns once they run. options may be NULL.
  *
  * A process ends when its function returns; it runs no exit handlers, since those are its parent's. The kernel kills
  * the processes if the calling thread ends before them. DDP_INVALID_ARGUMENT if this process cannot be copied because
