@@ -4,7 +4,8 @@
 // endpoint's node the coordinator runs in this process too, on a thread of its own.
 //
 // Everything here happens on the thread that calls run_agent, in one event loop: signals, SIGCHLD among them, arrive
-// through a signalfd, the guardian's death as end of file, directives over the link. Nothing polls.
+// through a signalfd, the guardian's death as end of file, directives over the link. Nothing polls but StoreSearch,
+// until rank 0 has reached the store.
 #pragma once
 
 #include "launcher/config/launch_config.hpp"

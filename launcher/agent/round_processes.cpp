@@ -59,6 +59,7 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       handle_(std::move(handle)),
       visible_gpus_(visible_gpus(config.gpus)),
       death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
+      store_search_(io, out.log),
       sweep_timer_(io) {
   out_.log.debug("cgroup", cgroup_.describe());
   if (config.virtual_local_rank) {
@@ -201,6 +202,9 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
                                        std::to_string(workers_.size()) + " workers of " + config_.program.name +
                                        "; store at " + start_->assignment.master_addr + ":" +
                                        std::to_string(start_->assignment.master_port));
+  if (start_->assignment.base_rank == 0) {
+    store_search_.start(workers_[0].pid, start_->assignment.master_addr, start_->assignment.master_port);
+  }
   start_.reset();
   handle_(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
 }
@@ -310,6 +314,7 @@ void RoundProcesses::reap() {
 
 void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   worker.reaped = true;
+  if (worker.rank == 0) store_search_.stop();
   WorkerExited event;
   event.local_rank = local_rank_of(worker);
   death_watch_.forget(event.local_rank);
@@ -380,6 +385,7 @@ void RoundProcesses::clear_descendants() {
 }
 
 void RoundProcesses::on_all_gone() {
+  store_search_.stop();
   auto last_words = out_.output.end_round(kDrainDeadline);
   last_words.resize(workers_.size());
   AllGone event;
@@ -427,6 +433,7 @@ void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {
 void RoundProcesses::end() {
   if (warm_parent_) warm_parent_->end();
   sweep_timer_.cancel();
+  store_search_.stop();
   death_watch_.stop();
 }
 

@@ -19,6 +19,7 @@
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
+#include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/preload/warm_parent.hpp"
@@ -132,6 +133,7 @@ class RoundProcesses {
   std::map<int, std::string> error_files_;
   DeathWatch death_watch_;
   OomWatch oom_;
+  StoreSearch store_search_;
   bool clearing_ = false;
   rendezvous::asio::steady_timer sweep_timer_;
 };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs ordinary training scripts, unchanged, under ddprun.
 
-usage: test_scripts.py DDPRUN snapshot | module | accelerate  [OPTION OF DDPRUN...]
+usage: test_scripts.py DDPRUN snapshot | module | accelerate | own_port  [OPTION OF DDPRUN...]
 """
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 
-from jobs import lines_with, run
+from jobs import Job, free_port, lines_with, run
 
 ddprun, what, options = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
 workers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
@@ -76,5 +76,21 @@ def accelerate(_):
     print("accelerate: two ranks share the batches and agree on the weights")
 
 
+def own_port(_):
+    """A script that sets MASTER_PORT itself looks for the store where nobody hosts one. ddprun says what to change."""
+    script = os.path.join(workers, "own_port_worker.py")
+    for workers_per_node, how in ("2", []), ("1", ["spawn"]):
+        with Job(ddprun, *options, "--nproc_per_node", workers_per_node, script, free_port(), *how,
+                 environment=PYTHON, patience=120) as job:
+            job.until(lambda: "where nobody listens" in job.err(), "the line on stderr")
+            assert len(lines_with(job.err(), "TORCHELASTIC_USE_AGENT_STORE")) == 1, job.said()
+            job.signal(signal.SIGTERM)
+            job.wait()
+        out, err = launch("--nproc_per_node", workers_per_node, script, str(free_port()), "alone", *how)
+        assert sorted(out.splitlines()) == [f"rank {rank} of 2 is through" for rank in range(2)], out
+        assert "nobody listens" not in err, err
+        print(f"{' '.join(['a port of its own', *how])}: told what to change, and it works with that change")
+
+
 with tempfile.TemporaryDirectory() as folder:
-    {"snapshot": snapshot, "module": module, "accelerate": accelerate}[what](folder)
+    {"snapshot": snapshot, "module": module, "accelerate": accelerate, "own_port": own_port}[what](folder)
