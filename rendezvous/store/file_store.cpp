@@ -197,6 +197,10 @@ FileStore::FileStore(std::string path, std::int64_t world_size, Milliseconds tim
   file.set(kRefCount, std::to_string(sum(name(), kRefCount, find(kRefCount), 1)));
 }
 
+std::unique_ptr<Store> FileStore::clone(Milliseconds timeout) const {
+  return std::make_unique<FileStore>(path_, world_size_, timeout);
+}
+
 FileStore::~FileStore() {
   try {
     leave();

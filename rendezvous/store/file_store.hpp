@@ -44,6 +44,7 @@ class FileStore final : public Store {
   ~FileStore() override;
 
   std::string name() const override { return "file store " + path_; }
+  std::unique_ptr<Store> clone(Milliseconds timeout) const override;
 
   // Errors other than a deadline are Error{System} with path and cause, or Error{Corrupt}.
   void set(std::string_view key, std::string_view value) override;

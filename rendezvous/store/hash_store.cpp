@@ -6,6 +6,10 @@
 
 namespace ddp::rendezvous {
 
+std::unique_ptr<Store> HashStore::clone(Milliseconds /*timeout*/) const {
+  invalid_argument("hash store: it is only in this process, where no other process finds it");
+}
+
 void HashStore::set(std::string_view key, std::string_view value) {
   const Lock lock(mutex_);
   values_[std::string(key)] = value;

@@ -17,6 +17,7 @@ class HashStore : public Store, public Queues {
   explicit HashStore(Milliseconds timeout) : Store(timeout) {}
 
   std::string name() const override { return "hash store"; }
+  std::unique_ptr<Store> clone(Milliseconds timeout) const override;
   Queues* queues() override { return this; }
 
   void set(std::string_view key, std::string_view value) override;

@@ -8,6 +8,13 @@ namespace ddp::rendezvous {
 PrefixStore::PrefixStore(std::string prefix, Store& base)
     : Store(base.timeout()), prefix_(std::move(prefix) + "/"), base_(base) {}
 
+PrefixStore::PrefixStore(const PrefixStore& other, std::unique_ptr<Store> base)
+    : Store(base->timeout()), prefix_(other.prefix_), owned_(std::move(base)), base_(*owned_) {}
+
+std::unique_ptr<Store> PrefixStore::clone(Milliseconds timeout) const {
+  return std::unique_ptr<Store>(new PrefixStore(*this, base_.clone(timeout)));
+}
+
 void PrefixStore::set(std::string_view key, std::string_view value) { base_.set(prefixed(key), value); }
 
 std::string PrefixStore::get(std::string_view key, Milliseconds timeout) { return base_.get(prefixed(key), timeout); }

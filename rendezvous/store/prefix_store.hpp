@@ -3,6 +3,7 @@
 // must outlive it; timeout() is the other store's.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "rendezvous/store/store.hpp"
@@ -14,6 +15,7 @@ class PrefixStore : public Store, public Queues {
   PrefixStore(std::string prefix, Store& base);
 
   std::string name() const override { return base_.name(); }
+  std::unique_ptr<Store> clone(Milliseconds timeout) const override;
   Queues* queues() override { return base_.queues() != nullptr ? this : nullptr; }
   Milliseconds timeout() const override { return base_.timeout(); }
   void set_timeout(Milliseconds timeout) override { base_.set_timeout(timeout); }
@@ -40,7 +42,10 @@ class PrefixStore : public Store, public Queues {
   std::string prefixed(std::string_view key) const { return prefix_ + std::string(key); }
   std::vector<std::string> prefixed(const std::vector<std::string>& keys) const;
 
-  const std::string prefix_;  // with its "/"
+  PrefixStore(const PrefixStore& other, std::unique_ptr<Store> base);
+
+  const std::string prefix_;            // with its "/"
+  const std::unique_ptr<Store> owned_;  // a clone's base
   Store& base_;
 };
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,9 @@ class Store {
 
   // Returns what messages call this store: "store node0:29500", "file store /tmp/s".
   virtual std::string name() const = 0;
+  // Opens the same store once more, with a connection and a timeout of its own. Throws what the constructor throws, and
+  // Error{InvalidArgument} for a store that is only in this process.
+  virtual std::unique_ptr<Store> clone(Milliseconds timeout) const = 0;
   // Returns null if this kind of store has no queues (a file). queues_of() throws then.
   virtual Queues* queues() { return nullptr; }
 

@@ -204,6 +204,8 @@ class TcpStore::Connection {
   bool wait(const Request& request, Milliseconds timeout);  // false: cancelled before it was released
   std::string local_address() const;
   std::string name() const;
+  const std::string& host() const { return host_; }
+  std::uint16_t port() const { return port_; }
   void interrupt();
 
  private:
@@ -515,6 +517,10 @@ TcpStore::TcpStore(std::string host, std::uint16_t port, Milliseconds timeout)
 TcpStore::~TcpStore() = default;
 
 std::string TcpStore::name() const { return connection_->name(); }
+
+std::unique_ptr<Store> TcpStore::clone(Milliseconds timeout) const {
+  return std::make_unique<TcpStore>(connection_->host(), connection_->port(), timeout);
+}
 
 void TcpStore::count_in() {
   connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {Shape::Number}, timeout());

@@ -26,6 +26,7 @@ class TcpStore : public Store, public Queues {
   ~TcpStore() override;
 
   std::string name() const override;
+  std::unique_ptr<Store> clone(Milliseconds timeout) const override;
   Queues* queues() override { return this; }
 
   // Adds this process to the workers that a PyTorch server started with a world_size waits for.

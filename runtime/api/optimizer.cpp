@@ -36,6 +36,13 @@ ddp_status ddp_adamw_step(const ddp_adamw_options* options, const ddp_adamw_arra
   });
 }
 
+ddp_status ddp_adam_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays) {
+  return guard([&] {
+    ddp::runtime::adam_step(DDP_OPTIONS(ddp_adamw_options, step, &not_null(options, "the step's options")),
+                            not_null(arrays, "the step's arrays"));
+  });
+}
+
 ddp_status ddp_sgd_step(const ddp_sgd_options* options, const ddp_sgd_arrays* arrays) {
   return guard([&] {
     ddp::runtime::sgd_step(DDP_OPTIONS(ddp_sgd_options, step, &not_null(options, "the step's options")),

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "collectives/backend_loader.hpp"
+#include "collectives/gpu/nccl_api.hpp"
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
 #include "runtime/api/c_guard.hpp"
@@ -40,6 +42,7 @@ ddp::runtime::SessionOptions session_options(const ddp_session_options* caller) 
   if (given.init_timeout_ms > 0) options.init_timeout = Milliseconds(given.init_timeout_ms);
   if (given.timeout_ms > 0) options.timeout = Milliseconds(given.timeout_ms);
   if (given.device != nullptr) options.device = given.device;
+  options.arguments.store = reinterpret_cast<ddp::rendezvous::Store*>(given.store);
   ddp::runtime::InitArguments& arguments = options.arguments;
   if (given.init_method != nullptr) arguments.init_method = given.init_method;
   if (given.world_size != 0) {
@@ -108,6 +111,15 @@ ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
 int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
 int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }
+
+int32_t ddp_backend_is_available(const char* backend) {
+  const ddp_status status = guard([&] {
+    const auto names = ddp::collectives::parse_backend_names(&not_null(backend, "the backend's name"));
+    if (!names.cpu.empty()) ddp::collectives::load_backend(names.cpu);
+    if (!names.cuda.empty()) ddp::collectives::nccl_api();
+  });
+  return status == DDP_OK ? 1 : 0;
+}
 
 int32_t ddp_job_rank(void) {
   if (const Session* session = ddp::runtime::first_session()) return session->info().rank;

@@ -75,6 +75,7 @@ std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t po
 std::string describe_this_process() { return "pid " + std::to_string(getpid()) + " on " + rendezvous::host_name(); }
 
 std::string describe(const RendezvousPoint& place) {
+  if (place.kind == RendezvousPoint::Kind::Given) return "the given store";
   if (place.kind == RendezvousPoint::Kind::Address) return rendezvous::endpoint(place.host, place.port);
   return "the file " + place.file;
 }
@@ -121,7 +122,7 @@ void JobStore::agree_on_port() {
 }
 
 void JobStore::host() {
-  if (info_.rank != 0 || place_.launcher_hosts || place_.kind == RendezvousPoint::Kind::File) return;
+  if (info_.rank != 0 || place_.launcher_hosts || place_.kind != RendezvousPoint::Kind::Address) return;
   try {
     hosted_ = server_at(place_.host, place_.port);
   } catch (const rendezvous::AddressInUse& e) {
@@ -133,6 +134,9 @@ void JobStore::host() {
 }
 
 std::unique_ptr<Store> JobStore::open(milliseconds timeout) const {
+  if (place_.kind == RendezvousPoint::Kind::Given) {
+    return (connection_ != nullptr ? *connection_ : *place_.given).clone(timeout);
+  }
   if (place_.kind == RendezvousPoint::Kind::File) {
     return std::make_unique<rendezvous::FileStore>(place_.file, info_.world_size, timeout);
   }
@@ -241,7 +245,7 @@ std::string JobStore::publish_cause(const std::string& prefix, const std::string
 }
 
 void JobStore::leave(bool in_good_order) {
-  if (connection_ == nullptr || place_.launcher_hosts || place_.kind == RendezvousPoint::Kind::File) return;
+  if (connection_ == nullptr || place_.launcher_hosts || place_.kind != RendezvousPoint::Kind::Address) return;
   try {
     const std::string everyone_left = key("everyone_left");
     if (connection_->add(key("left"), 1) == info_.world_size) connection_->set(everyone_left, "");

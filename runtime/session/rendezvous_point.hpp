@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <string>
 
+namespace ddp::rendezvous {
+class Store;
+}
+
 namespace ddp::runtime {
 
 struct RendezvousPoint {
@@ -12,6 +16,7 @@ struct RendezvousPoint {
     Nowhere,    // a world of one
     Address,    // a store listens at host:port
     File,       // the file is the store
+    Given,      // a store that the program has opened
     PortInFile  // all ranks are on this host: rank 0's store listens on loopback, and the file holds its port
   };
   Kind kind = Kind::Nowhere;
@@ -21,6 +26,7 @@ struct RendezvousPoint {
   bool may_be_hosted = false;    // rank 0 hosts the store unless something listens there already
   bool port_is_derived = false;  // derived from Slurm's numbers, not chosen by anyone, so it may be taken
   std::string file;
+  const rendezvous::Store* given = nullptr;  // need not exist once the job is joined
   std::string job;  // tells jobs apart that may come to the same address by mistake; empty if none can
 };
 

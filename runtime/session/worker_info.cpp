@@ -63,8 +63,11 @@ JobSettings collect_settings(const InitArguments& arguments, const InitMethod& m
   return settings;
 }
 
-void require_all(const InitMethod& method, const JobSettings& settings) {
+void require_all(const InitMethod& method, const JobSettings& settings, bool in_given_store) {
   if (settings.rank && settings.world_size) return;
+  if (in_given_store) {
+    invalid_argument("a store says where ranks meet, but not who they are: give rank and world_size with it");
+  }
   const char* missing = settings.rank ? "world_size" : settings.world_size ? "rank" : "rank and world_size";
   invalid_argument("init_method \"" + method.url + "\" says where ranks meet, but nothing gives this process's " +
                    missing + ": give ?rank=0&world_size=2 in it, arguments, or the variables RANK and WORLD_SIZE");
@@ -108,6 +111,13 @@ RendezvousPoint place_in_url(const InitMethod& method) {
   return place;
 }
 
+RendezvousPoint place_in(const rendezvous::Store& store) {
+  RendezvousPoint place;
+  place.kind = RendezvousPoint::Kind::Given;
+  place.given = &store;
+  return place;
+}
+
 // TORCHELASTIC_USE_AGENT_STORE applies only to the launcher's own address.
 void find_host(RendezvousPoint& place, const Environment& environment) {
   if (environment(contract::kMasterAddr) != place.host) return;
@@ -127,9 +137,12 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   const JobSettings settings = collect_settings(arguments, method, environment, process_manager);
 
   // Without a description of a job, this process is a world of one.
-  const bool in_environment = method.kind == InitMethod::Kind::Env;
+  const bool in_given_store = arguments.store != nullptr;
+  if (in_given_store && !arguments.init_method.empty())
+    invalid_argument("give either init_method or a store, not both");
+  const bool in_environment = method.kind == InitMethod::Kind::Env && !in_given_store;
   if (!in_environment) {
-    require_all(method, settings);
+    require_all(method, settings, in_given_store);
   } else if (!process_manager && !require_all_or_none(settings, environment)) {
     return {};
   }
@@ -141,7 +154,8 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (settings.local_rank) info.local_rank = number(*settings.local_rank, 0, kMany);
   if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
   if (settings.is_world_of_one()) return info;  // there is nobody to meet
-  info.place = !in_environment   ? place_in_url(method)
+  info.place = in_given_store    ? place_in(*arguments.store)
+               : !in_environment ? place_in_url(method)
                : process_manager ? rendezvous_point(*process_manager, environment)
                                  : place_in_environment(environment);
   find_host(info.place, environment);

@@ -26,6 +26,7 @@ struct InitArguments {
   std::optional<int> world_size;
   std::optional<int> local_rank;
   std::optional<int> local_world_size;
+  const rendezvous::Store* store = nullptr;  // where the ranks meet, instead of init_method
 };
 
 // Throws rendezvous::Error naming the argument or variable that is missing or wrong.

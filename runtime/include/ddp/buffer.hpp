@@ -3,6 +3,7 @@
 /// Buffers: the memory that libddp works on, elements of one type on one device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -65,6 +66,13 @@ struct Device {
   ddp_device c() const { return {static_cast<std::int32_t>(kind), index}; }
 };
 
+namespace detail {
+// Number types that have a DType.
+template <typename T>
+inline constexpr bool is_element = std::is_arithmetic_v<T> && !std::is_same_v<std::remove_cv_t<T>, bool> &&
+                                   !std::is_same_v<std::remove_cv_t<T>, long double>;
+}  // namespace detail
+
 /// A pointer to `count` elements of one type. Never owns its memory, which must stay until the operation it is given to
 /// has ended.
 struct Buffer {
@@ -84,11 +92,66 @@ struct Buffer {
   /// Makes a buffer of a whole vector; its elements must stay where they are.
   template <typename T>
   Buffer(std::vector<T>& v) : Buffer(v.data(), v.size()) {}  // NOLINT: a vector is a buffer
+  /// Makes a buffer of a whole array.
+  template <typename T, std::size_t N>
+  Buffer(std::array<T, N>& a) : Buffer(a.data(), N) {}  // NOLINT: an array is a buffer
+  /// Makes a buffer of a whole array.
+  template <typename T, std::size_t N>
+  Buffer(T (&a)[N]) : Buffer(static_cast<T*>(a), N) {}  // NOLINT: an array is a buffer
+  /// Makes a buffer of one number, such as a loss.
+  template <typename T, std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>, int> = 0>
+  Buffer(T& number) : Buffer(&number, 1) {}  // NOLINT: a number is a buffer
 
   /// Returns the size of the memory in bytes.
   std::size_t bytes() const { return count * element_size(dtype); }
   /// Returns the struct of ddp.h.
   ddp_buffer c() const { return {data, count, static_cast<std::int32_t>(dtype), device.c()}; }
+};
+
+/// A Buffer that is only read: what is sent, and the input of a collective. Whatever makes a Buffer makes one, and what
+/// is const as well; but nothing temporary, since the memory must stay until the operation has ended.
+struct ConstBuffer {
+  const void* data = nullptr;    ///< the first element; may be null if count is 0
+  std::size_t count = 0;         ///< in elements, not bytes
+  DType dtype = DType::Float32;  ///< type of each element
+  Device device = {};            ///< where data is
+
+  /// Makes an empty buffer, for arguments that are ignored, such as scatter's input on ranks other than root.
+  ConstBuffer() = default;
+  /// Makes a buffer of memory of any type, on any device.
+  ConstBuffer(const void* data_, std::size_t count_, DType dtype_, Device device_ = {})
+      : data(data_), count(count_), dtype(dtype_), device(device_) {}
+  /// Makes a buffer of an array on the host, whose C++ type gives the DType.
+  template <typename T>
+  ConstBuffer(const T* data_, std::size_t count_) : ConstBuffer(data_, count_, dtype_of<T>()) {}
+  /// Makes a view of a buffer.
+  ConstBuffer(const Buffer& b) : ConstBuffer(b.data, b.count, b.dtype, b.device) {}  // NOLINT: it is one, to be read
+  /// Makes a buffer of a whole vector; its elements must stay where they are.
+  template <typename T>
+  ConstBuffer(const std::vector<T>& v) : ConstBuffer(v.data(), v.size()) {}  // NOLINT: a vector is a buffer
+  /// Makes a buffer of a whole array.
+  template <typename T, std::size_t N>
+  ConstBuffer(const std::array<T, N>& a) : ConstBuffer(a.data(), N) {}  // NOLINT: an array is a buffer
+  /// Makes a buffer of a whole array.
+  template <typename T, std::size_t N>
+  ConstBuffer(const T (&a)[N]) : ConstBuffer(static_cast<const T*>(a), N) {}  // NOLINT: an array is a buffer
+  /// Makes a buffer of one number.
+  template <typename T, std::enable_if_t<detail::is_element<T>, int> = 0>
+  ConstBuffer(const T& number) : ConstBuffer(&number, 1) {}  // NOLINT: a number is a buffer
+  /// Refuses a temporary vector.
+  template <typename T>
+  ConstBuffer(const std::vector<T>&&) = delete;
+  /// Refuses a temporary array.
+  template <typename T, std::size_t N>
+  ConstBuffer(const std::array<T, N>&&) = delete;
+  /// Refuses a temporary number.
+  template <typename T, std::enable_if_t<detail::is_element<T>, int> = 0>
+  ConstBuffer(const T&&) = delete;
+
+  /// Returns the size of the memory in bytes.
+  std::size_t bytes() const { return count * element_size(dtype); }
+  /// Returns the struct of ddp.h, through which nothing may be written.
+  ddp_buffer c() const { return {const_cast<void*>(data), count, static_cast<std::int32_t>(dtype), device.c()}; }
 };
 
 namespace detail {

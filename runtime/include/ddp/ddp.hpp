@@ -17,6 +17,7 @@
 /// ddp/spdlog.hpp (spdlog), ddp/torch.hpp (libtorch) and ddp/sync_batch_norm.cuh (CUDA, compiled by nvcc).
 #pragma once
 
+#include "ddp/adam.hpp"
 #include "ddp/adamw.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/builtin_comm_hooks.hpp"
@@ -27,10 +28,12 @@
 #include "ddp/cuda.hpp"
 #include "ddp/data_parallel.hpp"
 #include "ddp/ddp.h"
+#include "ddp/default_group.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/failure.hpp"
 #include "ddp/grad_scaler.hpp"
+#include "ddp/lr_scheduler.hpp"
 #include "ddp/master_weights.hpp"
 #include "ddp/optimizer.hpp"
 #include "ddp/parameter.hpp"
@@ -42,6 +45,7 @@
 #include "ddp/session.hpp"
 #include "ddp/sgd.hpp"
 #include "ddp/spawn.hpp"
+#include "ddp/state_dict.hpp"
 #include "ddp/store.hpp"
 #include "ddp/sync_batch_norm.hpp"
 #include "ddp/work.hpp"

@@ -67,7 +67,8 @@ class DistributedDataParallel {
   /// differs and both shapes. The memory must stay, or set_value() and its neighbours name other
   /// memory; the list need not stay.
   DistributedDataParallel(const ProcessGroup& group, const std::vector<Parameter>& parameters,
-                          const DistributedDataParallelOptions& options = {}) {
+                          const DistributedDataParallelOptions& options = {})
+      : count_(parameters.size()) {
     const std::vector<ddp_parameter> trained = c(parameters);
     const std::vector<ddp_parameter> buffers = c(options.buffers);
     ddp_reducer_options model_options = DDP_REDUCER_OPTIONS_INIT;
@@ -94,6 +95,11 @@ class DistributedDataParallel {
   /// that names it, and it is final: every later call fails with it too. Inside no_sync() the mark
   /// only counts as a use.
   void mark_ready(std::size_t i) { check(ddp_reducer_mark_ready(model_.get(), i)); }
+  /// Marks all gradients of this step as complete, from the last to the first: for a backward that does not tell when
+  /// each is done, so that nothing is reduced while it runs. Fails as mark_ready() does.
+  void mark_all_ready() {
+    for (std::size_t i = count_; i > 0; --i) mark_ready(i - 1);
+  }
   /// Marks gradient i as unused in this step, so that its bucket need not wait for synchronize() to
   /// find that out. For find_unused_parameters.
   void mark_unused(std::size_t i) { check(ddp_reducer_mark_unused(model_.get(), i)); }
@@ -200,6 +206,7 @@ class DistributedDataParallel {
     detail::check(status);
   }
 
+  std::size_t count_;                       // of parameters
   std::unique_ptr<detail::HookCall> hook_;  // destroyed after the model
   std::unique_ptr<ddp_reducer, detail::ModelDeleter> model_;
 };

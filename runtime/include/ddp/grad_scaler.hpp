@@ -42,6 +42,13 @@ struct GradScalerOptions {
   float max_scale = std::numeric_limits<float>::infinity();  ///< upper limit of the scale
   bool enabled = true;                                       ///< false: the scale is 1, every step is taken
 
+  /// Returns the options of a scale that never changes, such as 1024. A step whose gradients overflow is still left
+  /// out.
+  static GradScalerOptions fixed(float scale) {
+    GradScalerOptions options;
+    options.init_scale = options.min_scale = options.max_scale = scale;
+    return options;
+  }
   /// Returns the options of apex's dynamic loss scale in opt levels O1 and O2: at most 2 to the power
   /// of 24.
   static GradScalerOptions apex() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Optimizers: what AdamW (adamw.hpp), SGD (sgd.hpp) and ZeroRedundancyOptimizer
+/// Optimizers: what Adam (adam.hpp), AdamW (adamw.hpp), SGD (sgd.hpp) and ZeroRedundancyOptimizer
 /// (zero_redundancy_optimizer.hpp) have in common, which is parameters in groups, their state, and
 /// a step.
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,12 +140,12 @@ class OptimizerState {
 };
 
 /// The part of an optimizer that one rank has: state for the parameters' elements between two
-/// places in their row. It is the base of ddp::AdamW, ddp::SGD and ddp::ZeroRedundancyOptimizer,
-/// and not for direct use.
+/// places in their row. It is the base of ddp::Adam, ddp::AdamW, ddp::SGD and
+/// ddp::ZeroRedundancyOptimizer, and not for direct use.
 template <typename Rule>
 class OptimizerShard {
  public:
-  using Options = typename Rule::Options;  ///< AdamWOptions or SGDOptions
+  using Options = typename Rule::Options;  ///< AdamWOptions, AdamOptions or SGDOptions
   using Group = ParameterGroup<Options>;   ///< parameters, and options for them
 
   OptimizerShard(const OptimizerShard&) = delete;
@@ -153,8 +154,15 @@ class OptimizerShard {
   /// Returns all parameters, one group after the other.
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Returns a group's options. Change them between steps, on all ranks alike; a learning-rate
-  /// schedule sets lr of each group.
+  /// schedule (lr_scheduler.hpp) sets lr of each group.
   Options& options(std::size_t group = 0) { return options_.at(group); }
+  /// Returns a group's learning rate before the first schedule changed it: what it is at the first call. Source: the
+  /// entry "initial_lr" of PyTorch's groups.
+  double initial_lr(std::size_t group = 0) {
+    std::optional<double>& initial = initial_lrs_.at(group);
+    if (!initial) initial = options_[group].lr;
+    return *initial;
+  }
   /// Returns the number of groups.
   std::size_t group_count() const { return options_.size(); }
   /// Sets the learning rate of all groups.
@@ -205,6 +213,7 @@ class OptimizerShard {
   explicit OptimizerShard(const std::vector<Group>& groups) : parameters_(flatten(groups)), row_(parameters_) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       options_.push_back(groups[g].options);
+      initial_lrs_.emplace_back();
       group_of_.insert(group_of_.end(), groups[g].parameters.size(), g);
     }
   }
@@ -297,8 +306,9 @@ class OptimizerShard {
   }
 
   std::vector<Parameter> parameters_;
-  std::vector<std::size_t> group_of_;  // by parameter
-  std::vector<Options> options_;       // by group
+  std::vector<std::size_t> group_of_;               // by parameter
+  std::vector<Options> options_;                    // by group
+  std::vector<std::optional<double>> initial_lrs_;  // by group; empty until a schedule has asked
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;

@@ -107,32 +107,32 @@ class ProcessGroup {
   }
   /// Gathers every rank's input on every rank. output has size() * input.count elements: rank r's input is at
   /// r * input.count. PyTorch: all_gather_into_tensor.
-  void all_gather(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  void all_gather(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_all_gather(group_, input.c(), output.c(), ms(timeout)));
   }
   /// Gathers every rank's input on root, laid out as by all_gather(); output is ignored on the other ranks.
-  void gather(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  void gather(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_gather(group_, input.c(), output.c(), root, ms(timeout)));
   }
   /// Distributes root's input: rank r's output becomes output.count elements of it, starting at r * output.count. input
   /// is ignored on the other ranks.
-  void scatter(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  void scatter(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_scatter(group_, input.c(), output.c(), root, ms(timeout)));
   }
   /// Reduces the inputs and gives each rank one part. input has size() * output.count elements; rank r's output becomes
   /// the reduction of those starting at r * output.count. The input is not changed. PyTorch: reduce_scatter_tensor.
-  void reduce_scatter(Buffer input, Buffer output, const Reduction& reduction = {},
+  void reduce_scatter(ConstBuffer input, Buffer output, const Reduction& reduction = {},
                       Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), ms(timeout)));
   }
   /// Sends an equal part of each rank's input to every rank; parts are received in the order of ranks. Buffers must not
   /// overlap. PyTorch: all_to_all_single.
-  void all_to_all(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  void all_to_all(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout)));
   }
   /// Sends parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it. There is a count
   /// for each rank, and they add up to the buffers' counts.
-  void all_to_all(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+  void all_to_all(ConstBuffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                   const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     detail::check(
@@ -171,38 +171,38 @@ class ProcessGroup {
     return Work(work);
   }
   /// Issues all_gather() without waiting.
-  Work all_gather_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  Work all_gather_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_all_gather_async(group_, input.c(), output.c(), ms(timeout), &work));
     return Work(work);
   }
   /// Issues gather() without waiting.
-  Work gather_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  Work gather_async(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_gather_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues scatter() without waiting.
-  Work scatter_async(Buffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  Work scatter_async(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues reduce_scatter() without waiting.
-  Work reduce_scatter_async(Buffer input, Buffer output, const Reduction& reduction = {},
+  Work reduce_scatter_async(ConstBuffer input, Buffer output, const Reduction& reduction = {},
                             Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), ms(timeout), &work));
     return Work(work);
   }
   /// Issues all_to_all() of equal parts without waiting.
-  Work all_to_all_async(Buffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  Work all_to_all_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), &work));
     return Work(work);
   }
   /// Issues all_to_all() of parts of any size without waiting.
-  Work all_to_all_async(Buffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+  Work all_to_all_async(ConstBuffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                         const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     ddp_work work;
@@ -225,7 +225,7 @@ class ProcessGroup {
   /// @{
 
   /// Sends the buffer to another rank. Returns once the buffer may be used again; the receiver may not have it yet.
-  void send(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
+  void send(ConstBuffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_send(group_, buffer.c(), destination, tag, ms(timeout)));
   }
   /// Waits until the buffer holds what source, a rank or kAnyRank, has sent. Returns the rank it came from.
@@ -235,7 +235,7 @@ class ProcessGroup {
     return sender;
   }
   /// Issues send() without waiting. Wait for each message: until then the library remembers it.
-  Work isend(Buffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
+  Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_isend(group_, buffer.c(), destination, tag, ms(timeout), &work));
     return Work(work);

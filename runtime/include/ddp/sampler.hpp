@@ -6,7 +6,7 @@
 /// aten/src/ATen/native/TensorFactories.cpp). It also says where to go on after an interruption, on
 /// any number of ranks.
 ///
-///     ddp::DistributedSampler sampler(data.size(), session.world_size(), session.rank());
+///     ddp::DistributedSampler sampler(data.size());   // of the session's ranks; or (data.size(), ranks, rank)
 ///     for (int epoch = 0; epoch < epochs; ++epoch) {
 ///       sampler.set_epoch(epoch);                       // another order in every epoch, the same on every rank
 ///       for (std::int64_t i : sampler.indices()) train_on(data[i]);
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/session.hpp"
 
 namespace ddp {
 
@@ -112,6 +113,10 @@ class DistributedSampler {
     world_size_ = static_cast<std::size_t>(world_size);
     rank_ = static_cast<std::size_t>(rank);
   }
+
+  /// Makes a sampler for this process's rank among those of the default group, which shuffles with seed 0. Throws Error
+  /// with Status::InvalidArgument if there is no default group.
+  explicit DistributedSampler(std::size_t length) : DistributedSampler(length, get_world_size(), get_rank()) {}
 
   /// Sets the epoch, which is part of the seed; call it before each epoch. Without it every epoch has
   /// the same order. An epoch other than the current one starts at its beginning; the one that

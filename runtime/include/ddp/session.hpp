@@ -5,8 +5,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/ddp.h"
@@ -81,6 +84,9 @@ struct InitOptions {
   /// GPU of this process, such as "cuda:0", if there is a backend for CUDA memory. It counts the devices that
   /// CUDA_VISIBLE_DEVICES leaves. Empty: the one with the number of the local rank.
   std::string device = {};
+  /// Store at which the ranks meet instead, with rank and world_size: a TcpStore, a FileStore, or a PrefixStore of one,
+  /// to the same place on every rank. The session makes connections of its own; the store may go before it.
+  std::optional<Store> store = {};
 };
 
 /// Joins a job and connects to all its ranks. Without options it is the job that the environment describes, as ddprun,
@@ -97,10 +103,41 @@ inline Session init_process_group(const InitOptions& options = {}) {
   c.local_rank = options.local_rank;
   c.local_world_size = options.local_world_size;
   c.device = options.device.c_str();
+  c.store = options.store ? options.store->c() : nullptr;
   ddp_session* session = nullptr;
   detail::check(ddp_session_init(&c, &session));
   return Session(session);
 }
+
+/// Joins a job as above, with this backend: `init_process_group("gloo")`.
+inline Session init_process_group(const std::string& backend, InitOptions options = {}) {
+  options.backend = backend;
+  return init_process_group(options);
+}
+/// Joins a job as above, with this backend; null means the default.
+inline Session init_process_group(const char* backend, InitOptions options = {}) {
+  return init_process_group(std::string(backend != nullptr ? backend : ""), std::move(options));
+}
+
+/// @name What this process can use
+/// None of these needs a session, and none throws. Source: torch.distributed's functions of these names.
+/// @{
+
+/// Returns true: this is a build with process groups. For programs that were written for PyTorch.
+inline bool is_available() { return true; }
+/// Returns whether a session may have this backend, such as "gloo", "nccl" or a plug-in's name: its module, or NCCL's
+/// library, is there and opens. It then stays open.
+inline bool is_backend_available(const std::string& backend) { return ddp_backend_is_available(backend.c_str()) != 0; }
+/// Returns whether the backend "gloo" is there.
+inline bool is_gloo_available() { return is_backend_available("gloo"); }
+/// Returns whether the backend "nccl" is there. Whether there is a GPU is another question.
+inline bool is_nccl_available() { return is_backend_available("nccl"); }
+/// Returns whether the backend "mpi", a plug-in, is there.
+inline bool is_mpi_available() { return is_backend_available("mpi"); }
+/// Returns whether ddprun or torchrun has started this process, or one above it.
+inline bool is_torchelastic_launched() { return std::getenv("TORCHELASTIC_RUN_ID") != nullptr; }
+
+/// @}
 
 /// @name The default group
 /// The world of this process's first session that has not ended. Source: torch.distributed's functions of these names.

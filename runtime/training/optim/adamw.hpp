@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arithmetic of AdamW (Loshchilov and Hutter 2019) on arrays, in the order of
-// torch.optim.AdamW: weight decay, both running means, then the step. Elements are independent, so
-// any part of a parameter may be stepped separately.
+// The arithmetic of AdamW (Loshchilov and Hutter 2019) and of Adam (Kingma and Ba 2015) on arrays,
+// in the order of torch.optim.AdamW and Adam: weight decay, both running means, then the step. They
+// differ in what decays: AdamW's weights, or Adam's gradients towards them. Elements are
+// independent, so any part of a parameter may be stepped separately.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,11 @@
 
 namespace ddp::runtime {
 
-// Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_adamw_step().
+// These throw rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_adamw_step().
 void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
-// Runs on a chosen vector unit, for tests.
+void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
+// These run on a chosen vector unit, for tests.
 void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
+void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
 
 }  // namespace ddp::runtime

@@ -162,6 +162,28 @@ TEST_CASE("init: a second process with the same rank gets an error that names th
   CHECK_THAT(second.out, Contains("error: 5 world: rank 1 is taken by pid " + std::to_string(first) + " on "));
 }
 
+TEST_CASE("init: ranks meet in a store that the program has opened, which may go once they have met",
+          "[runtime][integration]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const TemporaryFolder folder;
+  const std::string store = GENERATE("tcp_store", "file_store");
+  const std::string place = store == "tcp_store" ? std::to_string(server.port()) : folder.path() + "/store";
+  Ranks ranks;
+  for (const char* rank : {"0", "1"}) ranks.start({store + "=" + place, std::string("rank=") + rank, "world_size=2"});
+  ranks.all_meet("");
+}
+
+TEST_CASE("init: a store that no other process finds, or that says not who the ranks are, is refused",
+          "[runtime][integration]") {
+  forget_own_job();
+  const Result hash = run({INIT_WORKER, "hash_store=", "rank=0", "world_size=2"});
+  CHECK_THAT(hash.out, Contains("hash store: it is only in this process"));
+  const Result nobody = run({INIT_WORKER, "hash_store="});
+  CHECK_THAT(nobody.out, Contains("give rank and world_size with it"));
+  const Result both = run({INIT_WORKER, "hash_store=", "init_method=env://", "rank=0", "world_size=2"});
+  CHECK_THAT(both.out, Contains("either init_method or a store, not both"));
+}
+
 TEST_CASE("init: a worker that sets a port of its own meets the others there, and rank 0 hosts the store",
           "[runtime][integration]") {
   const std::string launchers = std::to_string(free_port()), own = std::to_string(free_port());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Joins a job with the ddp::InitOptions of its arguments (NAME=VALUE), exchanges something with every rank and prints
 // its rank. sessions=N makes N sessions one after the other; "together" makes two at a time.
+#include <cstdint>
 #include <ddp/ddp.hpp>
 #include <iostream>
 #include <map>
@@ -24,7 +25,7 @@ ddp::InitOptions options_of(std::map<std::string, std::string>& arguments) {
 
 // Exchanges something over the backend's connections and over the store.
 std::string exchange(const ddp::Session& session) {
-  std::vector<int> sum = {session.rank() + 1};
+  int sum = session.rank() + 1;
   session.world().all_reduce(sum);
   const ddp::Store store = session.store();
   store.set(std::to_string(session.rank()), "here");
@@ -34,7 +35,31 @@ std::string exchange(const ddp::Session& session) {
     if (value != "here") return "wrong store";
   }
   session.world().barrier();
-  return "sum " + std::to_string(sum[0]);
+  return "sum " + std::to_string(sum);
+}
+
+// Joins in a store that this program opens, and closes it once the session is there.
+ddp::Session join_in(std::map<std::string, std::string>& arguments, ddp::InitOptions options) {
+  if (arguments.count("hash_store") != 0) {
+    const ddp::HashStore store;
+    options.store = store;
+    return ddp::init_process_group(options);
+  }
+  if (arguments.count("file_store") != 0) {
+    const ddp::FileStore store(arguments["file_store"], -1);
+    options.store = store;
+    return ddp::init_process_group(options);
+  }
+  const ddp::TcpStore store("127.0.0.1", static_cast<std::uint16_t>(std::stoi(arguments["tcp_store"])));
+  const ddp::PrefixStore mine("of this job", store);
+  options.store = mine;
+  return ddp::init_process_group(options);
+}
+
+void say_what_is_met(const ddp::Session& session) {
+  std::cout << "rank " + std::to_string(session.rank()) + " of " + std::to_string(session.world_size()) + ", " +
+                   exchange(session) + "\n"
+            << std::flush;
 }
 
 void join(const ddp::InitOptions& options) {
@@ -57,6 +82,10 @@ int main(int argc, char** argv) {
   }
   try {
     const ddp::InitOptions options = options_of(arguments);
+    if (arguments.count("hash_store") + arguments.count("file_store") + arguments.count("tcp_store") != 0) {
+      say_what_is_met(join_in(arguments, options));
+      return 0;
+    }
     const int sessions = arguments.count("sessions") != 0 ? std::stoi(arguments["sessions"]) : 1;
     if (arguments.count("together") != 0) {
       const ddp::Session beside = ddp::init_process_group(options);

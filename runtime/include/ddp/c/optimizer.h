@@ -65,6 +65,14 @@ typedef struct ddp_adamw_arrays {
  * order of operations it keeps. */
 DDP_API ddp_status ddp_adamw_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays);
 
+/** Initial value of a ddp_adamw_options for ddp_adam_step(): its size, PyTorch's defaults, and the first step. */
+#define DDP_ADAM_OPTIONS_INIT \
+  { sizeof(ddp_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 0, 0, 1 }
+/** Takes one step of Adam, which is AdamW but for its weight decay: the weights times weight_decay are added to the
+ * gradients. DDP_INVALID_ARGUMENT for another type, or a step below 1. Source: torch.optim.Adam, whose order of
+ * operations it keeps. */
+DDP_API ddp_status ddp_adam_step(const ddp_adamw_options* options, const ddp_adamw_arrays* arrays);
+
 /** Numbers of one step of stochastic gradient descent. Each is used as it is, even 0; DDP_SGD_OPTIONS_INIT has
  * PyTorch's defaults. */
 typedef struct ddp_sgd_options {

@@ -36,10 +36,13 @@ typedef struct ddp_session_options {
   /** GPU of this process, such as "cuda:0", for a session with a backend for CUDA memory. It counts the devices that
    * CUDA_VISIBLE_DEVICES leaves. NULL means the one with the number of the local rank. */
   const char* device;
+  /** Store at which the ranks meet, instead of a place that init_method names; NULL: none. It needs rank and
+   * world_size. The session makes connections of its own, so the store may go before it. Not a hash store. */
+  ddp_store* store;
 } ddp_session_options;
 /** Initial value of a ddp_session_options: its size, and the default of each field. */
 #define DDP_SESSION_OPTIONS_INIT \
-  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL }
+  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL }
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
  *
@@ -86,6 +89,10 @@ DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
 DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
 /** Returns how many times the job was restarted before this process was started. */
 DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
+/** Returns 1 if a session may have this backend ("gloo", "nccl", or a plug-in's name): its module, or NCCL's library,
+ * is there and opens; it then stays open. Else 0, and ddp_error_last() says why. Source:
+ * torch.distributed.is_backend_available and is_nccl_available. */
+DDP_API int32_t ddp_backend_is_available(const char* backend);
 /** Returns this process's rank in its job, with or without a session, as loggers need it. It is the rank of the first
  * session, else what the environment says (RANK, or what srun or mpirun set); 0 if nothing valid is set. Any thread may
  * call. */

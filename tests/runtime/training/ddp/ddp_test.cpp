@@ -64,6 +64,10 @@ TEST_CASE("DDP: 16-bit gradients are averaged in 32 bits and rounded once", "[tr
   run(size, "half precision");
 }
 
+TEST_CASE("DDP: gradients that are marked all at once are averages, in every step", "[training][integration]") {
+  run(GENERATE(1, 2), "all at once");
+}
+
 TEST_CASE("DDP: after the first step buckets are in the order in which gradients came on rank 0",
           "[training][integration]") {
   const int size = GENERATE(1, 2, 4);

@@ -57,6 +57,20 @@ void rebuild(Session& session) {
   }
 }
 
+// A backward that does not tell when each gradient is done marks all of them at its end.
+void all_at_once(Session& session) {
+  Tensors t({10, 10, 10, 10, 10});
+  DistributedDataParallel model(session.world(), t.parameters(), two_in_a_bucket());
+  for (int step = 1; step <= 3; ++step) {
+    for (std::size_t i = 0; i < 5; ++i) t.fill(i, static_cast<float>((session.rank() + 1) * step * (1 << i)));
+    model.mark_all_ready();
+    model.synchronize();
+    for (std::size_t i = 0; i < 5; ++i) {
+      expect(t.grad_is(i, mean_of(session, static_cast<float>(step * (1 << i)))), "gradients are averages");
+    }
+  }
+}
+
 // With gradient_as_bucket_view gradients lie in the buckets, and move once.
 void bucket_view(Session& session) {
   Tensors t({10, 10, 10, 10, 10});
@@ -372,6 +386,7 @@ void die_in_backward(Session& session) {
 
 Scenarios step_scenarios() {
   return {{"rebuild", rebuild},
+          {"all at once", all_at_once},
           {"bucket view", bucket_view},
           {"buckets that stay", [](Session& s) { buckets_that_stay(s, false); }},
           {"buckets that stay, unused", [](Session& s) { buckets_that_stay(s, true); }},

@@ -27,8 +27,10 @@ void check_near(const std::vector<T>& found, const json& expected, const std::st
   }
 }
 
-ddp::AdamWOptions adamw_options(const json& given) {
-  ddp::AdamWOptions o;
+// Reads the options of AdamW or Adam.
+template <typename Options>
+Options adam_options(const json& given) {
+  Options o;
   o.lr = given.value("lr", o.lr);
   if (given.contains("betas")) {
     o.beta1 = given["betas"][0];
@@ -104,11 +106,13 @@ void check_refused(const Function& function, const std::string& words) {
 
 TEST_CASE("optimizers: take the same steps as torch's", "[training][unit]") {
   const json golden = golden_optimizers()["optimizers"];
-  REQUIRE(golden.size() == 8);
+  REQUIRE(golden.size() == 11);
   for (const json& g : golden) {
     INFO(g["optimizer"] << " of " << g["dtype"] << " with " << g["options"]);
     if (g["optimizer"] == "AdamW") {
-      check_steps<ddp::AdamW>(g, adamw_options(g["options"]));
+      check_steps<ddp::AdamW>(g, adam_options<ddp::AdamWOptions>(g["options"]));
+    } else if (g["optimizer"] == "Adam") {
+      check_steps<ddp::Adam>(g, adam_options<ddp::AdamOptions>(g["options"]));
     } else {
       check_steps<ddp::SGD>(g, sgd_options(g["options"]));
     }
@@ -133,6 +137,9 @@ TEST_CASE("optimizers: compute the same bits on every vector unit, in place or i
           CHECK(value == start);
           value.swap(updated);
         }
+        adam_step(adamw, {value.data(), grad.data(), m.data(), s.data(), in_place ? nullptr : updated.data(), count, 0},
+                  unit);
+        if (!in_place) value.swap(updated);
         sgd_step(sgd, {value.data(), grad.data(), momentum.data(), in_place ? nullptr : updated.data(), count, 0},
                  unit);
         std::vector<float> all = in_place ? value : updated;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// State dictionaries: the values of plain parameters as named tensors, saved and loaded in one call.
+///
+///     ddp::save_parameters("model.safetensors", parameters);   // on one rank
+///     ddp::load_parameters("model.safetensors", parameters);   // on all ranks, or before DistributedDataParallel
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddp/buffer.hpp"
+#include "ddp/checkpoint.hpp"
+#include "ddp/error.hpp"
+#include "ddp/parameter.hpp"
+
+namespace ddp {
+
+namespace detail {
+
+inline std::vector<std::int64_t> shape_of(const Parameter& p) {
+  return p.shape.empty() ? std::vector<std::int64_t>{static_cast<std::int64_t>(p.count)} : p.shape;
+}
+
+inline void require_host(const Parameter& p) {
+  if (p.device.kind == DeviceKind::Cpu) return;
+  throw Error(Status::InvalidArgument, "parameter " + p.name + " is in the memory of a GPU: give a copy on the host");
+}
+
+inline std::string names_of(const char* what, const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "" : std::string("; ") + what + ": " + text;
+}
+
+}  // namespace detail
+
+/// Returns the parameters' values as tensors, where they lie: for save_checkpoint() together with an optimizer's state,
+/// or for CheckpointFolder::save(). A name is the prefix and the parameter's name. Throws Error with
+/// Status::InvalidArgument for a parameter on a GPU. Source: torch.nn.Module.state_dict.
+inline std::vector<Tensor> state_dict(const std::vector<Parameter>& parameters, const std::string& prefix = {}) {
+  std::vector<Tensor> tensors;
+  for (const Parameter& p : parameters) {
+    detail::require_host(p);
+    tensors.push_back({prefix + p.name, p.value, p.dtype, detail::shape_of(p)});
+  }
+  return tensors;
+}
+
+/// Copies values of a checkpoint into the parameters. They are found by name, as state_dict() makes it; the checkpoint
+/// may have other tensors too. Throws what Checkpoint::read() throws; the parameters before the one in question have
+/// their new values then. Source: torch.nn.Module.load_state_dict(strict=False), but no parameter may be missing.
+inline void load_state_dict(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint,
+                            const std::string& prefix = {}) {
+  for (const Parameter& p : parameters) {
+    detail::require_host(p);
+    checkpoint.read(prefix + p.name, {p.value, p.count, p.dtype}, detail::shape_of(p));
+  }
+}
+
+/// Saves the parameters' values in a safetensors file. Call it on one rank, as save_checkpoint(), whose errors it
+/// throws. Source: torch.save(model.state_dict(), path).
+inline void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
+                            const Metadata& metadata = {}) {
+  save_checkpoint(path, state_dict(parameters), metadata);
+}
+
+/// Loads the values that save_parameters(), or any other program, has saved in a safetensors file. Throws Error with
+/// Status::Mismatch, which names the tensors and changes nothing, if the file lacks some of the parameters or has
+/// others, or if a type or shape differs. Source: model.load_state_dict(torch.load(path)).
+inline void load_parameters(const std::string& path, const std::vector<Parameter>& parameters) {
+  const Checkpoint file(path);
+  const std::vector<Tensor> found = file.tensors();
+  std::vector<std::string> missing, unexpected, different;
+  for (const Parameter& p : parameters) {
+    const auto tensor = std::find_if(found.begin(), found.end(), [&](const Tensor& t) { return t.name == p.name; });
+    if (tensor == found.end()) {
+      missing.push_back(p.name);
+    } else if (tensor->dtype != p.dtype || tensor->shape != detail::shape_of(p)) {
+      different.push_back(p.name);
+    }
+  }
+  for (const Tensor& t : found) {
+    const auto is_it = [&](const Parameter& p) { return p.name == t.name; };
+    if (std::none_of(parameters.begin(), parameters.end(), is_it)) unexpected.push_back(t.name);
+  }
+  if (!missing.empty() || !unexpected.empty() || !different.empty()) {
+    throw Error(Status::Mismatch, path + ": these are not the model's parameters" +
+                                      detail::names_of("missing", missing) +
+                                      detail::names_of("unexpected", unexpected) +
+                                      detail::names_of("of another type or shape", different));
+  }
+  load_state_dict(parameters, file);
+}
+
+}  // namespace ddp

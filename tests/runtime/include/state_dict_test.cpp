@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ddp/state_dict.hpp"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.hpp"
+
+using Catch::Matchers::Contains;
+using ddp::Parameter;
+
+namespace {
+
+struct Model {
+  std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  std::vector<double> bias = {7, 8};
+  std::vector<Parameter> parameters() { return {{"weight", weight.data(), 6, {2, 3}}, {"bias", bias.data(), 2}}; }
+};
+
+}  // namespace
+
+TEST_CASE("state_dict: parameters are saved and loaded in one call", "[training][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  Model model, other;
+  ddp::save_parameters(path, model.parameters(), {{"epoch", "3"}});
+  other.weight.assign(6, 0);
+  other.bias.assign(2, 0);
+  ddp::load_parameters(path, other.parameters());
+  CHECK(other.weight == model.weight);
+  CHECK(other.bias == model.bias);
+  CHECK(ddp::Checkpoint(path).metadata("epoch") == "3");
+}
+
+TEST_CASE("state_dict: other parameters than the file's are named, and nothing changes", "[training][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  Model model, other;
+  ddp::save_parameters(path, model.parameters());
+  other.weight.assign(6, 0);
+  std::vector<Parameter> list = other.parameters();
+  list[1].name = "gain";
+  list[0].shape = {3, 2};
+  CHECK_THROWS_WITH(ddp::load_parameters(path, list),
+                    path +
+                        ": these are not the model's parameters; missing: gain; unexpected: bias; of another type "
+                        "or shape: weight");
+  CHECK(other.weight == std::vector<float>(6, 0));
+}
+
+TEST_CASE("state_dict: it goes with other tensors under a prefix", "[training][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/all.safetensors";
+  Model model, other;
+  const float step = 5;
+  std::vector<ddp::Tensor> tensors = ddp::state_dict(model.parameters(), "model.");
+  tensors.push_back({"step", &step, ddp::DType::Float32, {}});
+  ddp::save_checkpoint(path, tensors, {});
+  other.weight.assign(6, 0);
+  ddp::load_state_dict(other.parameters(), ddp::Checkpoint(path), "model.");
+  CHECK(other.weight == model.weight);
+  CHECK_THROWS_WITH(ddp::load_state_dict(other.parameters(), ddp::Checkpoint(path)), Contains("weight"));
+}
+
+TEST_CASE("state_dict: a parameter on a GPU is refused by name", "[training][unit]") {
+  Model model;
+  std::vector<Parameter> list = model.parameters();
+  list[1].device.kind = ddp::DeviceKind::Cuda;
+  CHECK_THROWS_WITH(ddp::state_dict(list), Contains("parameter bias is in the memory of a GPU"));
+}
