@@ -206,7 +206,7 @@ class DistributedDataParallel {
     detail::check(status);
   }
 
-  std::size_t count_;                       // of parameters
+  std::size_t count_;                       // number of parameters
   std::unique_ptr<detail::HookCall> hook_;  // destroyed after the model
   std::unique_ptr<ddp_reducer, detail::ModelDeleter> model_;
 };

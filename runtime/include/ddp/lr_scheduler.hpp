@@ -393,7 +393,11 @@ class OneCycleLR : public LRScheduler {
   }
 
  private:
-  enum class Rate { First, Highest, Last };
+  enum class Rate {
+    First,    ///< at the beginning
+    Highest,  ///< max_lr
+    Last      ///< at the end
+  };
   struct Phase {
     double end;
     Rate from;

@@ -9,7 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "ddp/ddp.h"
@@ -109,14 +109,11 @@ inline Session init_process_group(const InitOptions& options = {}) {
   return Session(session);
 }
 
-/// Joins a job as above, with this backend: `init_process_group("gloo")`.
-inline Session init_process_group(const std::string& backend, InitOptions options = {}) {
+/// Joins a job as above, with the backend of this name: `init_process_group("gloo")`.
+template <typename Name, std::enable_if_t<std::is_convertible_v<const Name&, std::string>, int> = 0>
+Session init_process_group(const Name& backend, InitOptions options = {}) {
   options.backend = backend;
   return init_process_group(options);
-}
-/// Joins a job as above, with this backend; null means the default.
-inline Session init_process_group(const char* backend, InitOptions options = {}) {
-  return init_process_group(std::string(backend != nullptr ? backend : ""), std::move(options));
 }
 
 /// @name What this process can use

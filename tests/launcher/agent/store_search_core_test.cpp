@@ -32,7 +32,7 @@ TEST_CASE("store search: one socket that stays unconnected says nothing", "[laun
   CHECK_FALSE(core.over());
 }
 
-TEST_CASE("store search: a process that is connected in between, or has no socket, begins anew", "[launcher][unit]") {
+TEST_CASE("store search: a process that is connected in between, or has no socket, starts again", "[launcher][unit]") {
   StoreSearchCore core{Time()};
   for (int s = 1; s <= 100; ++s) {
     const bool pause = s % 4 == 0;
