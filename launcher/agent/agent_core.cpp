@@ -373,11 +373,13 @@ void AgentCore::become_idle() {
 void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
+    asked_to_stop_ = now_;
     if (!linked_) return decide_alone();
     // A coordinator in this process has to inform the other nodes, so there is no deadline for it.
     if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
     return report();
   }
+  if (event.signal != SIGINT && now_ - asked_to_stop_ < kSameRequest) return;
   if (has_running_workers()) {
     act(LogLine{"second signal: killing the workers"});
     kill();

@@ -49,6 +49,9 @@ struct AgentConfig {
 inline constexpr std::chrono::seconds kUnkillableAfter{10};
 // Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
+// A stop signal this soon after the first one is the same request, unless it is SIGINT: at a time limit Slurm sends
+// SIGTERM twice within milliseconds, and a shell repeats the SIGHUP of its terminal.
+inline constexpr std::chrono::seconds kSameRequest{2};
 
 // ---- events ----
 struct LinkUp {
@@ -101,7 +104,7 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
 struct AllGone {                   // answer to ClearDescendants: no process is left
   std::vector<WorkerWords> words;  // by local rank
 };
-struct StopSignal {  // the user asks the job to end; a second one asks for it at once
+struct StopSignal {  // the user asks the job to end; a second one asks for it at once (see kSameRequest)
   int signal = 0;
 };
 struct Suspend {};  // Ctrl-Z on the user's terminal
@@ -238,6 +241,7 @@ class AgentCore {
   std::optional<TimePoint> next_beat_, next_waiting_line_;
   std::optional<TimePoint> reconnected_;  // when a silent link was last given up
   std::optional<TimePoint> due_;          // when the next Tick was due, as of the last step
+  TimePoint asked_to_stop_;               // when the first stop signal came
   TimePoint now_;
   std::vector<AgentAction>* actions_ = nullptr;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Carries out a plan's faults in a world.
 #include <algorithm>
+#include <csignal>
 
 #include "tests/sim/world.hpp"
 
@@ -136,8 +137,8 @@ void World::happen(const Fault& fault) {
         deliver(agent->index, [this, agent, signal = fault.number] {
           if (!agent->user_stopped) agent->user_stopped = now();
           agent->users_signals.push_back(signal);
-          if (agent->users_signals.size() > 1) coverage_.reached(Branch::SecondSignal);
           handle(*agent, launcher::StopSignal{signal});
+          if (agent->core.state().stop_signal == SIGKILL) coverage_.reached(Branch::SecondSignal);
         });
       }
       break;

@@ -145,7 +145,8 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value(
       "signals-to-handle", given.signals, "NAMES",
       "Signals that end the job when ddprun receives them. The first one is forwarded to the workers and starts the "
-      "shutdown timeout; a second one kills them at once.");
+      "shutdown timeout; a second one kills them at once. Within 2 s of the first, only SIGINT counts as a second "
+      "one.");
 
   d.group("Nodes and rendezvous");
   d.value("nnodes", given.nodes.nnodes, "N|MIN:MAX",

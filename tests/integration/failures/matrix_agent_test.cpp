@@ -59,6 +59,26 @@ TEST_CASE("failure: a stop that reaches every process of the job is one stop, no
   }
 }
 
+TEST_CASE("failure: workers have their time to save when Slurm's time limit sends SIGTERM twice",
+          "[launcher][integration][S1]") {
+  for (const int n : worker_counts()) {
+    CAPTURE(n);
+    Process job(ddprun({workers(n), "--shutdown-timeout=100000"},
+                       {"note=TERM", "note=WINCH", "ready", "until=TERM", "until=WINCH", "say=saved", "exit=0"}));
+    job.wait_for("ready", n);
+    const std::vector<pid_t> step = job.left_over();
+    for (const int number : {SIGTERM, SIGCONT, SIGTERM}) {
+      for (const pid_t pid : step) ::kill(pid, number);
+    }
+    job.signal(SIGWINCH);  // arrives after them, and a worker saves when it has it
+    const Result result = job.wait();
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(count(result.out, "saved") == n);
+    CHECK(count(result.err, "second signal") == 0);
+    CHECK(job.left_over().empty());
+  }
+}
+
 TEST_CASE("failure: an agent that is killed or crashes leaves no process, and its port is free",
           "[launcher][integration][A2][A3]") {
   for (const int n : worker_counts()) {

@@ -191,6 +191,29 @@ TEST_CASE("agent: the first stop signal is reported, the second kills", "[launch
   CHECK(agent.find<KillDescendants>());
 }
 
+TEST_CASE("agent: a signal that comes again within 2 s is the same request, unless it is SIGINT", "[launcher][unit]") {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    Fixture agent;
+    agent.run(1);
+    agent.step(StopSignal{signal});
+    agent.stop(1, signal);
+    agent.step(StopSignal{signal});
+    agent.now += milliseconds(1999);
+    agent.step(StopSignal{SIGTERM});
+    CHECK(agent.actions.empty());
+    CHECK(agent.core.state().stop_signal == signal);
+    agent.now += milliseconds(1);
+    agent.step(StopSignal{signal});
+    CHECK(agent.find<KillDescendants>());
+  }
+  Fixture agent;
+  agent.run(1);
+  agent.step(StopSignal{SIGTERM});
+  agent.stop(1, SIGTERM);
+  agent.step(StopSignal{SIGINT});
+  CHECK(agent.find<KillDescendants>());
+}
+
 TEST_CASE("agent: the second signal is reported to the coordinator too, for the other nodes", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
