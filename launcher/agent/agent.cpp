@@ -146,6 +146,7 @@ class Agent {
   void carry_out(const SuspendWorkers&) { processes_.suspend(); }
   void carry_out(const ResumeWorkers&) { processes_.resume(); }
   void carry_out(const KillDescendants&) { processes_.kill(); }
+  void carry_out(const KillLeftovers& action) { processes_.kill_leftovers(action.local_rank, action.grace); }
   void carry_out(const ClearDescendants&) { processes_.clear(); }
 
   void carry_out(const SendReport& action) {

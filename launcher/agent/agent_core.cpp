@@ -21,7 +21,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kBeatsPerLife = 15;  // heartbeats in lost_after; one a second by default
+constexpr int kCannotExecute = 126, kNotFound = 127;  // exit codes of a shell, and 127 of the dynamic linker
+constexpr int kBeatsPerLife = 15;                     // heartbeats in lost_after; one a second by default
 constexpr std::chrono::seconds kFirstWaitingLine{2};
 constexpr std::chrono::seconds kOverslept{2};  // a Tick this late means that this process was stopped
 constexpr std::chrono::seconds kBetweenWaitingLines{5};
@@ -111,7 +112,7 @@ TimePoint AgentCore::lease_until() const {
 }
 
 std::optional<TimePoint> AgentCore::kill_at() const {
-  if (!joined() || lost_after_.count() == 0 || !has_running_workers()) return std::nullopt;
+  if (!joined() || lost_after_.count() == 0 || !may_kill()) return std::nullopt;
   return lease_until();
 }
 
@@ -164,6 +165,9 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   consider(deadline_);
   consider(decision_until_);
   consider(kill_at());
+  for (const Worker& worker : workers_) {
+    if (may_kill()) consider(worker.leftovers_until);
+  }
   if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
   if (!joined()) {
     consider(*started_ + config_.join_timeout);
@@ -207,7 +211,7 @@ void AgentCore::on(const DirectiveArrived& event) {
       }
       next_.reset();
       if (directive.stop_signal == SIGKILL) {
-        if (has_running_workers()) kill();
+        if (may_kill()) kill();
       } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
         if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
         exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
@@ -262,6 +266,7 @@ void AgentCore::on(const WorkersStarted& event) {
   DDP_CHECK(event.pids.size() == workers_.size(), event.pids.size(), workers_.size());
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pid = event.pids[i];
   if (phase_ == Phase::Starting) phase_ = Phase::Running;
+  workers_started_ = now_;
   // A stop that came before the start reached no worker.
   if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});  // mutant: early_stop
   if (phase_ == Phase::Killing) act(KillDescendants{});
@@ -309,10 +314,16 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   return state_.failures.back();
 }
 
+void AgentCore::set_status(WorkerFailure& failure, const rendezvous::ExitStatus& status) const {
+  failure.status = status;
+  const bool is_shells = status.code == kCannotExecute || status.code == kNotFound;
+  failure.never_ran = is_shells && !failure.stopped_by_ddprun && now_ - workers_started_ <= kFirstSecond;
+}
+
 void AgentCore::on(const WorkerDying& event) {
   // In other phases the worker's end is awaited anyway, and WorkerExited decides whose doing it is.
   if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
-  note_failure(event.local_rank, event.time, event.exiting).status = event.status;
+  set_status(note_failure(event.local_rank, event.time, event.exiting), event.status);
   report();  // the coordinator decides for all nodes at once
 }
 
@@ -325,21 +336,49 @@ void AgentCore::on(const WorkerExited& event) {
   worker.success = event.status.success() && is_news;  // a worker that was reported as dying has failed
   if (!worker.success) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
-    if (!event.status.success()) failure->status = event.status;
+    if (!event.status.success()) set_status(*failure, event.status);
     failure->message = event.message;
     failure->out_of_memory = event.out_of_memory;
   }
+  if (phase_ != Phase::Killing) {
+    worker.leftover_grace = told_to_stop_ ? config_.shutdown_timeout : leftover_grace();
+    worker.leftovers_until = told_to_stop_ ? *deadline_ : now_ + leftover_grace();
+  }
   if (!workers_live()) {
-    phase_ = Phase::Clearing;
-    deadline_ = now_ + kUnkillableAfter;
-    act(ClearDescendants{});  // mutant: descendants
+    await_leftovers();
   } else if (!worker.success && is_news && phase_ == Phase::Running) {
     report();  // the coordinator decides for all nodes at once
   }
 }
 
+// The workers have exited. What they left has the rest of its time, unless it was killed with them.
+void AgentCore::await_leftovers() {
+  if (phase_ == Phase::Killing) {
+    phase_ = Phase::Clearing;
+    deadline_ = now_ + kUnkillableAfter;
+  } else {
+    phase_ = Phase::Lingering;
+    deadline_ = std::max_element(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) {
+                  return a.leftovers_until < b.leftovers_until;
+                })->leftovers_until;
+  }
+  act(ClearDescendants{});  // mutant: descendants
+}
+
+milliseconds AgentCore::leftover_grace() const {
+  return std::min<milliseconds>(kLeftoverGrace, config_.shutdown_timeout);
+}
+
+void AgentCore::kill_leftovers() {
+  for (Worker& worker : workers_) {
+    if (!may_kill() || !worker.leftovers_until || now_ < *worker.leftovers_until) continue;
+    worker.leftovers_until.reset();
+    act(KillLeftovers{static_cast<int>(&worker - workers_.data()), worker.leftover_grace});
+  }
+}
+
 void AgentCore::on(const AllGone& event) {
-  if (phase_ != Phase::Clearing) return;  // this node had given up on them
+  if (phase_ != Phase::Clearing && phase_ != Phase::Lingering) return;  // this node had given up on them
   for (WorkerFailure& failure : state_.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     if (index >= event.words.size()) continue;
@@ -380,7 +419,7 @@ void AgentCore::on(const StopSignal& event) {
     return report();
   }
   if (event.signal != SIGINT && now_ - asked_to_stop_ < kSameRequest) return;
-  if (has_running_workers()) {
+  if (may_kill()) {
     act(LogLine{"second signal: killing the workers"});
     kill();
   }
@@ -410,7 +449,7 @@ void AgentCore::on(const Resume&) {
 
 void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun was killed";
-  if (has_running_workers()) kill_because(reason);
+  if (may_kill()) kill_because(reason);
   state_.stopped_because = reason;
   end(128 + SIGKILL, reason);  // mutant: guardian_gone
 }
@@ -441,7 +480,7 @@ void AgentCore::stop(int signal) {
 }
 
 void AgentCore::kill() {
-  phase_ = Phase::Killing;
+  phase_ = workers_live() ? Phase::Killing : Phase::Clearing;
   told_to_stop_ = true;
   deadline_ = now_ + kUnkillableAfter;
   act(KillDescendants{});
@@ -450,13 +489,16 @@ void AgentCore::kill() {
 // Kills the workers and reports it at once, since their peers are about to fail because of it.
 void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
-  state_.stopped_because = reason;
-  report();  // before the kill, which ends workers that are not started yet and causes another report
-  kill();    // mutant: kill_because
+  if (workers_live()) {
+    state_.stopped_because = reason;
+    report();  // before the kill, which ends workers that are not started yet and causes another report
+  }
+  kill();  // mutant: kill_because
 }
 
 void AgentCore::on(const Tick&) {
   if (deadline_ && now_ >= *deadline_) escalate();
+  kill_leftovers();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
   watch_lease();
   if (!config_.coordinator.empty() && phase_ != Phase::Left) watch_link();
@@ -467,6 +509,13 @@ void AgentCore::escalate() {
     case Phase::Stopping:
       act(LogLine{"the workers did not end within " + in_seconds(config_.shutdown_timeout) +
                   " (--shutdown-timeout): killing them"});
+      kill();
+      break;
+    case Phase::Lingering:
+      act(LogLine{"processes that the workers left did not end within " +
+                  (told_to_stop_ ? in_seconds(config_.shutdown_timeout) + " (--shutdown-timeout)"
+                                 : in_seconds(leftover_grace()) + " of SIGTERM") +
+                  ": killing them"});
       kill();
       break;
     case Phase::Killing:
@@ -498,8 +547,10 @@ void AgentCore::leave(Directive directive) {
   act(Leave{exit_code, std::move(directive), state_.unkillable});
 }
 
-bool AgentCore::has_running_workers() const {
-  return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping;
+// Returns whether there may be processes of the round that were not killed yet.
+bool AgentCore::may_kill() const {
+  const bool may_linger = phase_ == Phase::Lingering;  // mutant: lingering
+  return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping || may_linger;
 }
 
 bool AgentCore::workers_live() const {

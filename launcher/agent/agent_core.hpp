@@ -2,9 +2,16 @@
 // Decides for one node: when to start its workers, when and how hard to stop them, what to report, when to leave.
 // It maps (now, event) to actions and holds no process, socket, clock or log. Its driver is agent.hpp.
 //
-//     Idle ──Run──▶ Running ──Stop / signal──▶ Stopping ──grace over──▶ Killing ──▶ Clearing ──AllGone──▶ Idle
-//                      └────────────all exited────────────────────────────────────────▲
+//     Idle ──Run──▶ Running ──Stop / signal──▶ Stopping ──grace over──▶ Killing
+//                      └──────┬─all exited────────┘                        │ all exited
+//                             ▼                                            ▼
+//                         Lingering ──────────────grace over──────────▶ Clearing ──AllGone──▶ Idle
+//                             └──────────────────────AllGone──────────────────────────────────▲
 //     Idle ──Exit──▶ Leave; in any other phase Exit stops the workers first
+//
+// Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
+// its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other
+// workers still run.
 //
 // Invariants: workers run only in the newest round that a directive has named; Idle is reported only when every process
 // of the round, descendants included, is reaped or was found to be unkillable; a worker that dies after this node asked
@@ -47,6 +54,11 @@ struct AgentConfig {
 
 // Time from SIGKILL until a process counts as unkillable (stuck in the kernel).
 inline constexpr std::chrono::seconds kUnkillableAfter{10};
+// Time for what a worker leaves when it ends by itself, from SIGTERM to SIGKILL; less if shutdown_timeout is less.
+inline constexpr std::chrono::seconds kLeftoverGrace{5};
+// A worker that exits with 126 or 127 within this time of its start never ran: these are the codes of a program, or of
+// a shared library, that is missing or cannot be executed.
+inline constexpr std::chrono::seconds kFirstSecond{1};
 // Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
 // A stop signal this soon after the first one is the same request, unless it is SIGINT: at a time limit Slurm sends
@@ -101,7 +113,7 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string flight_recorder = {};  // libddp's file; empty: none
   std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
 };
-struct AllGone {                   // answer to ClearDescendants: no process is left
+struct AllGone {                   // answer to ClearDescendants: no process is left, the workers' leftovers included
   std::vector<WorkerWords> words;  // by local rank
 };
 struct StopSignal {  // the user asks the job to end; a second one asks for it at once (see kSameRequest)
@@ -124,8 +136,12 @@ struct SignalWorkers {  // to the process group of each live worker
 };
 struct SuspendWorkers {};  // and all their descendants; the deadline of a stop that is under way still holds
 struct ResumeWorkers {};
-struct KillDescendants {};   // SIGKILL to every descendant of this agent
-struct ClearDescendants {};  // all workers have exited: kill and reap what they left, then answer AllGone
+struct KillDescendants {};  // SIGKILL to every descendant of this agent, now and while AllGone is awaited
+struct KillLeftovers {      // SIGKILL to what this worker, which has exited, left
+  int local_rank = 0;
+  std::chrono::milliseconds grace{0};  // the time that they had since they were asked to end
+};
+struct ClearDescendants {};  // all workers have exited: await and reap what they left, then answer AllGone
 struct SendReport {          // if there is a link
   rendezvous::AgentState state;
 };
@@ -142,11 +158,11 @@ struct Leave {
   std::vector<int> unkillable;
 };
 using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
-                                 ClearDescendants, SendReport, SendHeartbeat, Reconnect, LogLine, Leave>;
+                                 KillLeftovers, ClearDescendants, SendReport, SendHeartbeat, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
-  enum class Phase { Idle, Starting, Running, Stopping, Killing, Clearing, Left };
+  enum class Phase { Idle, Starting, Running, Stopping, Lingering, Killing, Clearing, Left };
 
   explicit AgentCore(AgentConfig config);
 
@@ -178,11 +194,15 @@ class AgentCore {
   void begin_round(int round);
   void run(const rendezvous::Directive& directive);
   rendezvous::WorkerFailure* failure_of(int local_rank);
+  void set_status(rendezvous::WorkerFailure& failure, const rendezvous::ExitStatus& status) const;
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
   void skip_round(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
   void kill_because(const std::string& reason);
+  void await_leftovers();
+  void kill_leftovers();
+  std::chrono::milliseconds leftover_grace() const;
   void become_idle();
   void end(int exit_code, std::string reason);
   void leave(rendezvous::Directive directive);
@@ -191,7 +211,7 @@ class AgentCore {
   void watch_lease();
   void watch_link();
   bool joined() const { return !state_.epoch.empty(); }
-  bool has_running_workers() const;
+  bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
   TimePoint reconnect_at() const;
@@ -210,6 +230,8 @@ class AgentCore {
     int pid = 0;
     bool exited = false;
     bool success = false;
+    std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
+    std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
   };
 
   AgentConfig config_;
@@ -217,6 +239,7 @@ class AgentCore {
   rendezvous::AgentState state_;
   rendezvous::Assignment assignment_;
   std::vector<Worker> workers_;                // by local rank
+  TimePoint workers_started_;                  // when the newest round's workers began to run
   std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure
   std::set<int> exiting_when_told_;            // local ranks that were exiting when the stop came
   bool told_to_stop_ = false;                  // the workers of this round were asked to end

@@ -23,6 +23,10 @@ using rendezvous::WorkerFailure;
 void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
                  Log& log) {
   std::vector<std::string> lines = failure_report(config.program.name, cause, all);
+  if (cause.never_ran && config.job.max_restarts > 0) {
+    lines.push_back("  not restarted: exit code " + std::to_string(cause.status.code) +
+                    " in the first second means that the program, or a library that it needs, is missing");
+  }
   if (log.is_for_terminal()) lines = coloured(std::move(lines));
   std::string report;
   for (const std::string& line : lines) report += (report.empty() ? "" : "\n") + line;

@@ -16,6 +16,7 @@
 #include "launcher/report/error_file.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -27,8 +28,10 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
-constexpr std::chrono::seconds kDrainDeadline(2);     // for a log file that blocks when a round ends
-constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
+constexpr std::chrono::seconds kDrainDeadline(2);       // for a log file that blocks when a round ends
+constexpr std::chrono::milliseconds kBetweenLooks(20);  // for leftovers; a fork bomb's deaths must not fill all time
+constexpr std::chrono::milliseconds kSweepAgain(10);    // while descendants are still being killed
+constexpr std::chrono::milliseconds kLookAgain(100);    // while they have time to end
 
 rendezvous::WallTime now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
@@ -60,6 +63,7 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       visible_gpus_(visible_gpus(config.gpus)),
       death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
       store_search_(io, out.log),
+      look_timer_(io),
       sweep_timer_(io) {
   out_.log.debug("cgroup", cgroup_.describe());
   if (config.virtual_local_rank) {
@@ -99,6 +103,9 @@ void RoundProcesses::preload() {
 
 void RoundProcesses::start(rendezvous::Assignment assignment) {
   oom_.start();
+  asked_.clear();
+  asked_groups_.clear();
+  killing_ = false;
   start_ = PendingStart{.round = state_.round, .assignment = std::move(assignment)};
   out_.events.round(start_->assignment);
   if (warm_parent_ && warm_parent_->is_importing()) {
@@ -226,6 +233,7 @@ void RoundProcesses::stop(int signal) {
     ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
     // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
     if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
+    asked_groups_.insert(worker.pid);
   }
 }
 
@@ -244,7 +252,10 @@ void RoundProcesses::suspend() {
 void RoundProcesses::resume() { signal_descendants(SIGCONT); }
 
 void RoundProcesses::kill() {
-  if (!cancel_start()) kill_descendants();
+  if (cancel_start()) return;
+  killing_ = true;
+  if (clearing_) return clear_descendants();
+  kill_descendants();
 }
 
 void RoundProcesses::kill_descendants() {
@@ -290,15 +301,10 @@ std::vector<int> RoundProcesses::exiting_workers() const {
 void RoundProcesses::reap() {
   while (true) {
     siginfo_t info = {};
-    // WNOWAIT: a zombie keeps its pid, so its process group can be killed before the number is free again.
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) break;
     const auto worker = std::find_if(workers_.begin(), workers_.end(),
                                      [&](const Worker& w) { return w.pid == info.si_pid && !w.reaped; });
-    if (worker != workers_.end()) {
-      ::kill(-info.si_pid, SIGKILL);
-      cgroup_.kill_worker(worker->round, local_rank_of(*worker));
-    }
-    waitpid(info.si_pid, nullptr, 0);
+    asked_.erase(info.si_pid);  // the number is free again
     if (worker != workers_.end()) {
       on_worker_exit(*worker, status_of(info));
     } else if (warm_parent_) {
@@ -308,7 +314,7 @@ void RoundProcesses::reap() {
   if (clearing_) {
     clear_descendants();
   } else {
-    kill_leftovers();
+    look_for_leftovers();
   }
 }
 
@@ -339,21 +345,71 @@ std::string RoundProcesses::why_it_never_ran(const ExecFailure& failure) const {
          " (were they taken away since ddprun started?)";
 }
 
-// For where there is no control group: descendants that had left a dead worker's process group are children of this
-// subreaper now, next to what living workers have orphaned; the inherited incarnation tells them apart. One that is
-// born meanwhile becomes our child when its parent dies, and that death brings us here again.
-void RoundProcesses::kill_leftovers() {
+// Returns the worker that left this child of ours when it exited; null: none did. Living workers orphan processes too,
+// so the session tells them apart, and the incarnation for a process that is in another one.
+const RoundProcesses::Worker* RoundProcesses::left_by(pid_t child) const {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) {
+    return w.reaped &&
+           (is_in_session_of(w.pid, child) || was_started_with(child, contract::kIncarnation, w.incarnation));
+  });
+  return found == workers_.end() ? nullptr : &*found;
+}
+
+// Looks now, or in a moment if it has just looked.
+void RoundProcesses::look_for_leftovers() {
+  looks_again_ = has_looked_;
+  if (has_looked_) return;
+  signal_leftovers();
+  has_looked_ = true;
+  look_timer_.expires_after(kBetweenLooks);
+  look_timer_.async_wait([this](const auto& error) {
+    has_looked_ = false;
+    if (!error && looks_again_) look_for_leftovers();
+  });
+}
+
+// Asks what dead workers left to end, or kills it if its time is over. A process that is born meanwhile becomes our
+// child when its parent dies.
+void RoundProcesses::signal_leftovers() {
   const auto is_reaped = [](const Worker& w) { return w.reaped; };
   if (std::none_of(workers_.begin(), workers_.end(), is_reaped)) return;
-  if (std::all_of(workers_.begin(), workers_.end(), is_reaped)) return;  // then clear_descendants kills everything
+  const bool any_killed =
+      std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.leftovers_killed; });
+  const std::vector<pid_t> kept = children_to_keep();
   for (const pid_t child : children_of_self()) {
+    if (asked_.count(child) != 0 && !any_killed) continue;
     const auto is_living = [&](const Worker& w) { return !w.reaped && w.pid == child; };
     if (std::any_of(workers_.begin(), workers_.end(), is_living)) continue;
-    const bool is_leftover = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
-      return w.reaped && was_started_with(child, contract::kIncarnation, w.incarnation);
-    });
-    if (is_leftover) signal_family(child, SIGKILL);
+    if (std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
+    const Worker* const worker = left_by(child);
+    if (worker && worker->leftovers_killed) {
+      signal_family(child, SIGKILL);
+    } else if (worker || clearing_) {
+      ask_to_end(child);
+    }
   }
+}
+
+// Sends SIGTERM to a child and everything below it, but to no process that was asked before.
+void RoundProcesses::ask_to_end(pid_t child) {
+  signal_family(child, SIGTERM, [this](pid_t pid) {
+    const bool is_first_time = asked_.insert(pid).second;
+    return is_first_time && asked_groups_.count(getpgid(pid)) == 0;
+  });
+}
+
+void RoundProcesses::kill_leftovers(int local_rank, std::chrono::milliseconds grace) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  const std::vector<pid_t> children = children_of_self();
+  if (std::any_of(children.begin(), children.end(), [&](pid_t child) { return left_by(child) == &worker; })) {
+    out_.log.warning("leftovers",
+                     "processes that " + name_of(worker) + " left did not end within " + rendezvous::to_string(grace) +
+                         ": killing them",
+                     worker.rank);
+  }
+  worker.leftovers_killed = true;
+  cgroup_.kill_worker(worker.round, local_rank);
+  signal_leftovers();
 }
 
 // ---- The end of the round ----
@@ -370,15 +426,21 @@ void RoundProcesses::clear_descendants() {
     if (warm_parent_) warm_parent_->note_reaped(info.si_pid, status_of(info));
   }
   const bool is_childless = waited < 0 && errno == ECHILD;
-  if (is_childless || children_of_self() == children_to_keep()) {
+  // The kernel's list of children may miss some while they come and go, so it is asked only if some are kept.
+  const std::vector<pid_t> kept = children_to_keep();
+  if (is_childless || (!kept.empty() && children_of_self() == kept)) {
     clearing_ = false;
     sweep_timer_.cancel();
     on_all_gone();
     return;
   }
-  kill_descendants();
+  if (killing_) {
+    kill_descendants();
+  } else {
+    look_for_leftovers();
+  }
   // Their deaths wake us; a process born while we looked does not.
-  sweep_timer_.expires_after(kSweepAgain);
+  sweep_timer_.expires_after(killing_ ? kSweepAgain : kLookAgain);
   sweep_timer_.async_wait([this](const auto& error) {
     if (!error && clearing_) clear_descendants();
   });
@@ -432,6 +494,7 @@ void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {
 
 void RoundProcesses::end() {
   if (warm_parent_) warm_parent_->end();
+  look_timer_.cancel();
   sweep_timer_.cancel();
   store_search_.stop();
   death_watch_.stop();

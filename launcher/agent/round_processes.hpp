@@ -6,14 +6,19 @@
 //                 WorkerDying, WorkerExited      for each worker
 //     clear() ──▶ AllGone                        no process of the round is left
 //
+// What a worker leaves when it exits is sent SIGTERM as soon as it is found, each process once. It is killed only when
+// the core says so.
+//
 // All calls come from the thread that runs `io`: workers die with the thread that forked them.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,11 +61,13 @@ class RoundProcesses {
   void suspend();
   void resume();
   void kill();
+  // Kills what this worker, which has exited, left; `grace` is the time that it had, for the user.
+  void kill_leftovers(int local_rank, std::chrono::milliseconds grace);
 
-  // Kills and reaps what the round has left, then answers AllGone.
+  // Awaits and reaps what the round has left, then answers AllGone.
   void clear();
 
-  // Reaps what has died: workers, and what dead workers left behind. To be called at each SIGCHLD.
+  // Reaps what has died: workers, and what dead workers left. To be called at each SIGCHLD.
   void reap();
 
   // Returns the local ranks of workers that run no more, though they are not reaped yet.
@@ -78,6 +85,7 @@ class RoundProcesses {
     int rank = 0;
     int round = 0;
     bool reaped = false;
+    bool leftovers_killed = false;  // what it left is killed as soon as it is found
     std::string incarnation;
     std::string error_file;
 
@@ -105,7 +113,10 @@ class RoundProcesses {
   void drop_start();
   void never_started();
   bool cancel_start();
-  void kill_leftovers();
+  void look_for_leftovers();
+  void signal_leftovers();
+  const Worker* left_by(pid_t child) const;
+  void ask_to_end(pid_t child);
   void kill_descendants();
   void clear_descendants();
   void on_all_gone();
@@ -134,6 +145,12 @@ class RoundProcesses {
   DeathWatch death_watch_;
   OomWatch oom_;
   StoreSearch store_search_;
+  std::set<pid_t> asked_;         // processes that were asked to end, since a dead worker left them
+  std::set<pid_t> asked_groups_;  // process groups that were asked to end with their worker
+  bool has_looked_ = false;       // for leftovers, a moment ago
+  bool looks_again_ = false;      // once that moment is over
+  rendezvous::asio::steady_timer look_timer_;
+  bool killing_ = false;  // nothing of this round may live any more
   bool clearing_ = false;
   rendezvous::asio::steady_timer sweep_timer_;
 };

@@ -145,13 +145,13 @@ class PidFd {
 // others. A process counts as a child if /proc says so while both are held and alive. Where they
 // cannot be held (before Linux 5.3) nothing is done: they become the caller's own children as the
 // processes above them die.
-void signal_below(const PidFd& parent, int number) {
+void signal_below(const PidFd& parent, int number, const std::function<bool(pid_t)>& wanted) {
   for (const pid_t pid : children_of(parent.pid())) {
     const PidFd child(pid);
     const auto stat = read_stat(pid);
     if (!stat || stat->parent != parent.pid() || !child.lives() || !parent.lives()) continue;
-    child.signal(number);
-    signal_below(child, number);
+    if (!wanted || wanted(pid)) child.signal(number);
+    signal_below(child, number, wanted);
   }
 }
 
@@ -185,6 +185,8 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
   return false;
 }
 
+bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }
+
 bool is_exiting(pid_t pid) {
   const auto stat = read_stat(pid);
   return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
@@ -207,10 +209,10 @@ std::size_t resident_size(pid_t pid) {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-void signal_family(pid_t child, int number) {
+void signal_family(pid_t child, int number, const std::function<bool(pid_t)>& wanted) {
   const PidFd held(child);
-  kill(child, number);
-  if (held.lives()) signal_below(held, number);  // else its children are the caller's already
+  if (!wanted || wanted(child)) kill(child, number);
+  if (held.lives()) signal_below(held, number, wanted);  // else its children are the caller's already
 }
 
 void signal_descendants(int number, const std::vector<pid_t>& but_not) {

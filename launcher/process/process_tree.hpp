@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ std::vector<pid_t> children_of_self();
 // it cannot be read.
 bool was_started_with(pid_t pid, const std::string& name, const std::string& value);
 
+// Returns whether the process is in the session that `leader` leads or led.
+bool is_in_session_of(pid_t leader, pid_t pid);
+
 // Returns whether the process is exiting (PF_EXITING), which it is within 0.1 ms of its death.
 // waitpid reports the death once the memory is freed, about 70 ms later for each GiB.
 bool is_exiting(pid_t pid);
@@ -41,8 +45,8 @@ std::optional<int> status_of_dying(pid_t child);
 // Returns a process's resident size in bytes; 0 if the process does not exist or is dying.
 std::size_t resident_size(pid_t pid);
 
-// Signals one of the caller's children and everything below it.
-void signal_family(pid_t child, int number);
+// Signals one of the caller's children and everything below it, except processes that are not `wanted`.
+void signal_family(pid_t child, int number, const std::function<bool(pid_t)>& wanted = {});
 
 // Signals every child except those in `but_not`, and everything below them. New descendants may
 // start meanwhile: to kill all, call it again until none is left.

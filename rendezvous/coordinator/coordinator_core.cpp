@@ -630,6 +630,10 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since not all processes could be killed";
     return finish(exit);
   }
+  if (cause && cause->never_ran) {
+    exit.reason += "; not restarted, since the program cannot run there";
+    return finish(exit);
+  }
   if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart

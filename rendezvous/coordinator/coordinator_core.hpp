@@ -16,7 +16,8 @@
 // back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
 //
 //   event                                 fixed number of nodes               elastic (min < max)
-//   a worker fails                        restart while max_restarts lasts    the same
+//   a worker fails                        restart while max_restarts lasts,   the same
+//                                         unless its program cannot run
 //   a node is lost                        a restart too, once it is replaced  next round with the others, if ≥ min, or
 //                                         (--max-restarts 0: the end)         once they are; spends no restart
 //   a node comes, all seats taken         its --node-rank is held: refused;   waits as a spare, takes the place of one

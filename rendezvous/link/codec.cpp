@@ -35,6 +35,7 @@ static void to_json(json& j, const WorkerFailure& f) {
        {"out_of_memory", f.out_of_memory},
        {"hint", f.hint},
        {"error_record", f.error_record}};
+  if (f.never_ran) j["never_ran"] = true;
 }
 static void from_json(const json& j, WorkerFailure& f) {
   j.at("rank").get_to(f.rank);
@@ -52,6 +53,7 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("out_of_memory").get_to(f.out_of_memory);
   j.at("hint").get_to(f.hint);
   j.at("error_record").get_to(f.error_record);
+  f.never_ran = j.value("never_ran", false);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, endpoint_host,

@@ -47,6 +47,7 @@ struct WorkerFailure {
   WallTime time;                         // when its agent learned of it
   bool already_exiting = false;          // it was exiting when this node's first failure was noticed
   bool stopped_by_ddprun = false;        // ddprun had told it to end: never a cause
+  bool never_ran = false;                // its program cannot run here, so another round would fail in the same way
   std::string message;                   // from the error file, or why it could not be started
   std::vector<std::string> stderr_tail;  // the last lines it wrote to stderr
   std::string stderr_log;                // file on `host` with all of its stderr; empty: none

@@ -105,9 +105,19 @@ void World::carry_out(Process& process, const SignalWorkers& action) {
 void World::carry_out(Process& process, const KillDescendants&) {
   if (process.spawning) return stop_the_start(process);
   for (const int id : process.workers) kill(scene_.worker(id), Why::Ddprun);
+  if (std::exchange(process.leftovers_act, false)) clear(process);
 }
 
+// What was left is killed when the last worker's leftovers are.
+void World::carry_out(Process&, const KillLeftovers&) {}
+
 void World::carry_out(Process& process, const ClearDescendants&) {
+  process.leftovers_act = process.core.phase() == AgentCore::Phase::Lingering && spawn_random_.percent(10);
+  if (!process.leftovers_act) return clear(process);
+  coverage_.reached(Branch::LeftoversIgnoreTerm);
+}
+
+void World::clear(Process& process) {
   Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 1000 : 20));
   if (process.leftover_stuck) takes += *std::exchange(process.leftover_stuck, std::nullopt);
   deliver_at(now() + takes, process.index, [this, index = process.index] {
@@ -314,7 +324,7 @@ void World::carry_out(Process& process, const LogLine& action) {
     invariants_.on_lease_kill(process);
   }
   if (says("the link to the coordinator is back")) coverage_.reached(Branch::LinkCameBack);
-  if (says("(--shutdown-timeout): killing them")) coverage_.reached(Branch::TermIgnored);
+  if (says("the workers did not end within")) coverage_.reached(Branch::TermIgnored);
   if (says("cannot be killed")) coverage_.reached(Branch::Unkillable);
 }
 

@@ -87,7 +87,7 @@ Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
   fault.worker = random.below(8);
   switch (kind) {
     case FaultKind::WorkerExits:
-      fault.number = random.pick({1, 1, 7});
+      fault.number = random.pick({1, 1, 7, 127});
       break;
     case FaultKind::WorkerCrashes:
       fault.number = random.pick({SIGSEGV, SIGKILL, SIGABRT});

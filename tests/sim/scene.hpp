@@ -91,6 +91,7 @@ struct Process {
   int starts = 0;            // times that workers were started; only the newest counts
   bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;
+  bool leftovers_act = false;  // processes that its workers left ignore SIGTERM and are not killed yet
   int newest_round_told = 0;
   std::vector<rendezvous::Directive> told;  // kept if old directives are repeated
 

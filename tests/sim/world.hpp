@@ -64,7 +64,9 @@ class World {
   void carry_out(Process&, const launcher::SuspendWorkers&) {}
   void carry_out(Process&, const launcher::ResumeWorkers&) {}
   void carry_out(Process& process, const launcher::KillDescendants& action);
+  void carry_out(Process& process, const launcher::KillLeftovers& action);
   void carry_out(Process& process, const launcher::ClearDescendants& action);
+  void clear(Process& process);
   void carry_out(Process& process, const launcher::SendReport& action);
   void carry_out(Process& process, const launcher::SendHeartbeat& action);
   void carry_out(Process& process, const launcher::Reconnect& action);

@@ -134,7 +134,8 @@ void declare(Declaration& d, GivenOptions& given) {
           "Maximum number of restarts after failures; each restarts all workers of the job.")
       .check(kCount);
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
-          "Time from the signal that asks workers to end until SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the "
+          "Time from the signal that asks workers and what they have started to end until SIGKILL. "
+          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the "
           "default.")
       .check(kSeconds);
   d.value(

@@ -1,16 +1,59 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Workers that fail, or are stopped, restarted or killed: which one is blamed, what is returned,
 // and that nothing is left.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
+#include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "tests/integration/ddprun.hpp"
 
 using namespace ddp::testing;
+
+namespace {
+
+// A pipe with a name. A process that reads a line from it waits until it is opened.
+class Gate {
+ public:
+  explicit Gate(std::string path) : path_(std::move(path)) {
+    if (mkfifo(path_.c_str(), 0600) != 0) throw std::runtime_error("mkfifo " + path_);
+    fd_ = ddp::rendezvous::Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  const std::string& path() const { return path_; }
+  void open() const { REQUIRE(write(fd_.get(), "\n", 1) == 1); }
+
+ private:
+  std::string path_;
+  ddp::rendezvous::Descriptor fd_;
+};
+
+// Waits until no more than `number` processes of the job are left.
+bool at_most(std::size_t number, const Process& job) {
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (job.left_over().size() > number && std::chrono::steady_clock::now() < deadline) {
+  }
+  return job.left_over().size() <= number;
+}
+
+// Returns a command of bash: a process in the background that at SIGTERM waits for the gate, and then ends.
+std::string saver(const Gate& gate, const std::string& name) {
+  const std::string on_term =
+      "echo " + name + " got SIGTERM; read -r line < " + gate.path() + "; echo " + name + " has saved; exit 0";
+  return "bash -c 'trap \"" + on_term + "\" TERM; echo " + name + " is ready; while :; do sleep 1000 & wait; done' &";
+}
+
+std::vector<std::string> bash(const Words& options, const std::string& script) {
+  return ddprun_raw(options + Words{"--no-python", "bash", "-c", script});
+}
+
+}  // namespace
 
 TEST_CASE("failure: the first failed worker is named with its last words, the rest are stopped, its code returned",
           "[launcher][integration][P1]") {
@@ -56,6 +99,17 @@ TEST_CASE("failure: when the restarts are used up, the last failure is reported"
   const Result result = run(ddprun({"--max-restarts=1"}, {"0/0:exit=3", "0/1:exit=4"}));
   CHECK(result.code == 4);
   CHECK(count(result.err, "failed: rank 0") == 1);
+}
+
+TEST_CASE("failure: a program that is missing, or lacks a library, is not restarted", "[launcher][integration][P20]") {
+  const Words restarts = {"--max-restarts=3", "--nproc_per_node=2", "--no-python"};
+  for (const int code : {126, 127}) {
+    const Result result = run(ddprun_raw(restarts + Words{"bash", "-c", "echo start; exit " + std::to_string(code)}));
+    CHECK(result.code == code);
+    CHECK(count(result.out, "start") <= 2);
+    CHECK(count(result.err, "restart 1 of 3") == 0);
+    CHECK(count(result.err, "  not restarted: exit code " + std::to_string(code) + " in the first second") == 1);
+  }
 }
 
 TEST_CASE("failure: earlier attempts' error files stay in --log-dir", "[launcher][integration]") {
@@ -119,23 +173,64 @@ TEST_CASE("failure: a second Ctrl-C kills at once", "[launcher][integration][A1]
 }
 
 TEST_CASE("failure: a dead worker's leftovers are killed while the others go on", "[launcher][integration][P10][A11]") {
-  Process job(
-      ddprun({"--nproc_per_node=2"}, {"0:child", "0:escape", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
+  Process job(ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"},
+                     {"0:child", "0:escape", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
   job.wait_for("leaving");
   job.wait_for("ready");
-  // Remaining: guardian, keeper, agent and rank 1.
-  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-  while (job.left_over().size() > 4 && std::chrono::steady_clock::now() < deadline) {
-  }
-  CHECK(job.left_over().size() == 4);
+  CHECK(at_most(4, job));  // guardian, keeper, agent and rank 1
   job.signal(SIGTERM);
   job.wait();
   CHECK(job.left_over().empty());
 }
 
+TEST_CASE("failure: what a stopped worker leaves has the rest of its time of grace", "[launcher][integration][P10]") {
+  for (const std::string way : {"", "setsid "}) {
+    CAPTURE(way);
+    TemporaryFolder folder;
+    const Gate gate(folder / "gate");
+    Process job(bash({"--log-level=info", "--shutdown-timeout=100000"}, way + saver(gate, "leaver") + " wait"));
+    job.wait_for("leaver is ready");
+    job.signal(SIGTERM);
+    job.wait_for("was killed by SIGTERM");  // the worker itself
+    job.wait_for("leaver got SIGTERM");
+    gate.open();
+    const Result result = job.wait();
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(count(result.out, "leaver got SIGTERM") == 1);  // and no second time
+    CHECK(count(result.out, "leaver has saved") == 1);
+    CHECK(job.left_over().empty());
+  }
+}
+
+TEST_CASE("failure: what a worker leaves is asked to end and has a short time for it", "[launcher][integration][P10]") {
+  for (const bool is_last : {false, true}) {
+    CAPTURE(is_last);
+    TemporaryFolder folder;
+    const Gate gate(folder / "gate"), never(folder / "never");
+    const std::string rank_0 =
+        saver(gate, "willing") + saver(never, "unwilling") + " read -r line < " + never.path() + ";";
+    const std::string rank_1 = is_last ? "exit 0" : "echo rank 1 is ready; sleep 1000";
+    Process job(bash({"--nproc_per_node=2", "--shutdown-timeout=1"},
+                     "if [ $RANK = 0 ]; then " + rank_0 + " else " + rank_1 + "; fi"));
+    job.wait_for("willing is ready", 2);
+    never.open();  // rank 0 ends
+    job.wait_for("willing got SIGTERM", 2);
+    gate.open();
+    job.wait_for("willing has saved");
+    job.wait_for("did not end within 1 s");
+    if (!is_last) {
+      job.wait_for("rank 1 is ready");
+      CHECK(at_most(5, job));  // guardian, keeper, agent, and rank 1 with its sleep
+      job.signal(SIGTERM);
+    }
+    CHECK(job.wait().code == (is_last ? 0 : 128 + SIGTERM));
+    CHECK(job.left_over().empty());
+  }
+}
+
 TEST_CASE("failure: an orphan that cleared its environment is killed when the job ends",
           "[launcher][integration][P10]") {
-  Process job(ddprun({"--nproc_per_node=2"}, {"0:forget", "0:say=leaving"}));
+  Process job(ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"0:forget", "0:say=leaving"}));
   CHECK(job.wait().code == 0);
   CHECK(job.left_over().empty());
 }

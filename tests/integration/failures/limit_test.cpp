@@ -130,7 +130,8 @@ TEST_CASE("limits: too few processes are reported with the limit, nothing runs a
 TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, and nothing is left",
           "[launcher][integration][P17]") {
   const MemoryLimit memory(100);
-  Process job(memory.on(ddprun({"--nproc_per_node=2"}, {"escape", "child", "meet", "1:eat=1000", "wait"})));
+  Process job(memory.on(
+      ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"escape", "child", "meet", "1:eat=1000", "wait"})));
   const Result result = job.wait();
   CHECK(result.code == 128 + SIGKILL);
   CHECK(count(result.err, "first failure: rank 1 ") == 1);

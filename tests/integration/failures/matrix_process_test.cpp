@@ -344,7 +344,7 @@ TEST_CASE("failure: when the job has ended, a daemon that held a port is gone an
 TEST_CASE("failure: a fork bomb of a thousand processes, some new every moment, is killed to the last",
           "[launcher][integration][P9]") {
   for (const int n : worker_counts()) {
-    Process job(ddprun({workers(n)}, {"0:bomb=1000", "wait"}));
+    Process job(ddprun({workers(n), "--shutdown-timeout=1"}, {"0:bomb=1000", "wait"}));
     job.wait_for("bombed");
     const auto start = Clock::now();
     job.signal(SIGTERM);
@@ -388,9 +388,9 @@ TEST_CASE("failure: where pids are reused at every moment, only the job's proces
              "for crowd in 1 2 3 4; do strangers & crowds=\"$crowds $!\"; done\n"
              "\"$@\"; code=$?; touch stop; wait $crowds; exit $code\n");
   const int restarts = full_matrix() ? 400 : 60;
-  const Result result = run(
-      Words{"unshare", "-rpf", "--mount-proc", "sh", folder / "world", folder.path()} +
-      ddprun({workers(2), "--max-restarts=" + std::to_string(restarts)}, {"0:child", "1:escape", "0:exit=3", "wait"}));
+  const Result result = run(Words{"unshare", "-rpf", "--mount-proc", "sh", folder / "world", folder.path()} +
+                            ddprun({workers(2), "--shutdown-timeout=0", "--max-restarts=" + std::to_string(restarts)},
+                                   {"0:child", "1:escape", "0:exit=3", "wait"}));
   if (result.code == 77 || result.code == 1) skip("no pid namespace with few pids here: " + result.err);
   CHECK(result.code == 3);
   CHECK(count(result.err, "restart ") == restarts);

@@ -84,10 +84,12 @@ Kill make_kill(unsigned seed) {
   kill.options = {"--nproc_per_node=" + std::to_string(workers), "--log-level=debug"};
   if (below(2) == 0) kill.options.push_back("--max-restarts=1000");
   if (below(3) == 0) kill.options.push_back("--tee=3");
-  if (below(3) == 0) kill.verbs.push_back("ignore=TERM"), kill.options.push_back("--shutdown-timeout=0");
+  if (below(3) == 0) kill.verbs.push_back("ignore=TERM");
   for (const char* verb : {"child", "escape", "forget", "hop"}) {
     if (below(2) == 0) kill.verbs.push_back(verb);
   }
+  // Escaped processes ignore SIGTERM too.
+  kill.options.push_back(kill.verbs.empty() || below(8) == 0 ? "--shutdown-timeout=1" : "--shutdown-timeout=0");
   kill.verbs.push_back("ready");
   // Some jobs end, or fail and are restarted, at about the moment of the kill.
   const std::array<const char*, 4> ends = {"wait", "wait", "0:exit=1", "0:exit=0"};
@@ -245,7 +247,7 @@ TEST_CASE("orphans: a process that forks and ends again and again does not escap
   for (const char* way : kWays) {
     Process::Options options;
     options.environment = {{"DDPRUN_CGROUP", way}};
-    Process job(ddprun({}, {"hop", "hop", "hop", "hop", "ready", "exit=0"}), options);
+    Process job(ddprun({"--shutdown-timeout=1"}, {"hop", "hop", "hop", "hop", "ready", "exit=0"}), options);
     const auto start = Clock::now();
     CHECK(job.wait().code == 0);
     const auto took = Clock::now() - start;
@@ -278,7 +280,7 @@ TEST_CASE("orphans: a child that ddprun did not start is not killed", "[launcher
 
 TEST_CASE("orphans: a control group catches a dead worker's leftovers, even with a cleared environment",
           "[launcher][integration][P10]") {
-  Process job(ddprun({"--nproc_per_node=2", "--log-level=debug"},
+  Process job(ddprun({"--nproc_per_node=2", "--log-level=debug", "--shutdown-timeout=1"},
                      {"0:forget", "0:say=leaving", "0:exit=0", "1:ready", "1:wait"}));
   job.wait_for("escaped");
   job.wait_for("exited with code 0");
@@ -317,7 +319,7 @@ TEST_CASE("orphans: without permission for a control group ddprun prints nothing
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
   const Words as_nobody = {"setpriv", "--reuid=65534", "--clear-groups", "env", "TMPDIR=" + folder.path()};
   if (run(as_nobody + ddprun_raw({"--version"})).code != 0) skip("others may not reach this folder");
-  const Result quiet = run(as_nobody + ddprun({}, {"escape", "say=here"}));
+  const Result quiet = run(as_nobody + ddprun({}, {"child", "say=here"}));
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
   const Result told = run(as_nobody + ddprun({"--log-level=debug"}, {"say=here"}));
@@ -344,7 +346,8 @@ TEST_CASE("orphans: a job inside a worker ends with it, and so does its own cont
 TEST_CASE("orphans: as pid 1 of a container ddprun reaps strangers and hears signals", "[launcher][integration][A10]") {
   const Words in_container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
   if (run(in_container + Words{"true"}).code != 0) skip("this machine does not let the test have a pid namespace");
-  Process container(in_container + ddprun({"--nproc_per_node=2"}, {"escape", "catch=TERM", "ready", "wait"}));
+  Process container(in_container +
+                    ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"escape", "catch=TERM", "ready", "wait"}));
   container.wait_for("ready", 2);
   const pid_t init = only_child_of(container.pid());
   const pid_t keeper = only_child_of(init);

@@ -60,7 +60,7 @@ std::vector<pid_t> pids_after(const std::string& before, const std::string& out)
 }  // namespace
 
 TEST_CASE("signals: Ctrl-Z stops the workers and ddprun, bg and fg let all of them go on", "[launcher][integration]") {
-  Shell shell(ddprun({"--nproc_per_node=2"}, {"escape", "catch=INT", "ready", "wait"}));
+  Shell shell(ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"escape", "catch=INT", "ready", "wait"}));
   shell.type("$JOB\n");
   shell.wait_for("ready ", 2);
   shell.wait_for("escaped ", 2);
@@ -183,9 +183,9 @@ TEST_CASE("signals: a terminal that hangs up ends the job", "[launcher][integrat
   Process::Options terminal;
   terminal.on_terminal = true;
   const TemporaryFolder folder;
-  Process job(
-      ddprun({"--nproc_per_node=2", "--log-dir", folder.path(), "-r3"}, {"escape", "catch=HUP", "ready", "wait"}),
-      terminal);
+  Process job(ddprun({"--nproc_per_node=2", "--shutdown-timeout=1", "--log-dir", folder.path(), "-r3"},
+                     {"escape", "catch=HUP", "ready", "wait"}),
+              terminal);
   const auto all_ready = [&] {
     int ready = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {

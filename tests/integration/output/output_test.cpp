@@ -71,7 +71,7 @@ TEST_CASE("output: a closed stdout ends the output, not the job", "[launcher][in
 }
 
 TEST_CASE("output: a process that keeps a worker's pipe open does not block ddprun", "[launcher][integration]") {
-  Process job(ddprun({"--nproc_per_node=2"}, {"escape", "say=last line"}));
+  Process job(ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"escape", "say=last line"}));
   const Result result = job.wait();
   CHECK(result.code == 0);
   CHECK(count(result.out, "last line\n") == 2);

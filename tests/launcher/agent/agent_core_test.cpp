@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <tuple>
+#include <vector>
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
@@ -14,16 +16,16 @@ using std::chrono::seconds;
 
 namespace {
 
-// An agent with two workers and 5 s of grace, and the actions of its last step.
+// An agent with two workers, and 5 s of grace by default, and the actions of its last step.
 struct Fixture {
-  explicit Fixture(std::string coordinator = "")
+  explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5))
       : core({.job = {.id = "j"},
               .incarnation = "i",
               .host = "a",
               .workers = 2,
               .coordinator = std::move(coordinator),
               .join_timeout = seconds(60),
-              .shutdown_timeout = seconds(5)}) {
+              .shutdown_timeout = shutdown_timeout}) {
     step(LinkUp{});
   }
 
@@ -93,6 +95,25 @@ TEST_CASE("agent: a failure is reported at once and stops nothing by itself", "[
   CHECK(state.failures[0].rank == 5);
   CHECK(state.failures[0].status.code == 7);
   CHECK_FALSE(state.failures[0].stopped_by_ddprun);
+}
+
+TEST_CASE("agent: a worker that exits with 126 or 127 in its first second never ran", "[launcher][unit]") {
+  for (const auto& [status, after, never_ran] :
+       std::vector<std::tuple<ExitStatus, milliseconds, bool>>{{{.code = 127}, milliseconds(1000), true},
+                                                               {{.code = 126}, milliseconds(0), true},
+                                                               {{.code = 127}, milliseconds(1001), false},
+                                                               {{.code = 1}, milliseconds(0), false},
+                                                               {{.signal = SIGKILL}, milliseconds(0), false}}) {
+    Fixture agent;
+    agent.run(1);
+    agent.now += after;
+    agent.exit(1, status);
+    CHECK(agent.core.state().failures.at(0).never_ran == never_ran);
+  }
+  Fixture agent;
+  agent.run(1);
+  agent.die(0, {.code = 127});
+  CHECK(agent.core.state().failures.at(0).never_ran);
 }
 
 TEST_CASE("agent: a worker that is dying is reported at once, and once", "[launcher][unit]") {
@@ -177,6 +198,84 @@ TEST_CASE("agent: after the grace period it kills, after ten more seconds it giv
   CHECK(agent.find<SendReport>()->state.unkillable == std::vector<int>{100, 101});
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 0}});
   CHECK(agent.find<Leave>()->exit_code == 1);  // not a success
+}
+
+TEST_CASE("agent: what stopped workers left has the rest of the grace period, then it is killed", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.now += seconds(3);
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGTERM});
+  CHECK(agent.find<ClearDescendants>());
+  CHECK(agent.core.wake_at() == agent.now + seconds(2));
+  agent.now += seconds(2);
+  agent.step(Tick{});
+  CHECK(agent.find<LogLine>()->text ==
+        "processes that the workers left did not end within 5 s (--shutdown-timeout): killing them");
+  CHECK(agent.find<KillDescendants>());
+  CHECK(agent.core.wake_at() == agent.now + seconds(10));
+  agent.step(AllGone{});
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
+}
+
+TEST_CASE("agent: what a worker left that ended by itself is killed after 5 s, while the others go on",
+          "[launcher][unit]") {
+  Fixture agent({}, seconds(30));
+  agent.run(1);
+  agent.exit(0, {});
+  agent.now += seconds(3);
+  agent.exit(1, {.code = 1});
+  CHECK(agent.find<ClearDescendants>());
+  agent.now += seconds(2);
+  agent.step(Tick{});
+  REQUIRE(agent.find<KillLeftovers>());
+  CHECK(agent.find<KillLeftovers>()->local_rank == 0);
+  CHECK(agent.find<KillLeftovers>()->grace == seconds(5));
+  agent.step(Tick{});
+  CHECK(agent.actions.empty());  // once
+  agent.now += seconds(3);
+  agent.step(Tick{});
+  CHECK(agent.find<LogLine>()->text ==
+        "processes that the workers left did not end within 5 s of SIGTERM: killing them");
+  CHECK(agent.find<KillDescendants>());
+}
+
+TEST_CASE("agent: what a worker left before the stop has no more than its own time", "[launcher][unit]") {
+  Fixture agent({}, seconds(30));
+  agent.run(1);
+  agent.exit(0, {.code = 1});
+  agent.stop(1);
+  agent.exit(1, {.signal = SIGTERM});
+  agent.now += seconds(5);
+  agent.step(Tick{});
+  CHECK(agent.find<KillLeftovers>()->local_rank == 0);
+  CHECK_FALSE(agent.find<KillDescendants>());
+  CHECK(agent.core.wake_at() == agent.now + seconds(25));
+}
+
+TEST_CASE("agent: what the workers left is killed at once where they would be", "[launcher][unit]") {
+  const auto lingering = [] {
+    Fixture agent;
+    agent.run(1);
+    agent.stop(1);
+    agent.exit(0, {.signal = SIGTERM});
+    agent.exit(1, {.signal = SIGTERM});
+    return agent;
+  };
+  Fixture told = lingering();
+  told.stop(1, SIGKILL);
+  CHECK(told.find<KillDescendants>());
+  Fixture guardian = lingering();
+  guardian.step(GuardianGone{});
+  CHECK(guardian.find<KillDescendants>());
+  Fixture killed;
+  killed.run(1);
+  killed.stop(1, SIGKILL);
+  killed.exit(0, {.signal = SIGKILL});
+  killed.exit(1, {.signal = SIGKILL});
+  CHECK(killed.find<ClearDescendants>());
+  CHECK(killed.core.wake_at() == killed.now + seconds(10));
 }
 
 TEST_CASE("agent: the first stop signal is reported, the second kills", "[launcher][unit]") {

@@ -222,6 +222,20 @@ TEST_CASE("coordinator: processes that cannot be killed forbid a restart", "[ren
   CHECK(job.sent()->exit_code == 1);
 }
 
+TEST_CASE("coordinator: a worker whose program cannot run is not restarted", "[rendezvous][unit]") {
+  Fixture job(3);
+  job.start();
+  job.agent.failures = {failure_of(0, {.code = 127}, 5)};
+  job.agent.failures[0].never_ran = true;
+  job.report();
+  job.idle();
+  CHECK_FALSE(job.opens_store());
+  CHECK(job.sent()->kind == Directive::Kind::Exit);
+  CHECK(job.sent()->exit_code == 127);
+  CHECK(job.sent()->reason ==
+        "rank 0 on node a exited with code 127; not restarted, since the program cannot run there");
+}
+
 TEST_CASE("coordinator: the cause is the worker that died first, and a crash before the exits it provoked",
           "[rendezvous][unit]") {
   const auto killed = failure_of(1, {.signal = SIGKILL}, 6);

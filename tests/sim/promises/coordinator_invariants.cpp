@@ -358,6 +358,9 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
     promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker),
             describe(worker));
   }
+  const bool could_kill = process.alive && !process.asleep && !has_just_woken(process) &&
+                          scene_.machine(process.machine).frozen_until <= scene_.now;
+  promise(Promise::LostNodeIsQuiet, !could_kill || !process.leftovers_act, host + ": what its workers left");
   if (newest_act(process) == Time() || !process.alive) return;
   auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;
   const bool was_asleep = process.asleep || process.awake_since + scene_.plan.lost_after > scene_.now;

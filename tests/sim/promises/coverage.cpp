@@ -43,6 +43,7 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a process cannot be killed",
     "a process that cannot be killed ends the job",
     "workers ignore SIGTERM",
+    "what workers left ignores SIGTERM",
     "the guardian is gone",
     "a store fails",
     "a start of workers fails",
@@ -63,14 +64,14 @@ constexpr std::array<const char*, 17> kAgentNames = {
     "LinkUp",         "LinkDown",    "LinkFailed",   "LinkRefused",  "BeatArrived",  "DirectiveArrived",
     "WorkersStarted", "SpawnFailed", "NeverStarted", "WorkerDying",  "WorkerExited", "AllGone",
     "StopSignal",     "Suspend",     "Resume",       "GuardianGone", "Tick"};
-constexpr std::array<const char*, 7> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping",
-                                                     "Killing", "Clearing", "Left"};
+constexpr std::array<const char*, 8> kAgentPhases = {"Idle",      "Starting", "Running",  "Stopping",
+                                                     "Lingering", "Killing",  "Clearing", "Left"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 6> kCoordinatorMust = {"+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 17> kAgentMust = {"+ ++++ ", "+ ++++ ", "+ ++++ ", "+      ", "++++++ ", "++++++ ",
-                                                    " + +   ", " +     ", "   ++  ", "  +++  ", "  +++  ", "+    + ",
-                                                    "+ ++++ ", "       ", "       ", "+ ++++ ", "++++++ "};
+constexpr std::array<const char*, 17> kAgentMust = {
+    "+ +++++ ", "+ +++++ ", "+ +++++ ", "+       ", "+++++++ ", "+++++++ ", " + +    ", " +      ", "   + +  ",
+    "  ++ +  ", "  ++ +  ", "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -49,6 +49,7 @@ enum class Branch {
   Unkillable,
   UnkillableEndsJob,
   TermIgnored,
+  LeftoversIgnoreTerm,
   GuardianGone,
   StoreFailed,
   SpawnFailed,
@@ -88,7 +89,7 @@ class Coverage {
   static constexpr std::size_t kCoordinatorEvents = std::variant_size_v<rendezvous::CoordinatorEvent>;
   static constexpr std::size_t kAgentEvents = std::variant_size_v<launcher::AgentEvent>;
   std::array<std::array<std::uint64_t, 5>, kCoordinatorEvents> coordinator_{};
-  std::array<std::array<std::uint64_t, 7>, kAgentEvents> agent_{};
+  std::array<std::array<std::uint64_t, 8>, kAgentEvents> agent_{};
   std::array<std::uint64_t, static_cast<std::size_t>(Branch::Count)> branches_{};
 };
 

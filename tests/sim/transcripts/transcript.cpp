@@ -119,7 +119,10 @@ struct DescribeAgentAction {
   std::string operator()(const SuspendWorkers&) const { return "suspends its workers"; }
   std::string operator()(const ResumeWorkers&) const { return "resumes its workers"; }
   std::string operator()(const KillDescendants&) const { return "kills all processes below it"; }
-  std::string operator()(const ClearDescendants&) const { return "kills and reaps what its workers left"; }
+  std::string operator()(const KillLeftovers& action) const {
+    return "kills what worker " + std::to_string(action.local_rank) + " left";
+  }
+  std::string operator()(const ClearDescendants&) const { return "waits for what its workers left, and reaps it"; }
   std::string operator()(const SendReport& action) const { return "reports: " + describe_briefly(action.state); }
   std::string operator()(const SendHeartbeat&) const { return ""; }
   std::string operator()(const Reconnect& action) const { return "drops its link" + in_parentheses(action.why); }
