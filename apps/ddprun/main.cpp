@@ -19,6 +19,7 @@
 #include "apps/ddprun/options/options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/agent/agent.hpp"
+#include "launcher/agent/farewell.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/process/limits.hpp"
@@ -70,9 +71,10 @@ int run(const ddp::apps::Launch& launch) {
   using ddp::launcher::OnTerminalStop;
   const std::vector<int>& ends_job = launch.config.stop_signals;
   const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
+  ddp::launcher::Farewell farewell;
   const auto agent = [&](const ddp::launcher::Guarded& guarded) {
     try {
-      return ddp::launcher::run_agent(launch.config, launch.log, guarded);
+      return ddp::launcher::run_agent(launch.config, launch.log, guarded, farewell);
     } catch (const std::system_error& error) {
       const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
       return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str());
@@ -80,8 +82,9 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
-  return ddp::launcher::run_guarded(agent, launch.config.workers,
-                                    ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop);
+  return ddp::launcher::run_guarded(
+      agent, launch.config.workers, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
+      [&](const std::string& how) { farewell.send("its agent " + how, launch.config.secret_file); });
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {

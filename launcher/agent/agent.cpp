@@ -49,8 +49,10 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, const Limits& inherited_limits)
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell,
+        const Limits& inherited_limits)
       : config_(config),
+        farewell_(farewell),
         out_(config, log, host_, guarded),
         coordination_(config, incarnation_, [this](const std::string& line) { out_.log.warning("coordinator", line); }),
         core_(core_config(config, incarnation_, host_, coordination_)),
@@ -113,6 +115,7 @@ class Agent {
   void connect() {
     rendezvous::LinkClient::Callbacks callbacks;
     callbacks.on_up = [this](const std::string& coordinator_address) {
+      coordinator_address_ = coordinator_address;
       master_addr_ = coordination_.master_addr(coordinator_address);
       driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
     };
@@ -154,6 +157,7 @@ class Agent {
       if (!failure.flight_recorder.empty()) out_.attempts.keep();  // the job's report names it
     }
     link_->send(action.state);
+    farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
   }
 
   void carry_out(const SendHeartbeat&) { link_->send(rendezvous::Heartbeat{}); }
@@ -162,6 +166,7 @@ class Agent {
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;
+    farewell_.clear();
     processes_.end();
     report_job_end(config_, action, processes_.error_files(), out_);
     // Nothing is left to wait for, so that run() returns.
@@ -171,6 +176,7 @@ class Agent {
   }
 
   const LaunchConfig& config_;
+  Farewell& farewell_;
   const std::string incarnation_ = rendezvous::random_id();
   const std::string host_ = rendezvous::host_name();
   NodeOutput out_;
@@ -183,19 +189,20 @@ class Agent {
   RoundProcesses processes_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
+  std::string coordinator_address_;  // numeric; empty if the coordinator is in this process
   std::string master_addr_;  // workers' MASTER_ADDR, if the nodes have none in common; empty until there is a link
   std::optional<int> exit_code_;
 };
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded) {
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
   const Limits inherited = raise_limits();
   // One connection from each worker and each agent, should this agent host the store and the coordinator.
   const auto connections = static_cast<rlim_t>(config.job.max_nodes) * static_cast<rlim_t>(config.workers + 1);
   reserve_files(config.workers, config.logs.writes_logs(), connections);
-  Agent agent(config, log, guarded, inherited);
+  Agent agent(config, log, guarded, farewell, inherited);
   return agent.run();
 }
 

@@ -8,6 +8,7 @@
 // until rank 0 has reached the store.
 #pragma once
 
+#include "launcher/agent/farewell.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/process/guardian.hpp"
@@ -16,6 +17,6 @@ namespace ddp::launcher {
 
 // Runs the job on this node to its end and returns ddprun's exit code. Throws rendezvous::Error only before anything
 // is started: a port is taken, or there are no descriptors.
-int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded);
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell);
 
 }  // namespace ddp::launcher

@@ -71,6 +71,7 @@ struct Watch {
   // The keeper only:
   pid_t guardian = 0;
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
+  std::function<void(const std::string& how)> after_agent = {};
 };
 
 void remove_cleanup_path(const Descriptor& cleanup) {
@@ -88,8 +89,12 @@ int after_child(const Watch& watch, int status) {
   // by itself, children of the guardian are not the job's. An agent that gave up midway may leave
   // some to the keeper.
   if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);
-  if (by_itself && watch.guardian != 0) kill_descendants_and_wait(kAfterItsOwnEnd);
+  if (by_itself && watch.guardian != 0) left = kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
+  if (watch.after_agent && left.empty()) {
+    watch.after_agent(by_itself ? "exited with code " + std::to_string(WEXITSTATUS(status))
+                                : "was killed by " + rendezvous::signal_name(WTERMSIG(status)));
+  }
   if (by_itself) return WEXITSTATUS(status);
   remove_cleanup_path(watch.cleanup);
   fprintf(stderr, "ddprun: its %s (pid %d) was killed by %s; all workers were killed\n", watch.name, watch.child,
@@ -145,7 +150,8 @@ sigset_t managed_signals() {
   return set;
 }
 
-int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop) {
+int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
+                std::function<void(const std::string& how)> after_agent) {
   // In the guardian.
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
@@ -190,7 +196,8 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                   .cgroup = cgroup,
                   .cleanup = std::move(cleanup.read_end),
                   .guardian = guardian,
-                  .alive = std::move(alive.write_end)});
+                  .alive = std::move(alive.write_end),
+                  .after_agent = std::move(after_agent)});
   }
 
   // In the agent.

@@ -37,8 +37,10 @@ enum class OnTerminalStop { Stop, GoOn };
 // called while the process has one thread. In the agent all managed_signals() are blocked from the
 // start, so that none is lost before it handles them. Meanwhile the keeper, which is idle, makes
 // the control groups of `workers` workers; the agent would wait 50 us for each.
-int run_guarded(const std::function<int(const Guarded&)>& agent, int workers,
-                OnTerminalStop on_stop = OnTerminalStop::Stop);
+// `after_agent` is called in the keeper, when the agent has ended and no process below it is left;
+// `how` is "exited with code 1" or "was killed by SIGKILL".
+int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
+                std::function<void(const std::string& how)> after_agent);
 
 // Returns the signals that all three processes block and read: every signal that can be caught,
 // except those of faults and those that a terminal sends to background jobs.

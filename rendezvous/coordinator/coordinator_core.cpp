@@ -97,10 +97,11 @@ void CoordinatorCore::on(const AgentReported& event) {
   if (event.agent < known->link) return;  // it came on a link that has been replaced
   const bool is_new_link = event.agent > known->link;
   if (is_new_link && !known->cut) actions_->push_back(CloseLink{known->link});
+  const TimePoint gone_since = known->cut.value_or(now_);
   const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
-    return lose(node, now_, "node " + describe(node) + " left the job" + why);
+    return lose(node, gone_since, "node " + describe(node) + " left the job" + why);
   }
   mark_heard(node);
   if (is_new_link) send(node, node.directive);  // the link is level-triggered; mutant: new_link
@@ -663,7 +664,7 @@ void CoordinatorCore::finish(Directive exit) {
   job_.phase = Phase::Over;
   exit_ = std::move(exit);
   stop_gathering();
-  shutdown_until_ = now_ + config_.lost_after;
+  over_since_ = now_;
   for (const auto& [incarnation, node] : roster_.nodes()) {
     if (!roster_.is_own(node)) send(node, *exit_);  // mutant: exit_to_all
   }
@@ -674,12 +675,24 @@ void CoordinatorCore::finish(Directive exit) {
 // store; a node that has not heard of the end by then never will.
 void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(config_.own_incarnation);
-  const bool alone = roster_.nodes().size() == (own ? 1U : 0U);
-  if (own_was_told_ || !own || (!alone && now_ < *shutdown_until_)) return;  // mutant: shutdown
+  if (own_was_told_ || !own) return;
+  shutdown_until_ = now_;
+  for (const auto& [incarnation, node] : roster_.nodes()) {
+    if (!roster_.is_own(node)) shutdown_until_ = std::max(*shutdown_until_, awaited_until(node));
+  }
+  if (now_ < *shutdown_until_) return;  // mutant: shutdown
   own_was_told_ = true;
   shutdown_until_.reset();
   next_silence_check_.reset();
   send(*own, *exit_);
+}
+
+// Returns how long the end of the job waits for a node to leave. One whose workers succeeded has nothing left to do, so
+// it answers at once; if it has been silent for long enough already, it is most likely dead.
+TimePoint CoordinatorCore::awaited_until(const Node& node) const {
+  const TimePoint latest = over_since_ + config_.lost_after;
+  if (!roster_.has_succeeded(node)) return latest;
+  return std::min(latest, std::max(node.heard + config_.lost_after / 5, over_since_ + kAnswerToEnd));
 }
 
 // ---- Messages ----

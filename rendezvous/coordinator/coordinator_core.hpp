@@ -55,6 +55,9 @@ inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
 
+// Time that a node whose workers have succeeded has to answer the end of the job, however silent it was before.
+inline constexpr std::chrono::seconds kAnswerToEnd{1};
+
 // ---- events ----
 struct AgentReported {  // the first report on a link says which agent it is
   AgentId agent;
@@ -195,6 +198,7 @@ class CoordinatorCore {
   void next_round(const std::string& why);
   void finish(Directive exit);
   void finish_shutdown();
+  TimePoint awaited_until(const Node& node) const;
 
   // Words.
   void send_waiting_message();
@@ -215,7 +219,7 @@ class CoordinatorCore {
   std::optional<Directive> exit_;  // how the job ended, once it is over
   std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
   std::optional<TimePoint> shutdown_until_;
-  TimePoint gathering_since_;
+  TimePoint gathering_since_, over_since_;
   std::string addresses_differ_;  // the newest warning that the nodes have no MASTER_ADDR in common
   bool own_was_told_ = false;     // the own agent was told to leave, last of all
   std::optional<TimePoint> last_step_;

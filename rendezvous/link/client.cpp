@@ -98,6 +98,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   }
 
   std::string local_address() const { return local_address_; }
+  std::uint16_t coordinator_port() const { return coordinator_port_; }
 
  private:
   // A connection to one address until its handshake is done.
@@ -214,6 +215,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
       timer_.cancel();
       attempt_.reset();
       local_address_ = rendezvous::local_address(attempt->socket.native_handle());
+      coordinator_port_ = attempt->port;
       target_.ports = {attempt->port};  // the coordinator keeps it for all of its life
       return up(std::move(attempt->socket), done->beyond);
     }
@@ -343,6 +345,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
 
   std::shared_ptr<LinkStream<Directive>> link_;  // while up
   std::string local_address_;
+  std::uint16_t coordinator_port_ = 0;
 };
 
 LinkClient::LinkClient(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks,
@@ -360,5 +363,6 @@ void LinkClient::send(const Heartbeat& heartbeat) { loop_->send(heartbeat); }
 void LinkClient::reconnect(const std::string& why) { loop_->reconnect(why); }
 void LinkClient::stop() { loop_->stop(); }
 std::string LinkClient::local_address() const { return loop_->local_address(); }
+std::uint16_t LinkClient::coordinator_port() const { return loop_->coordinator_port(); }
 
 }  // namespace ddp::rendezvous

@@ -75,6 +75,8 @@ class LinkClient {
   // Returns the address of this end of the newest link: numeric, v4-mapped as v4; "" if there was none, and over a
   // socketpair.
   std::string local_address() const;
+  // Returns the coordinator's port on the newest link; 0 if there was none, and over a socketpair.
+  std::uint16_t coordinator_port() const;
 
  private:
   class Loop;

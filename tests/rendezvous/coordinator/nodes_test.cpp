@@ -493,6 +493,50 @@ TEST_CASE("coordinator: its own agent is told to leave when the others have left
   CHECK(job.leaves("a", 0));
 }
 
+TEST_CASE("coordinator: a silent node that has succeeded delays the end by a second at most", "[rendezvous][unit]") {
+  for (const auto& [silent_before, delay] :
+       {std::pair(seconds(10), milliseconds(1000)), std::pair(seconds(0), milliseconds(3000))}) {
+    Job job(fixed(2));
+    job.join("a");
+    job.join("b");
+    job.start();
+    job.end("b", true);
+    job.pass(silent_before, "b");
+    job.end("a", true);
+    job.pass(delay - milliseconds(500), "b");
+    CHECK(job.told("a").kind == Directive::Kind::Run);
+    job.pass(milliseconds(500), "b");
+    CHECK(job.leaves("a", 0));
+  }
+}
+
+TEST_CASE("coordinator: a silent node whose workers were stopped has all of its time to hear the end",
+          "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.fail("a", 0);
+  job.stopped();
+  job.pass(seconds(14), "b");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  job.pass(seconds(1), "b");
+  CHECK(job.leaves("a", 7));
+}
+
+TEST_CASE("coordinator: a node whose keeper says that it has left is lost at once", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.cut("b");
+  job.nodes["b"].state.left = true;
+  job.nodes["b"].state.stopped_because = "its agent was killed by SIGKILL";
+  job.reconnect("b");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  CHECK(job.told("a").reason == "node b (10.0.0.b) left the job: its agent was killed by SIGKILL");
+}
+
 TEST_CASE("coordinator: a node that was lost with its workers comes back as a new one", "[rendezvous][unit]") {
   Job job(elastic(1, 2));
   job.join("a");

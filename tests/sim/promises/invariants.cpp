@@ -166,7 +166,8 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
-    const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + scene_.plan.lost_after;
+    const milliseconds silence = has_succeeded(index) ? scene_.plan.lost_after / 5 : scene_.plan.lost_after;
+    const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + silence;
     promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
   }
 }

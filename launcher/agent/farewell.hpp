@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the keeper tells the coordinator when an agent was killed: that this node has left. Without it the coordinator
+// would wait for the agent's link to come back (kReconnectWindow).
+//
+//     agent ── prepare(), at each report ──▶ shared memory ── the agent dies; all of its processes are dead ──▶
+//     keeper ── send() ──▶ coordinator: a new link of the same incarnation, and one message on it with `left`
+//
+// The message goes out only when no process of the node is left, so that the others may go on at once. If it cannot be
+// sent, the coordinator finds out by itself as before.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rendezvous/link/messages.hpp"
+
+namespace ddp::launcher {
+
+class Farewell {
+ public:
+  // Makes the shared memory: call it before the fork. Without memory it sends nothing.
+  Farewell();
+  ~Farewell();
+  Farewell(const Farewell&) = delete;
+  Farewell& operator=(const Farewell&) = delete;
+
+  // In the agent: the node's newest state, and the coordinator's numeric address.
+  void prepare(const std::string& address, std::uint16_t port, const rendezvous::AgentState& state);
+  // In the agent: it leaves by itself, so there is nothing to tell.
+  void clear();
+
+  // In the keeper: sends what was prepared, if anything was, and gives up after a second. `why` says what happened to
+  // the agent; `secret_file` is the job's, or empty.
+  void send(const std::string& why, const std::string& secret_file) const noexcept;
+
+ private:
+  struct Page;
+  Page* page_ = nullptr;
+};
+
+}  // namespace ddp::launcher
