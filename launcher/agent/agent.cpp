@@ -16,6 +16,7 @@
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
+#include "launcher/output/stream_route.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
 #include "rendezvous/base/error.hpp"
@@ -201,7 +202,8 @@ int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded&
   const Limits inherited = raise_limits();
   // One connection from each worker and each agent, should this agent host the store and the coordinator.
   const auto connections = static_cast<rlim_t>(config.job.max_nodes) * static_cast<rlim_t>(config.workers + 1);
-  reserve_files(config.workers, config.logs.writes_logs(), connections);
+  reserve_files(config.workers, static_cast<rlim_t>(descriptors_of_streams(config.logs, config.workers)), connections,
+                config.job.max_nodes);
   Agent agent(config, log, guarded, farewell, inherited);
   return agent.run();
 }

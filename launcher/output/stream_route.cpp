@@ -26,4 +26,18 @@ StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Cons
   return route;
 }
 
+int descriptors_of_streams(const LogConfig& config, int workers) {
+  constexpr int kPipe = 2, kFile = 1;
+  const bool has_files = config.folder != kNoFolder;
+  int number = 0;
+  for (int local_rank = 0; local_rank < workers; ++local_rank) {
+    for (const Console console : {Console::Stdout, Console::Stderr}) {
+      const bool teed = has_files && config.tee.has(console, local_rank);
+      const bool redirected = has_files && config.redirects.has(console, local_rank);
+      number += teed ? kPipe + kFile : redirected ? kFile : kPipe;
+    }
+  }
+  return number;
+}
+
 }  // namespace ddp::launcher

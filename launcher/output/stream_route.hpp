@@ -40,4 +40,8 @@ struct StreamRoute {
 
 StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Console console);
 
+// Returns how many descriptors the streams of these workers take in ddprun while it starts them: both
+// ends of a pipe and a log file for a teed stream, the log file alone for one that is redirected.
+int descriptors_of_streams(const LogConfig& config, int workers);
+
 }  // namespace ddp::launcher

@@ -13,7 +13,6 @@ namespace ddp::launcher {
 namespace {
 
 constexpr rlim_t kOwnFiles = 27;  // event loops, sockets, shared memory, pipes between ddprun's own processes
-constexpr rlim_t kFilesOfWorker = 5, kLogFilesOfWorker = 2;
 constexpr rlim_t kMostConnections = 1 << 16;  // for which the file table is enlarged: half a MiB
 
 }  // namespace
@@ -26,19 +25,23 @@ Limits raise_limits() {
   return inherited;
 }
 
-void reserve_files(int workers, bool have_log_files, rlim_t connections) {
+void reserve_files(int workers, rlim_t stream_files, rlim_t connections, int nodes) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   std::error_code ignored;
   const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
-  const rlim_t each = kFilesOfWorker + (have_log_files ? kLogFilesOfWorker : 0);
-  const rlim_t needed = static_cast<rlim_t>(open) + kOwnFiles + static_cast<rlim_t>(workers) * each;
+  const auto each = static_cast<rlim_t>(workers);
+  const rlim_t own = static_cast<rlim_t>(open) + kOwnFiles;
+  const rlim_t to_start = own + each + stream_files;
+  const rlim_t to_run = own + stream_files - std::min(stream_files, 2 * each) + (nodes == 1 ? each : 0);
+  const rlim_t needed = std::max(to_start, to_run + std::min(to_run, rendezvous::kReservedFiles));
   if (needed <= limit.rlim_cur) return rendezvous::grow_file_table(needed + std::min(connections, kMostConnections));
-  throw rendezvous::Error(rendezvous::ErrorCode::System,
-                          "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
-                              " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +
-                              ": raise the hard limit (ulimit -n as root, LimitNOFILE= of a service, --ulimit nofile= "
-                              "of a container) or start fewer workers");
+  throw rendezvous::Error(
+      rendezvous::ErrorCode::System,
+      "starting " + std::to_string(workers) + " workers takes " + std::to_string(needed) +
+          " open files, and ddprun may have " + std::to_string(limit.rlim_cur) +
+          ": raise the hard limit (ulimit -n as root, LimitNOFILE= of a service, --ulimit nofile= "
+          "of a container), start fewer workers, or let them write files of their own (--redirects 3)");
 }
 
 std::string describe_process_limit() {

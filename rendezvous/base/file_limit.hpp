@@ -12,6 +12,9 @@
 
 namespace ddp::rendezvous {
 
+// Descriptors that a store's server leaves to the rest of its process, but no more than half of all.
+inline constexpr rlim_t kReservedFiles = 64;
+
 // Raises this process's limit of open files to its hard limit. Returns the limits as they were.
 inline rlimit raise_file_limit() {
   rlimit inherited = {};

@@ -33,6 +33,7 @@
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/thread.hpp"
@@ -51,7 +52,6 @@ constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;                     // then connections that are open get a turn
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
 constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
-constexpr rlim_t kReservedFiles = 64;                    // for the rest of the process
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
 

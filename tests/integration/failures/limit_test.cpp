@@ -85,7 +85,7 @@ class MemoryLimit {
 
 TEST_CASE("limits: with too few open files the start is refused, with the number that is enough",
           "[launcher][integration][P16][A5]") {
-  for (const Words& logs : {Words{}, Words{"--tee=3"}}) {
+  for (const Words& logs : {Words{}, Words{"--tee=3"}, Words{"--redirects=3"}, Words{"--tee=0:1", "--redirects=2"}}) {
     const TemporaryFolder folder;
     const Words options = Words{"--nproc_per_node=16", "--log-dir", folder.path()} + logs;
     Process::Options files;
@@ -104,6 +104,16 @@ TEST_CASE("limits: with too few open files the start is refused, with the number
     files.max_open_files = static_cast<rlim_t>(needed - 1);
     CHECK(run(ddprun(options, {"meet"}), files).code == 1);
   }
+}
+
+TEST_CASE("limits: 300 workers that write log files start with 1,024 open files", "[launcher][integration][P16]") {
+  const TemporaryFolder folder;
+  Process::Options files;
+  files.max_open_files = 1024;
+  const Result result =
+      run(ddprun({"--nproc_per_node=300", "--redirects=3", "--log-dir", folder.path()}, {"meet"}), files);
+  CHECK(result.code == 0);
+  CHECK(result.err.empty());
 }
 
 TEST_CASE("limits: too few processes are reported with the limit, nothing runs and nothing is left",

@@ -31,16 +31,16 @@ TEST_CASE("limits: the file table is enlarged in advance, and no file stays open
   getrlimit(RLIMIT_NOFILE, &before);
   const auto open = open_files();
   raise_limits();
-  reserve_files(200, false, 0);
+  reserve_files(200, 800, 0);
   CHECK(size_of_table() >= 1024);
-  reserve_files(200, true, 0);
+  reserve_files(200, 1200, 0);
   CHECK(size_of_table() >= 1400);
-  reserve_files(200, true, 2000);
+  reserve_files(200, 1200, 2000);
   CHECK(size_of_table() >= 3400);
   CHECK(open_files() == open);
 
   const rlimit few = {1024, before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  CHECK_THROWS_AS(reserve_files(200, false, 0), ddp::rendezvous::Error);
+  CHECK_THROWS_AS(reserve_files(200, 800, 0), ddp::rendezvous::Error);
   setrlimit(RLIMIT_NOFILE, &before);
 }
