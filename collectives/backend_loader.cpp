@@ -75,8 +75,8 @@ std::vector<std::string> names_in(const std::vector<std::string>& folders) {
 // Says what to do if a backend has no module: ddprun brings gloo's, nccl needs none, and all others are plug-ins.
 std::string advice(const std::string& name, const std::vector<std::string>& there) {
   if (name == "gloo") return "it comes with libddp: is that installed completely?";
-  std::vector<std::string> known = there;
-  known.insert(known.end(), {"gloo", "nccl"});
+  std::vector<std::string> known = {"gloo", "nccl"};  // first: of two that are equally near, they are meant
+  known.insert(known.end(), there.begin(), there.end());
   const auto meant = rendezvous::nearest(name, known);
   return (meant ? "did you mean \"" + *meant + "\"? If it is" : "if it is") + " a plug-in of yours, set " +
          rendezvous::contract::kBackendPath + " to the folder of its module";

@@ -312,7 +312,7 @@ TEST_CASE("logs: on a full disk the job goes on, with one warning, and at the en
 }
 
 TEST_CASE("logs: if a full disk cut off what workers wrote to their own files, that is said",
-          "[launcher][integration]") {
+          "[launcher][integration][A6]") {
   for (const char* end : {"exit=5", "exit=0"}) {
     CAPTURE(end);
     const TemporaryFolder folder;
