@@ -75,7 +75,7 @@ TEST_CASE("meeting file: one that is empty, or whose writer is gone, is taken ov
     CHECK(claimed_by(path, 8) == 1);
     CHECK(files_in(folder.path()) == 0);
   }
-  CHECK(claimed_by(path, 8) == 1);  // the same without a file
+  CHECK(claimed_by(path, 8) == 1);  // without a file as with an empty one
   CHECK(files_in(folder.path()) == 0);
 }
 

@@ -131,8 +131,9 @@ TEST_CASE("worker info: an error names the source of the wrong value", "[runtime
       "rank in init_method \"tcp://a:1?rank=2&world_size=2\" is \"2\": expected a whole number from 0 to 1");
   CHECK_THROWS_WITH(read({}, {.init_method = "tcp://a:1", .rank = -1, .world_size = 2}),
                     "the argument rank is \"-1\": expected a whole number from 0 to 1");
-  CHECK_THROWS_WITH(read({}, {.init_method = "", .rank = 0, .world_size = 2}),
-                    Contains("MASTER_ADDR, MASTER_PORT too; given are only the argument rank, the argument world_size"));
+  CHECK_THROWS_WITH(
+      read({}, {.init_method = "", .rank = 0, .world_size = 2}),
+      Contains("MASTER_ADDR, MASTER_PORT too; given are only the argument rank, the argument world_size"));
 }
 
 TEST_CASE("worker info: the launcher hosts a store at its own address only", "[runtime][unit]") {
