@@ -177,7 +177,8 @@ TEST_CASE("line assembler: a long part waits until no byte has come for 0.2 s, o
   CHECK(console.text.size() == 4 + taken + (1 << 20) + 2 + 4 + piece.size() + 1);
 }
 
-TEST_CASE("line assembler: whole lines keep their bytes, and their parts are shown after 0.2 s too", "[launcher][unit]") {
+TEST_CASE("line assembler: whole lines keep their bytes, and their parts are shown after 0.2 s too",
+          "[launcher][unit]") {
   Shown console = whole();
   console.take("a\rb\rc\n\0\xff\nName"s);
   CHECK(console.text == "a\rb\rc\n\0\xff\n"s);
