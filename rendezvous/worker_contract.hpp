@@ -29,6 +29,8 @@ inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";           // whe
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // inherited, else "1"
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // inherited, else "1" with more than one worker
+// The FIFO for timers of torch.distributed.elastic.timer, if there is one; else inherited.
+inline constexpr char kTimerFile[] = "TORCHELASTIC_TIMER_FILE";
 // The GPUs that a worker may use, by the vendor of those that the node has; AMD's follow CUDA_VISIBLE_DEVICES too.
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
@@ -54,6 +56,8 @@ inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to e
 // ---- Environment, read by ddprun ----
 // "1": rank 0 hosts the store itself, at a port of its own, where torchrun's would be shared.
 inline constexpr char kDisableSharedStore[] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+// "1": the agent makes a FIFO, at TORCHELASTIC_TIMER_FILE if that is set, and ends workers whose timers expire.
+inline constexpr char kEnableFileTimer[] = "TORCHELASTIC_ENABLE_FILE_TIMER";
 // AMD's GPUs for this process and its children; HIP_VISIBLE_DEVICES counts among these.
 inline constexpr char kRocrVisibleDevices[] = "ROCR_VISIBLE_DEVICES";
 // "off": no control group for the job. "freeze": a control group, but without cgroup.kill, as before Linux 5.14.

@@ -61,7 +61,7 @@ class Agent {
                 [this](const AgentAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
-        processes_(io_, config, host_, inherited_limits, guarded.cgroup, core_.state(), out_,
+        processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
                    [this](const AgentEvent& event) { driver_.handle(event); }) {}
 
   int run() {

@@ -101,7 +101,7 @@ struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
   rendezvous::WallTime time;
-  std::string message;             // why its program could not be executed; else empty
+  std::string message;             // why its program could not be executed, or which timer ended it; else empty
   std::vector<int> exiting;        // local ranks of other workers that are already exiting
   std::string out_of_memory = {};  // the evidence that it was killed for lack of memory; else empty
 };

@@ -2,7 +2,6 @@
 #include "launcher/agent/node_output.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <functional>
 #include <utility>
@@ -10,11 +9,6 @@
 namespace ddp::launcher {
 
 namespace {
-
-// Gives the folder to the process that removes it if this one is killed.
-void hand_over(const std::string& folder, int cleanup_fd) {
-  if (write(cleanup_fd, folder.data(), folder.size()) < 0) return;  // then it is left behind
-}
 
 // Returns what writes a line of the event log; empty if nothing reads them.
 std::function<void(std::string)> event_writer(const LogConfig& logs, Output& output) {
@@ -35,7 +29,7 @@ NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, 
       attempts(
           config.logs, config.compatibility, config.job.id,
           [this](const std::string& line) { log.warning("log_folder", line); },
-          [cleanup_fd = guarded.cleanup_fd](const std::string& folder) { hand_over(folder, cleanup_fd); }),
+          [&guarded](const std::string& folder) { guarded.remove_if_killed(folder); }),
       events({config.job.id, config.role, host, config.job.node_ranks_given ? "static" : "c10d", config.program.name},
              event_writer(config.logs, output)) {
   if (!config.logs.event_file.empty()) output.open_events(config.logs.event_file);

@@ -17,8 +17,8 @@
 namespace ddp::launcher {
 
 struct NodeOutput {
-  // The path of a folder that is to go with this process is written to guarded.cleanup_fd. Throws rendezvous::Error if
-  // the log folder or the event file cannot be used.
+  // A folder that is to go with this process is left to guarded.remove_if_killed(). Throws rendezvous::Error if the log
+  // folder or the event file cannot be used.
   NodeOutput(const LaunchConfig& config, const LogSettings& settings, const std::string& host, const Guarded& guarded);
 
   Log log;                          // writes to output, whose last warnings go to it: so it lives longer

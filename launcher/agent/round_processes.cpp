@@ -50,13 +50,13 @@ ExitStatus status_of(const siginfo_t& info) {
 }  // namespace
 
 RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
-                               const Limits& limits, const JobCgroup& cgroup, const rendezvous::AgentState& state,
+                               const Limits& limits, const Guarded& guarded, const rendezvous::AgentState& state,
                                NodeOutput& out, Handle handle)
     : io_(io),
       config_(config),
       host_(host),
       limits_(limits),
-      cgroup_(cgroup),
+      cgroup_(guarded.cgroup),
       state_(state),
       out_(out),
       handle_(std::move(handle)),
@@ -66,6 +66,11 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       look_timer_(io),
       sweep_timer_(io) {
   out_.log.debug("cgroup", cgroup_.describe());
+  if (!config.timer_file.empty()) {
+    file_timer_.emplace(io, config.timer_file, guarded, out.log,
+                        [this](const ExpiredTimers& timers) { on_timers_expired(timers); });
+    out_.log.info("timer", "timers of workers are read from " + config.timer_file);
+  }
   if (config.virtual_local_rank) {
     gpu_of_worker(visible_gpus_, config.workers - 1);  // enough?
   } else if (const int gpus = visible_gpus_.count(); gpus > 0 && gpus < config.workers) {
@@ -144,6 +149,7 @@ void RoundProcesses::prepare_workers() {
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
   error_files_.clear();
   filter_lines(start_->round - 1);
+  if (file_timer_) file_timer_->begin_round();
   for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_is_terminal));
   out_.output.begin_round();
 }
@@ -228,6 +234,7 @@ bool RoundProcesses::cancel_start() {
 
 void RoundProcesses::stop(int signal) {
   if (cancel_start()) return;
+  if (file_timer_) file_timer_->end_round();  // they have their grace
   for (const Worker& worker : workers_) {
     if (!worker.is_there()) continue;
     ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
@@ -253,6 +260,7 @@ void RoundProcesses::resume() { signal_descendants(SIGCONT); }
 
 void RoundProcesses::kill() {
   if (cancel_start()) return;
+  if (file_timer_) file_timer_->end_round();
   killing_ = true;
   if (clearing_) return clear_descendants();
   kill_descendants();
@@ -305,6 +313,7 @@ void RoundProcesses::reap() {
     const auto worker = std::find_if(workers_.begin(), workers_.end(),
                                      [&](const Worker& w) { return w.pid == info.si_pid && !w.reaped; });
     asked_.erase(info.si_pid);  // the number is free again
+    if (file_timer_) file_timer_->forget(info.si_pid);
     if (worker != workers_.end()) {
       on_worker_exit(*worker, status_of(info));
     } else if (warm_parent_) {
@@ -330,10 +339,47 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
     status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
   }
   event.status = status;
-  if (status.signal == SIGKILL) event.out_of_memory = oom_.explain(worker.pid);
+  const bool by_timer = !worker.expired_timers.empty() && status.signal == worker.timer_signal;
+  if (by_timer) event.message = worker.expired_timers;
+  if (status.signal == SIGKILL && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
   if (!status.success()) event.exiting = exiting_workers();
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
   handle_(event);
+}
+
+// ---- Timers ----
+
+void RoundProcesses::on_timers_expired(const ExpiredTimers& timers) {
+  const auto worker = std::find_if(workers_.begin(), workers_.end(),
+                                   [&](const Worker& w) { return w.is_there() && w.pid == timers.pid; });
+  const bool is_worker = worker != workers_.end();
+  const std::string who = is_worker ? name_of(*worker) : "process " + std::to_string(timers.pid);
+  const std::string what = who + ": " + describe(timers);
+  if (timers.signal == 0) return out_.log.warning("timer_expired", what + "; it names no signal, so nothing is done");
+  if (!signal_descendant(timers)) {
+    if (start_time_of(timers.pid) != timers.start_time || is_exiting(timers.pid)) return;  // it has ended by itself
+    return out_.log.warning("timer_expired", what + "; it is no process of this job, so it is left alone");
+  }
+  out_.log.warning("timer_expired", what + ": sent " + rendezvous::signal_name(timers.signal),
+                   is_worker ? Log::Rank(worker->rank) : Log::Rank());
+  if (!is_worker) return;
+  worker->expired_timers = describe(timers);
+  worker->timer_signal = timers.signal;
+}
+
+// Sends the signal to the process if it runs and is a descendant, and returns whether it is one. Only the process
+// itself is meant, as with torchrun.
+bool RoundProcesses::signal_descendant(const ExpiredTimers& timers) {
+  bool is_found = false;
+  const std::vector<pid_t> kept = children_to_keep();
+  for (const pid_t child : children_of_self()) {
+    if (is_found || std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
+    signal_family(child, timers.signal, [&](pid_t pid) {
+      if (pid != timers.pid || start_time_of(pid) != timers.start_time || is_exiting(pid)) return false;
+      return is_found = true;
+    });
+  }
+  return is_found;
 }
 
 std::string RoundProcesses::why_it_never_ran(const ExecFailure& failure) const {
@@ -448,6 +494,7 @@ void RoundProcesses::clear_descendants() {
 
 void RoundProcesses::on_all_gone() {
   store_search_.stop();
+  if (file_timer_) file_timer_->end_round();
   auto last_words = out_.output.end_round(kDrainDeadline);
   last_words.resize(workers_.size());
   AllGone event;
@@ -458,6 +505,9 @@ void RoundProcesses::on_all_gone() {
     const std::string recorder = contract::flight_recorder_file(worker.error_file, worker.rank);
     const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
     if (!error.text.empty()) error_files_[worker.rank] = worker.error_file;
+    if (!worker.expired_timers.empty()) {
+      error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
+    }
     event.words.push_back({std::move(error.text), std::move(last_words[i].lines), std::move(error.record),
                            std::move(last_words[i].log), has_recorder ? recorder : "", log_error});
     cgroup_.remove_worker(worker.round, static_cast<int>(i));
@@ -497,6 +547,7 @@ void RoundProcesses::end() {
   look_timer_.cancel();
   sweep_timer_.cancel();
   store_search_.stop();
+  if (file_timer_) file_timer_->stop();
   death_watch_.stop();
 }
 

@@ -23,12 +23,14 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
+#include "launcher/agent/file_timer.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/preload/warm_parent.hpp"
 #include "launcher/process/death_watch.hpp"
+#include "launcher/process/guardian.hpp"
 #include "launcher/process/job_cgroup.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
@@ -43,9 +45,9 @@ class RoundProcesses {
   using Handle = std::function<void(const AgentEvent&)>;
 
   // `limits` are the workers'. `state` is the core's, for the numbers and failures of its round. Throws
-  // rendezvous::Error if there are too few GPUs for --virtual-local-rank.
+  // rendezvous::Error if there are too few GPUs for --virtual-local-rank, or if the FIFO for timers cannot be made.
   RoundProcesses(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
-                 const Limits& limits, const JobCgroup& cgroup, const rendezvous::AgentState& state, NodeOutput& out,
+                 const Limits& limits, const Guarded& guarded, const rendezvous::AgentState& state, NodeOutput& out,
                  Handle handle);
 
   // Starts the warm parent, if --preload asks for one. A round that begins meanwhile waits for it.
@@ -88,6 +90,8 @@ class RoundProcesses {
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
     std::string incarnation;
     std::string error_file;
+    std::string expired_timers;  // why it was sent timer_signal; empty: it was not
+    int timer_signal = 0;
 
     bool is_there() const { return pid != 0 && !reaped; }
   };
@@ -104,6 +108,8 @@ class RoundProcesses {
   DeathWatch::Callbacks death_watch_callbacks();
   void on_worker_dying(int local_rank, rendezvous::ExitStatus ends_so);
   void on_worker_exit(Worker& worker, rendezvous::ExitStatus status);
+  void on_timers_expired(const ExpiredTimers& timers);
+  bool signal_descendant(const ExpiredTimers& timers);
   std::string why_it_never_ran(const ExecFailure& failure) const;
   void start_workers();
   void prepare_workers();
@@ -145,10 +151,11 @@ class RoundProcesses {
   DeathWatch death_watch_;
   OomWatch oom_;
   StoreSearch store_search_;
-  std::set<pid_t> asked_;         // processes that were asked to end, since a dead worker left them
-  std::set<pid_t> asked_groups_;  // process groups that were asked to end with their worker
-  bool has_looked_ = false;       // for leftovers, a moment ago
-  bool looks_again_ = false;      // once that moment is over
+  std::optional<FileTimer> file_timer_;  // absent: not enabled
+  std::set<pid_t> asked_;                // processes that were asked to end, since a dead worker left them
+  std::set<pid_t> asked_groups_;         // process groups that were asked to end with their worker
+  bool has_looked_ = false;              // for leftovers, a moment ago
+  bool looks_again_ = false;             // once that moment is over
   rendezvous::asio::steady_timer look_timer_;
   bool killing_ = false;  // nothing of this round may live any more
   bool clearing_ = false;

@@ -69,6 +69,7 @@ struct LaunchConfig {
   bool virtual_local_rank = false;
   std::vector<WorkerBinding> bindings;  // --numa-binding, by local rank; empty: not bound
   StdinReader stdin_reader;
+  std::string timer_file;  // FIFO for the workers' timers (TORCHELASTIC_TIMER_FILE); empty: none is made
   LogConfig logs;
   std::vector<int> stop_signals;  // --signals-to-handle: these end the job
   std::string stop_signal_names;  // as text for the workers

@@ -32,7 +32,8 @@ Environment node_environment(const LaunchConfig& config, const Environment& inhe
   Environment env = inherited;
   for (const char* name : kOurs) env.erase(name);
   // The value of an outer job means nothing here; if there is no outer job the user has set it.
-  if (inherited.count(contract::kRunId) > 0) env.erase("TORCHELASTIC_TIMER_FILE");
+  if (inherited.count(contract::kRunId) > 0) env.erase(contract::kTimerFile);
+  if (!config.timer_file.empty()) env[contract::kTimerFile] = config.timer_file;
 
   // torchrun's variables of a node, and defaults for what the user has not set.
   env[contract::kLocalWorldSize] = std::to_string(config.workers);

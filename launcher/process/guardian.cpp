@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -74,11 +75,15 @@ struct Watch {
   std::function<void(const std::string& how)> after_agent = {};
 };
 
-void remove_cleanup_path(const Descriptor& cleanup) {
-  char path[PATH_MAX];
-  const ssize_t length = read(cleanup.get(), path, sizeof path);
+void remove_cleanup_paths(const Descriptor& cleanup) {
+  std::string paths;
+  char buffer[PATH_MAX];
+  ssize_t length;
+  while ((length = read(cleanup.get(), buffer, sizeof buffer)) > 0)
+    paths.append(buffer, static_cast<std::size_t>(length));
+  std::istringstream list(paths);
   std::error_code ignored;
-  if (length > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(length)), ignored);
+  for (std::string path; std::getline(list, path, '\0');) std::filesystem::remove_all(path, ignored);
 }
 
 int after_child(const Watch& watch, int status) {
@@ -96,7 +101,7 @@ int after_child(const Watch& watch, int status) {
                                 : "was killed by " + rendezvous::signal_name(WTERMSIG(status)));
   }
   if (by_itself) return WEXITSTATUS(status);
-  remove_cleanup_path(watch.cleanup);
+  remove_cleanup_paths(watch.cleanup);
   fprintf(stderr, "ddprun: its %s (pid %d) was killed by %s; all workers were killed\n", watch.name, watch.child,
           rendezvous::signal_name(WTERMSIG(status)).c_str());
   for (const pid_t pid : left) fprintf(stderr, "ddprun: process %d cannot be killed\n", pid);
@@ -140,6 +145,10 @@ int guard(Watch watch) {
 }
 
 }  // namespace
+
+void Guarded::remove_if_killed(const std::string& path) const {
+  if (write(cleanup_fd, path.c_str(), path.size() + 1) < 0) return;  // then it is left behind
+}
 
 sigset_t managed_signals() {
   sigset_t set;

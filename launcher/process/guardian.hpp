@@ -24,8 +24,11 @@ namespace ddp::launcher {
 
 struct Guarded {
   int guardian_fd = -1;  // reads end of file once guardian or keeper is gone; the agent closes it
-  int cleanup_fd = -1;   // takes a folder's path in one write; the folder is removed if the agent is killed
+  int cleanup_fd = -1;   // takes paths, each followed by a NUL
   JobCgroup cgroup;      // for the workers
+
+  // Has the file or folder removed if the agent is killed.
+  void remove_if_killed(const std::string& path) const;
 };
 
 // What the guardian does at SIGTSTP (Ctrl-Z) once it has forwarded it: stop itself too, as a shell

@@ -28,8 +28,8 @@ namespace {
 
 using rendezvous::Descriptor;
 
-constexpr unsigned long kPfExiting = 0x4;  // include/linux/sched.h; field `flags` of /proc/<pid>/stat
-constexpr int kExitCodeField = 52;         // proc(5)
+constexpr unsigned long kPfExiting = 0x4;                 // include/linux/sched.h; field `flags` of /proc/<pid>/stat
+constexpr int kStartTimeField = 22, kExitCodeField = 52;  // proc(5)
 
 std::optional<std::string> read_file(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -56,6 +56,7 @@ struct Stat {
   char state = '?';
   pid_t parent = 0;
   unsigned long flags = 0;
+  std::uint64_t start_time = 0;
   int exit_status = 0;  // as waitpid reports it; also 0 if this process may not see it
 };
 
@@ -74,7 +75,11 @@ std::optional<Stat> read_stat(pid_t pid) {
   }
   stat.parent = parent;
   auto field = after_name;  // a field begins after each blank
-  for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) field = text->find(' ', field + 1);
+  for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) {
+    field = text->find(' ', field + 1);
+    if (i + 1 == kStartTimeField && field != std::string::npos)
+      stat.start_time = strtoull(&(*text)[field], nullptr, 10);
+  }
   if (field != std::string::npos) stat.exit_status = atoi(text->c_str() + field);
   return stat;
 }
@@ -186,6 +191,11 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 }
 
 bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }
+
+std::optional<std::uint64_t> start_time_of(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat ? std::optional(stat->start_time) : std::nullopt;
+}
 
 bool is_exiting(pid_t pid) {
   const auto stat = read_stat(pid);

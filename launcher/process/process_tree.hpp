@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,6 +33,10 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 
 // Returns whether the process is in the session that `leader` leads or led.
 bool is_in_session_of(pid_t leader, pid_t pid);
+
+// Returns when the process started, in the kernel's units; nothing if there is no such process. Together with its pid
+// it names one process for as long as the machine runs.
+std::optional<std::uint64_t> start_time_of(pid_t pid);
 
 // Returns whether the process is exiting (PF_EXITING), which it is within 0.1 ms of its death.
 // waitpid reports the death once the memory is freed, about 70 ms later for each GiB.

@@ -135,6 +135,10 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"No working C++ compiler found"}, kNoCompiler},
     {Where::Anywhere, {"Failed to find C compiler"}, kNoCompiler},
     {Where::AtTheEnd,
+     {"the timer", " expired (torch.distributed.elastic.timer)"},
+     "what it did in this scope took longer than the program allows: it is slow or stuck there, or waits for another "
+     "rank; py-spy dump --pid shows where, and a larger expires(after=...) gives it more time"},
+    {Where::AtTheEnd,
      {"cannot execute ", "Exec format error"},
      "it was built for another kind of machine (file PROGRAM, uname -m), or is a script without a #! line"},
     {Where::AtTheEnd,

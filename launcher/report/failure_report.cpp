@@ -43,7 +43,14 @@ std::string describe_ranks(const std::vector<int>& ranks) {
 // Returns whether the program could not be executed; the message says so, and the exit code adds nothing.
 bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }
 
+// Returns whether ddprun ended it because of a timer; the message says which.
+bool was_ended_by_timer(const WorkerFailure& failure) {
+  return failure.status.signal != 0 && failure.message.starts_with("the timer") &&
+         failure.message.find(" expired (torch.distributed.elastic.timer)") != std::string::npos;
+}
+
 std::string describe_meaning(const WorkerFailure& failure) {
+  if (was_ended_by_timer(failure)) return "ddprun ended it because its timer had expired";
   return never_ran(failure) ? "" : meaning_of(failure.status, failure.out_of_memory);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs ordinary training scripts, unchanged, under ddprun.
 
-usage: test_scripts.py DDPRUN snapshot | module | accelerate | own_port  [OPTION OF DDPRUN...]
+usage: test_scripts.py DDPRUN snapshot | module | accelerate | own_port | timer  [OPTION OF DDPRUN...]
 """
 import importlib.util
 import os
@@ -92,5 +92,19 @@ def own_port(_):
         print(f"{' '.join(['a port of its own', *how])}: told what to change, and it works with that change")
 
 
+def timer(folder):
+    """A script with PyTorch's own timers: who is stuck is killed, and the job restarts."""
+    fifo = os.path.join(folder, "timers")
+    script = os.path.join(workers, "timer_worker.py")
+    PYTHON.update(TORCHELASTIC_ENABLE_FILE_TIMER="1", TORCHELASTIC_TIMER_FILE=fifo)
+    out, err = launch("--nproc_per_node", "2", "--max-restarts", "1", script)
+    assert sorted(out.splitlines()) == [f"rank {rank} is through" for rank in range(2)], out
+    assert len(lines_with(err, 'the timer of scope "stuck" expired')) == 2, err  # when it expires, and at the restart
+    assert len(lines_with(err, "restart 1 of 1: rank 1 on node")) == 1, err
+    assert not os.path.exists(fifo), fifo
+    print("a worker stuck in a scope: killed, restarted, and through")
+
+
 with tempfile.TemporaryDirectory() as folder:
-    {"snapshot": snapshot, "module": module, "accelerate": accelerate, "own_port": own_port}[what](folder)
+    {"snapshot": snapshot, "module": module, "accelerate": accelerate, "own_port": own_port,
+     "timer": timer}[what](folder)

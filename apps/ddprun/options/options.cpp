@@ -9,6 +9,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 #include "apps/ddprun/manual/completion.hpp"
 #include "apps/ddprun/manual/help.hpp"
@@ -20,6 +21,7 @@
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/secret.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -135,6 +137,21 @@ void parse_signals(const std::string& names, bool is_default, launcher::LaunchCo
   config.stop_signal_names = names;
 }
 
+// Returns the path of the FIFO for the workers' timers, as torchrun chooses it; empty if the user wants none. A path
+// that comes from an outer job is that job's own.
+std::string timer_file() {
+  const char* enabled = getenv(rendezvous::contract::kEnableFileTimer);
+  if (!enabled || strcmp(enabled, "1") != 0) return "";
+  const char* path = getenv(rendezvous::contract::kRunId) ? nullptr : getenv(rendezvous::contract::kTimerFile);
+  if (path && *path == '\0') {
+    throw UsageError("TORCHELASTIC_TIMER_FILE is empty: give it the path of a file that does not exist, or unset it");
+  }
+  if (path) return std::filesystem::absolute(path).string();
+  std::error_code error;
+  const auto folder = std::filesystem::temp_directory_path(error);
+  return ((error ? std::filesystem::path("/tmp") : folder) / ("watchdog_timer_" + rendezvous::random_id())).string();
+}
+
 launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::ProgramPlaces& places) {
   launcher::LaunchConfig config;
   config.gpus = given.gpus;
@@ -161,6 +178,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
   config.stdin_reader = stdin_reader(given.stdin_reader, config);
+  config.timer_file = timer_file();
   if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
   return config;
 }

@@ -87,6 +87,14 @@ TEST_CASE("worker environment: an outer job's variables do not leak in", "[launc
   CHECK(env.count("TORCHELASTIC_TIMER_FILE") == 0);
 }
 
+TEST_CASE("worker environment: workers find the FIFO for timers, whatever was inherited", "[launcher][unit]") {
+  LaunchConfig config = config_of(1);
+  config.timer_file = "/tmp/timers";
+  const Environment outer = {{"TORCHELASTIC_RUN_ID", "outer"}, {"TORCHELASTIC_TIMER_FILE", "/x"}};
+  CHECK(worker_environment(config, kPlace, {}, outer, {}).at("TORCHELASTIC_TIMER_FILE") == "/tmp/timers");
+  CHECK(worker_environment(config, kPlace, {}, {}, {}).at("TORCHELASTIC_TIMER_FILE") == "/tmp/timers");
+}
+
 TEST_CASE("worker environment: a worker's own GPU is its entry of the list", "[launcher][unit]") {
   CHECK(gpu_of_worker({GpuKind::Nvidia, "4, 5"}, 1) == "5");
   CHECK(gpu_of_worker({GpuKind::Nvidia, "GPU-abc,GPU-def"}, 0) == "GPU-abc");

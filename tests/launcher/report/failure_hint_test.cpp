@@ -70,6 +70,8 @@ TEST_CASE("failure hint: the messages of common errors lead to advice", "[launch
     CHECK(has(hint(row.tail), row.says));
   }
   CHECK(has(hint({}, 126, 0, "cannot execute ./train: Exec format error"), "another kind of machine"));
+  CHECK(has(hint({}, 0, SIGKILL, "the timer of scope \"step\" expired (torch.distributed.elastic.timer)"),
+            "longer than the program allows"));
   CHECK(has(hint({}, 1, 0, "Traceback (most recent call last):\nMemoryError"), "fewer or smaller workers"));
 }
 

@@ -117,6 +117,14 @@ TEST_CASE("failure report: a program that could not be executed needs no code ex
   for (const std::string& line : failure_report("train", cause, {cause})) CHECK(line.find("that is") == line.npos);
 }
 
+TEST_CASE("failure report: a worker that ddprun killed because of a timer was not killed from outside",
+          "[launcher][unit]") {
+  auto cause = failed(0, 0, SIGKILL);
+  CHECK(failure_report("train", cause, {cause}).at(1) == "  that is: killed from outside");
+  cause.message = "the timer of scope \"step\" expired (torch.distributed.elastic.timer)";
+  CHECK(failure_report("train", cause, {cause}).at(1) == "  that is: ddprun ended it because its timer had expired");
+}
+
 TEST_CASE("failure report: on a terminal the first line is red and what is quoted is dim", "[launcher][unit]") {
   CHECK(coloured({"train failed", "  its error:", "    | no"}) ==
         Lines{"\x1b[31mtrain failed\x1b[0m", "  its error:", "\x1b[2m    | no\x1b[0m"});
