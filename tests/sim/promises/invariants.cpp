@@ -189,7 +189,7 @@ void Invariants::at_end() {
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
     promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
             host + " sent " + std::to_string(reports));
-    if (scene_.plan.faults.empty() && process.links_made > 0) {
+    if (scene_.plan.faults.empty() && reported_.count(process.index) > 0) {
       promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);
     }
   }

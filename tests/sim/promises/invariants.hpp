@@ -64,7 +64,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "Every stop, every exit and every further round has its reason in words.",
   "No agent leaves with code 0 unless all workers of the last round exited with 0.",
   "No agent leaves with code 0 and a process behind.",
-  "A job without faults succeeds in its first full round, with code 0 on all nodes.",
+  "A job without faults succeeds in its first full round, with code 0 on all nodes that the coordinator has heard.",
   "When the job is over, all nodes with a link hear of it at once, except for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
   "The coordinator's own agent leaves after all agents that it can reach, or after its deadline.",
