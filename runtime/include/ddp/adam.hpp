@@ -3,12 +3,8 @@
 /// Adam (Kingma and Ba 2015), whose weight decay goes into the gradients. AdamW (adamw.hpp) decays the weights.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
+#include "ddp/adamw.hpp"
 #include "ddp/ddp.h"
-#include "ddp/error.hpp"
 #include "ddp/optimizer.hpp"
 
 namespace ddp {
@@ -24,17 +20,8 @@ struct AdamOptions {
 };
 
 namespace detail {
-struct AdamRule {
-  using Options = AdamOptions;
+struct AdamRule : AdamLikeRule<AdamOptions, &ddp_adam_step> {
   static constexpr const char* kName = "Adam";
-  static constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
-  static std::size_t state_count(const Options& /*options*/) { return 2; }
-  static void step(const Options& o, std::int64_t step, const StepArrays& a) {
-    const ddp_adamw_options numbers = {sizeof(ddp_adamw_options), o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
-                                       o.maximize ? 1 : 0,        step};
-    const ddp_adamw_arrays arrays = {a.value, a.grad, a.states[0], a.states[1], a.updated, a.count, a.dtype};
-    check(ddp_adam_step(&numbers, &arrays));
-  }
 };
 }  // namespace detail
 

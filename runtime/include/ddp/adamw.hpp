@@ -24,17 +24,22 @@ struct AdamWOptions {
 };
 
 namespace detail {
-struct AdamWRule {
-  using Options = AdamWOptions;
-  static constexpr const char* kName = "AdamW";
+// What Adam and AdamW share: all but the name and where the weight decay goes.
+template <typename AdamLikeOptions, ddp_status (*kStep)(const ddp_adamw_options*, const ddp_adamw_arrays*)>
+struct AdamLikeRule {
+  using Options = AdamLikeOptions;
   static constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
   static std::size_t state_count(const Options& /*options*/) { return 2; }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
     const ddp_adamw_options numbers = {sizeof(ddp_adamw_options), o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
                                        o.maximize ? 1 : 0,        step};
     const ddp_adamw_arrays arrays = {a.value, a.grad, a.states[0], a.states[1], a.updated, a.count, a.dtype};
-    check(ddp_adamw_step(&numbers, &arrays));
+    check(kStep(&numbers, &arrays));
   }
+};
+
+struct AdamWRule : AdamLikeRule<AdamWOptions, &ddp_adamw_step> {
+  static constexpr const char* kName = "AdamW";
 };
 }  // namespace detail
 
