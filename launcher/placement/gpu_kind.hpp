@@ -27,8 +27,8 @@ int count_gpus(GpuKind kind, const DeviceFolders& folders = {});
 // Returns whether the processor's own graphics are the only Intel GPU, which most builds of PyTorch do not use.
 bool has_only_integrated_intel(const DeviceFolders& folders = {});
 
-// Returns whether the kernel shows accelerators of a kind that is not counted here, such as Gaudi. Those that are part
-// of a processor of Intel or AMD are none of PyTorch's.
+// Returns whether the kernel shows accelerators of a kind that is not counted here, such as Gaudi. Accelerators
+// inside Intel's and AMD's processors do not count, since PyTorch does not use them.
 bool has_other_accelerators(const DeviceFolders& folders = {});
 
 // Returns the variables that choose among the GPUs of a kind; the first one that is set counts.

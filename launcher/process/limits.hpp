@@ -18,10 +18,10 @@ struct Limits {
 // Raises this process's limits. Returns them as they were before.
 Limits raise_limits();
 
-// Throws rendezvous::Error if this process may not open the files that `workers` workers take: when
-// they start, a control group for each and `stream_files` for the streams of all of them; when they
-// run, what is left of these (each worker has taken over two), and in a job of one node a connection
-// of each to the store. Enlarges the kernel's file table for them and for `connections` connections
+// Throws rendezvous::Error if this process may not open the files that `workers` workers take. When
+// they start, these are a control group for each worker and `stream_files` for the streams of all.
+// While they run, each worker has taken over two of them, and in a job of one node it has a
+// connection to the store. Enlarges the kernel's file table for them and for `connections` connections
 // (rendezvous::grow_file_table), so call it while this process has one thread.
 void reserve_files(int workers, rlim_t stream_files, rlim_t connections, int nodes = 1);
 

@@ -154,8 +154,8 @@ typedef struct ddp_backend_table {
   void (*message_free)(ddp_backend_message* message);
 } ddp_backend_table;
 
-/** Type of ddp_backend_open(), the one function that a backend exports. It returns NULL if it cannot serve this version
- * of the table. */
+/** Type of ddp_backend_open(), the one function that a backend exports. It returns NULL if it does not know this
+ * version of the table. */
 typedef const ddp_backend_table* (*ddp_backend_open_function)(uint32_t abi_version);
 /** Name of that function. */
 #define DDP_BACKEND_OPEN_SYMBOL "ddp_backend_open"

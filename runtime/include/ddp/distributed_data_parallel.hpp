@@ -120,9 +120,9 @@ class DistributedDataParallel {
   T* gradient(std::size_t i) {
     return static_cast<T*>(ddp_reducer_gradient(model_.get(), i));
   }
-  /// Sets where the value of parameter i is from now on, if its memory has moved: as many elements, of
-  /// the same type, with the parameter's values in them. Between steps; not collective. join() reads
-  /// and writes values. Throws Error with Status::InvalidArgument in the middle of a step.
+  /// Sets where the value of parameter i is from now on, if its memory has moved. The new memory has as
+  /// many elements of the same type, and holds the parameter's values, which join() reads and writes.
+  /// Call it between steps; it is not collective. Throws Error with Status::InvalidArgument in the middle of a step.
   void set_value(std::size_t i, void* value) { check(ddp_reducer_set_value(model_.get(), i, value)); }
   /// Sets where the gradient of parameter i is from now on, as set_value() does. For a parameter that
   /// was given with a gradient.

@@ -369,8 +369,8 @@ struct OneCycleOptions {
 /// torch.optim.lr_scheduler.OneCycleLR.
 class OneCycleLR : public LRScheduler {
  public:
-  /// Makes the schedule. Throws Error with Status::InvalidArgument for numbers that cannot work, and if the momentum
-  /// of an SGD without momentum is to change.
+  /// Makes the schedule. Throws Error with Status::InvalidArgument for numbers that cannot work, and if the options
+  /// ask for a changing momentum but the optimizer is an SGD without momentum.
   template <typename Optimizer>
   OneCycleLR(Optimizer& optimizer, double max_lr, std::int64_t total_steps, const OneCycleOptions& options = {})
       : LRScheduler(optimizer), max_lr_(max_lr), total_(total_steps), options_(options) {

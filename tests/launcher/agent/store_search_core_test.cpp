@@ -41,7 +41,7 @@ TEST_CASE("store search: a process that is connected in between, or has no socke
   }
 }
 
-TEST_CASE("store search: processes are told apart", "[launcher][unit]") {
+TEST_CASE("store search: the sockets of one process do not count for another", "[launcher][unit]") {
   StoreSearchCore core{Time()};
   for (int s = 1; s <= 100; ++s) {
     CHECK_FALSE(core.examine(unconnected(s % 2 == 0 ? kPython : kOther, {ino_t(s)}), Time(seconds(s))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PyTorch's habits that need no other process: a world of one has a default group, and its collectives take all kinds
-// of buffers.
+// PyTorch's habits that need no other process: a world of one has a default group, whose collectives take any
+// kind of buffer.
 #include "ddp/default_group.hpp"
 
 #include <array>
