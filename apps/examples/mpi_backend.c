@@ -217,6 +217,13 @@ static unsigned char* memory_for(size_t bytes, const void* data) {
  * apart even if they are empty. */
 static size_t input_place(size_t out) { return (out / 64 + 1) * 64; }
 
+/* Returns memory for an output of `out` bytes and an input, with the input in its place. */
+static unsigned char* memory_with_input(const void* input, size_t in, size_t out) {
+  unsigned char* const memory = memory_for(input_place(out) + in, NULL);
+  if (memory != NULL && in > 0) memcpy(memory + input_place(out), input, in);
+  return memory;
+}
+
 /* Ends an operation: takes the result out of its memory, which MPI may still write to after a failure. */
 static ddp_backend_status take(ddp_backend_status status, unsigned char* memory, void* output, size_t bytes) {
   if (status != DDP_BACKEND_OK) return status;
@@ -308,9 +315,8 @@ static int start_scatter(const void* input, MPI_Datatype part, void* output, int
 static ddp_backend_status exchange(ddp_backend_group* group, start_function start, const char* function,
                                    const void* input, size_t in, void* output, size_t out, size_t part, int root,
                                    int64_t timeout_ms, ddp_backend_error* error) {
-  unsigned char* const memory = memory_for(input_place(out) + in, NULL);
+  unsigned char* const memory = memory_with_input(input, in, out);
   if (memory == NULL) return fail(error, DDP_BACKEND_ERROR, "out of memory");
-  if (in > 0) memcpy(memory + input_place(out), input, in);
   MPI_Datatype type = bytes_type(part);
   MPI_Request request;
   const int started = start(memory + input_place(out), type, memory, root, group->collectives, &request);
@@ -383,12 +389,11 @@ static ddp_backend_status all_to_all(ddp_backend_group* group, const void* input
     free(numbers);
     return fail(error, DDP_BACKEND_UNSUPPORTED, "an all_to_all of 2 GiB or more on one rank; give it in parts");
   }
-  unsigned char* const memory = memory_for(input_place(out) + in, NULL);
+  unsigned char* const memory = memory_with_input(input, in, out);
   if (memory == NULL) {
     free(numbers);
     return fail(error, DDP_BACKEND_ERROR, "out of memory");
   }
-  if (in > 0) memcpy(memory + input_place(out), input, in);
   MPI_Request request;
   const int started = MPI_Ialltoallv(memory + input_place(out), in_sizes, in_places, MPI_BYTE, memory, out_sizes,
                                      out_places, MPI_BYTE, group->collectives, &request);
@@ -411,12 +416,11 @@ static ddp_backend_status all_gatherv(ddp_backend_group* group, const void* inpu
     return fail(error, DDP_BACKEND_UNSUPPORTED, "an uneven all_gather of 2 GiB or more; give it in parts");
   }
   const size_t in = in_bytes(counts[group->rank], dtype);
-  unsigned char* const memory = memory_for(input_place(out) + in, NULL);
+  unsigned char* const memory = memory_with_input(input, in, out);
   if (memory == NULL) {
     free(numbers);
     return fail(error, DDP_BACKEND_ERROR, "out of memory");
   }
-  if (in > 0) memcpy(memory + input_place(out), input, in);
   MPI_Request request;
   const int started = MPI_Iallgatherv(memory + input_place(out), (int)in, MPI_BYTE, memory, sizes, places, MPI_BYTE,
                                       group->collectives, &request);
