@@ -274,6 +274,6 @@ def _(launch):
 
 @promise("64 workers start and end")
 def _(launch):
-    program = launch.write("rank.py", "import os\nprint('rank', os.environ['RANK'], os.environ['LOCAL_RANK'])\n")
+    program = launch.write("rank.py", "import os\nos.write(1, f'rank {os.environ[\"RANK\"]} {os.environ[\"LOCAL_RANK\"]}\\n'.encode())\n")
     job = launch.preloaded("--nproc-per-node=64", program)
     assert sorted(job.out().splitlines()) == sorted(f"rank {rank} {rank}" for rank in range(64)), job.said()
