@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <new>
-#include <numeric>
 #include <string>
 
 #include "collectives/backend_error.hpp"
@@ -17,8 +16,13 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
+// Other ranks announce these sizes: a sum that wrapped around would allocate less than they send.
 std::size_t sum(const std::vector<std::size_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  std::size_t total = 0;
+  for (const std::size_t size : sizes) {
+    if (__builtin_add_overflow(total, size, &total)) throw std::bad_array_new_length();
+  }
+  return total;
 }
 
 Operation make(OperationKind kind, ObjectExchange& exchange, std::vector<ddp_bytes> given, std::int32_t root) {
@@ -199,7 +203,7 @@ ddp_backend_status perform_object(const Operation& operation, GroupPlace place, 
         return DDP_BACKEND_UNSUPPORTED;
     }
   } catch (const std::bad_alloc&) {
-    collectives::set_text(error, "out of memory for what the other ranks sent");
+    collectives::set_text(error, "no memory for as many bytes as the other ranks announce");
     return DDP_BACKEND_ERROR;
   }
 }
