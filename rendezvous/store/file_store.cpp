@@ -26,6 +26,7 @@ constexpr char kDeletion = '-';
 constexpr std::size_t kSizeBytes = 4;
 constexpr std::size_t kLargestKey = 16 << 20;  // four characters of any text, read as a size, are more
 constexpr std::size_t kLargestValue = 1 << 30;
+constexpr off_t kReadBytes = 1 << 20;      // at once
 constexpr Milliseconds kFirstRetry{1};     // when another process has the lock
 constexpr Milliseconds kPollInterval{10};  // torch's
 
@@ -113,24 +114,32 @@ class FileStore::Locked {
       store_.known_ = 0;
       store_.inode_ = status_.st_ino;
     }
-    const std::string bytes = read_rest();
-    std::string_view rest = bytes;
-    while (take_record(rest)) store_.known_ = status_.st_size - static_cast<off_t>(rest.size());
+    std::string bytes;  // read, but of no whole record yet
+    while (read_more(bytes)) {
+      const off_t end = store_.known_ + static_cast<off_t>(bytes.size());
+      std::string_view rest = bytes;
+      while (take_record(rest)) store_.known_ = end - static_cast<off_t>(rest.size());
+      bytes.erase(0, bytes.size() - rest.size());
+    }
     // Half a record is left although no process is writing: its writer is dead.
-    if (rest.empty() || access_ == Access::Read) return;
+    if (bytes.empty() || access_ == Access::Read) return;
     if (::ftruncate(file_.get(), store_.known_) != 0) fail("cutting half a record off", errno);
   }
 
-  std::string read_rest() {
-    std::string bytes(static_cast<std::size_t>(std::max<off_t>(status_.st_size - store_.known_, 0)), '\0');
-    for (std::size_t got = 0; got < bytes.size();) {
-      const off_t from = store_.known_ + static_cast<off_t>(got);
-      const ssize_t more = ::pread(file_.get(), bytes.data() + got, bytes.size() - got, from);
-      if (more == 0) fail("reading", EIO);  // the file became shorter
-      if (more < 0 && errno != EINTR) fail("reading", errno);
-      if (more > 0) got += static_cast<std::size_t>(more);
+  // Reads a piece of the file behind these bytes, so that a size that the file claims, or has but did not fill, takes
+  // no memory. Returns false at its end.
+  bool read_more(std::string& bytes) {
+    const off_t from = store_.known_ + static_cast<off_t>(bytes.size());
+    if (from >= status_.st_size) return false;
+    const std::size_t before = bytes.size();
+    bytes.resize(before + static_cast<std::size_t>(std::min<off_t>(status_.st_size - from, kReadBytes)));
+    ssize_t got = 0;
+    while ((got = ::pread(file_.get(), bytes.data() + before, bytes.size() - before, from)) < 0) {
+      if (errno != EINTR) fail("reading", errno);
     }
-    return bytes;
+    if (got == 0) fail("reading", EIO);  // the file became shorter
+    bytes.resize(before + static_cast<std::size_t>(got));
+    return true;
   }
 
   // Returns false if there is no record, or only a part of one.
@@ -145,6 +154,11 @@ class FileStore::Locked {
     const std::size_t value_at = kSizeBytes + key_size + kSizeBytes;
     if (bytes.size() < value_at) return false;
     const std::size_t value_size = size_at(bytes.substr(value_at - kSizeBytes));
+    if (value_size > kLargestValue) {
+      throw Error(ErrorCode::Corrupt, store_.name() + ": the record at byte " + std::to_string(store_.known_) +
+                                          " claims a value of " + std::to_string(value_size) +
+                                          " bytes (is it another kind of file?)");
+    }
     if (bytes.size() - value_at < value_size) return false;
     if (key.front() == kDeletion) {
       store_.values_.erase(std::string(key.substr(1)));

@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/store/prefix_store.hpp"
+#include "tests/rendezvous/store/allocation_meter.hpp"
 #include "tests/rendezvous/store/failure_of.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/support/process.hpp"
@@ -154,6 +156,37 @@ TEST_CASE("file store: a file of another kind is refused and left as it is", "[r
     CHECK(failure.message == "file store " + path + ": what is at byte 0 is no record (is it another kind of file?)");
     CHECK(testing::read_file(path) == text);
   }
+}
+
+TEST_CASE("file store: sizes that a file has or claims, but did not fill, are refused and take no memory",
+          "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto refused = [&](const std::string& content, off_t size) {
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    REQUIRE(::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
+    REQUIRE(::ftruncate(file.get(), size) == 0);
+    reset_largest_allocation();
+    const Failure failure = failure_of([&] { FileStore(path, 2, kPatience); });
+    CHECK(failure.code == ErrorCode::Corrupt);
+    CHECK(largest_allocation() < 32 << 20);
+    return failure.message;
+  };
+  CHECK_THAT(refused("", off_t{1} << 40), Catch::Contains("what is at byte 0 is no record"));
+  CHECK_THAT(refused(from_hex("02000000 2f6b ffffffff"), off_t{1} << 40),
+             Catch::Contains("the record at byte 0 claims a value of 4294967295 bytes"));
+}
+
+TEST_CASE("file store: records that are longer than one read are read whole", "[rendezvous][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const std::string large(5 << 20, 'l');
+  FileStore writer(path, -1, kPatience);
+  writer.set("before", "b");
+  writer.set("large", large);
+  writer.set("after", "a");
+  FileStore reader(path, -1, kPatience);
+  CHECK(reader.multi_get({"before", "large", "after"}, kPatience) == std::vector<std::string>{"b", large, "a"});
 }
 
 TEST_CASE("file store: a lock that is never released is a timeout that says so", "[rendezvous][unit]") {
