@@ -113,7 +113,9 @@ int main(int argc, char** argv) {
          "Numeric addresses to listen on. The protocol has no password: every client that reaches them can read and "
          "write all keys")
       ->type_name("ADDR");
-  app.add_option("--max-memory", options.max_mib, "Limit of keys and values, and of what unfinished requests hold")
+  app.add_option("--max-memory", options.max_mib,
+                 "Limit of all that clients make it keep, and once more of what unfinished requests and unread answers "
+                 "hold")
       ->type_name("MIB")
       ->check(CLI::Range(1, 1 << 20).description(""));
   app.add_flag("--json", options.json, "Statistics on SIGUSR1 and at the end as one JSON object a line");

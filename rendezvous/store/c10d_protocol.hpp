@@ -37,6 +37,9 @@ inline constexpr std::size_t kMaxKeysPerRequest = 128 * 1024;
 // The largest number of keys and values of the largest sizes would be a terabyte. A MULTI_SET for 100,000 ranks with
 // 1 KiB each is 100 MB.
 inline constexpr std::size_t kMaxRequestBytes = 256 * 1024 * 1024;
+// Limit of one answer: ours sends no longer one, and libddp's client reads no longer one. A MULTI_GET may name an 8 MiB
+// value 131,072 times. NCCL at 98,304 ranks asks for 105 KB, Gloo at 16,384 for 17 MB.
+inline constexpr std::size_t kMaxReplyBytes = 256 * 1024 * 1024;
 // Time for which "08 key" may stay ambiguous: longer than any gap inside one client's write, shorter than a user
 // notices.
 inline constexpr std::chrono::milliseconds kUndecidedGrace{100};
@@ -118,8 +121,8 @@ class Decoder {
   RequestView settle();
 
   Generation generation() const { return generation_; }
-  // Returns how many bytes of an incomplete request are kept.
-  std::size_t held() const { return unfinished_ ? unfinished_->bytes.size() : 0; }
+  // Returns how many bytes are allocated for an incomplete request.
+  std::size_t held() const { return unfinished_ ? sizeof *unfinished_ + unfinished_->bytes.capacity() : 0; }
 
  private:
   // A request is scanned piece by piece: its operation, a count, a length, a text, ...

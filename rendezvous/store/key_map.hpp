@@ -155,6 +155,7 @@ class KeyMap {
     Entry** link = &buckets_[substitute(buckets_.size())];
     while (*link != nullptr) link = &(*link)->next_;
     *link = removed;
+    if (buckets_.size() < buckets_.capacity() / 4) buckets_.shrink_to_fit();  // what it had for many keys is given back
   }
 
   static void push(Entry*& bucket, Entry* entry) {

@@ -83,6 +83,7 @@ struct Backlog {
   std::string unparsed;
 
   std::size_t unsent() const { return out.size() - sent; }
+  std::size_t held() const { return sizeof *this + out.capacity() + unparsed.capacity(); }
 };
 
 struct Session {
@@ -154,6 +155,7 @@ class StoreServer::Loop {
   void write_more(Session& session);
   std::size_t send_some(Session& session, std::string_view bytes);
   void settle(Session& session);
+  std::size_t room() const { return options_.max_bytes - std::min(held_, options_.max_bytes); }
   void drop(Session& session, const std::string& reason);
   void close(Session& session);
   Descriptor release(Session& session);
@@ -281,6 +283,7 @@ void StoreServer::Loop::set(const std::string& key, const std::string& value) {
   append_bytes(fields, key);
   append_bytes(fields, value);
   replies_.from = kNobody;
+  replies_.room = room();
   core_.apply({Op::Set, Generation::Modern, fields}, replies_);
   replies_.close.clear();  // if the store is full, this value is lost too
   deliver_to_others();
@@ -396,6 +399,7 @@ void StoreServer::Loop::read(Session& session) {
 // Applies the requests that came as long as the client reads its answers. The rest waits until the socket takes output.
 void StoreServer::Loop::feed(Session& session, std::string_view input) {
   replies_.from = session.id();
+  replies_.room = room();
   const std::string why_not = apply_all(session, input);
   send(session, replies_.answer);
   deliver_to_others();
@@ -432,9 +436,11 @@ void StoreServer::Loop::set_deadlines(Session& session) {
 void StoreServer::Loop::on_deadline(Session& session) {
   if (session.decoder.undecided()) {
     replies_.from = session.id();
+    replies_.room = room();
     core_.apply(session.decoder.settle(), replies_);
     send(session, replies_.answer);
     deliver_to_others();
+    if (session.is_open()) settle(session);
   } else if (session.decoder.generation() == Generation::Unknown) {
     drop(session, "only the beginning of a first request");
   }
@@ -469,6 +475,10 @@ void StoreServer::Loop::deliver_to_others() {
     if (session->is_open()) settle(*session);
   }
   replies_.others.clear();
+  replies_.pushed = 0;
+  for (const ConnectionId watcher : std::exchange(replies_.overrun, {})) {
+    if (Session* session = find(watcher)) drop(*session, "no room for what its watched key has become");
+  }
 }
 
 // Sends all bytes, now or as the client reads them, and leaves `bytes` empty.
@@ -491,8 +501,9 @@ void StoreServer::Loop::send(Session& session, std::string& bytes) {
 void StoreServer::Loop::write_more(Session& session) {
   if (session.unsent() > 0) {
     Backlog& backlog = *session.backlog;
-    backlog.sent += send_some(session, std::string_view(backlog.out).substr(backlog.sent));
+    const std::size_t sent = send_some(session, std::string_view(backlog.out).substr(backlog.sent));
     if (!session.is_open()) return;
+    backlog.sent += sent;
     if (backlog.sent > backlog.out.size() / 2) backlog.out.erase(0, std::exchange(backlog.sent, 0));
   }
   if (session.has_unparsed() && session.unsent() <= kUnsentLimit) {
@@ -515,8 +526,7 @@ std::size_t StoreServer::Loop::send_some(Session& session, std::string_view byte
 void StoreServer::Loop::settle(Session& session) {
   const bool has_output = session.unsent() > 0 || session.has_unparsed();
   if (!has_output) session.backlog.reset();
-  const std::size_t held =
-      session.decoder.held() + (session.backlog ? session.backlog->out.size() + session.backlog->unparsed.size() : 0);
+  const std::size_t held = session.decoder.held() + (session.backlog ? session.backlog->held() : 0);
   held_ = held_ + held - std::exchange(session.held, held);
   if (held_ > options_.max_bytes && held > 0)
     return drop(session, "no room for more unfinished requests and unread answers");
@@ -538,9 +548,11 @@ void StoreServer::Loop::drop(Session& session, const std::string& reason) {
 
 void StoreServer::Loop::close(Session& session) { release(session).close(); }
 
-// Forgets the connection and returns its socket.
+// Forgets the connection and what it held back, and returns its socket.
 Descriptor StoreServer::Loop::release(Session& session) {
   core_.disconnected(session.id());
+  session.backlog.reset();
+  session.decoder = {};
   held_ -= session.held;
   --statistics_.open;
   Descriptor socket = std::move(session.socket);

@@ -8,7 +8,9 @@
 //     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline.
 //   * A client that does not read its answers is not read from either; it costs kUnsentLimit and one answer.
 //   * When no file descriptor is left but the last ones, which are kept for the process, clients wait in the backlog.
-//   * The store's content has a limit in bytes, and so have incomplete requests and unread answers together.
+//   * All that the store keeps has a limit in bytes (store_core.hpp, Costs), and so have incomplete requests and unread
+//     answers together, as their buffers are allocated. What a connection held goes with it, and an answer for which
+//     there is no room is not built.
 // Every connection that the server ends is counted, and at most one a second is logged (Options::log).
 #pragma once
 
@@ -33,7 +35,7 @@ inline constexpr std::size_t kUnsentHardLimit = kMaxReplyBytes + 2 * kUnsentLimi
 inline constexpr std::chrono::seconds kPrefaceLimit{5};
 // First byte of a ddprun agent's link, see Options::on_agent_link; no c10d client begins with it.
 inline constexpr char kAgentLinkByte = '\xdd';
-// Default limit of the content. The largest known user, Gloo of PyTorch 1.13, leaves 142 MB for 1,024 ranks.
+// Default limit of what the store keeps. The largest known user, Gloo of PyTorch 1.13, leaves 142 MB for 1,024 ranks.
 inline constexpr std::size_t kMaxStoreBytes = std::size_t{4} << 30;
 
 struct StoreStatistics {
@@ -44,14 +46,14 @@ struct StoreStatistics {
   std::array<std::uint64_t, 19> requests = {};  // by Op's number; WATCH_KEY under 0
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
-  std::size_t held_bytes = 0;  // in incomplete requests and unread answers, now
+  std::size_t held_bytes = 0;  // allocated for incomplete requests and unread answers, now
   StoreSize size;
 };
 
 class StoreServer {
  public:
   struct Options {
-    std::size_t max_bytes = kMaxStoreBytes;  // content at most; held bytes may be as many again
+    std::size_t max_bytes = kMaxStoreBytes;  // kept at most (StoreSize::bytes); held bytes may be as many again
     std::chrono::milliseconds preface_limit = kPrefaceLimit;
     // Receives why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.

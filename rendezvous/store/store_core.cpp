@@ -8,18 +8,38 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr std::size_t kEntryBytes = 100;  // about what a key or an element of a queue costs in addition to its bytes
+constexpr char kNoRoom[] = "no room for more unread answers";
+constexpr std::size_t kSpare = 16;  // bytes that a value may leave unused, besides an eighth of its own
 
 void send(Replies& out, ConnectionId to, Answer answer) { append_answer(out.to(to), answer); }
 void answer(Replies& out, Answer answer) { append_answer(out.answer, answer); }
 void answer(Replies& out, std::int64_t number) { append_i64(out.answer, number); }
 
+constexpr std::size_t kLengthBytes = 8;  // in front of each value of an answer
+
 void answer(Replies& out, std::string_view value) {
-  if (value.size() > kMaxReplyBytes) {
-    out.close = "asked for a value of " + std::to_string(value.size()) + " bytes";
+  if (!out.has_room(kLengthBytes + value.size())) {
+    out.close = kNoRoom;
   } else {
     append_bytes(out.answer, value);
   }
+}
+
+// std::string doubles when it grows, and keeps what it has when it shrinks: as much again as is counted.
+void assign(std::string& current, std::string_view value) {
+  const std::size_t most = value.size() + value.size() / 8 + kSpare;
+  if (current.capacity() < value.size() || current.capacity() > most) std::string().swap(current);
+  current.assign(value);
+}
+
+void append(std::string& current, std::string_view value) {
+  const std::size_t size = current.size() + value.size();
+  if (size > current.capacity()) {
+    std::string larger;
+    larger.reserve(size + size / 8);
+    current.swap(larger.append(current));
+  }
+  current.append(value);
 }
 
 }  // namespace
@@ -82,11 +102,12 @@ void StoreCore::disconnected(ConnectionId connection) {
   drop_wait(connection);
   const auto watched = watched_.find(connection);
   if (watched == watched_.end()) return;
-  for (const std::string& key : watched->second) {
-    auto* const watchers = watchers_.find(key);
-    if (watchers == nullptr) continue;  // the key was named twice
+  for (Watchers::Entry* const watchers : watched->second) {
     watchers->value.erase(connection);
-    if (watchers->value.empty()) watchers_.erase(*watchers);
+    bytes_ -= kWatchBytes;
+    if (!watchers->value.empty()) continue;
+    bytes_ -= kEntryBytes + watchers->key().size();
+    watchers_.erase(*watchers);
   }
   watched_.erase(watched);
 }
@@ -111,7 +132,7 @@ void StoreCore::compare_set(Fields fields, Replies& out) {
   const bool missing = current == nullptr;
   if (missing ? expected.empty() : current->value == expected) {
     answer(out, desired);
-    store(key, desired, How::Replace, out);
+    if (out.close.empty()) store(key, desired, How::Replace, out);
   } else if (missing) {
     answer(out, expected);
   } else {
@@ -136,26 +157,28 @@ void StoreCore::check(Fields fields, Replies& out) {
 
 void StoreCore::wait(Fields fields, Replies& out) {
   drop_wait(out.from);  // a second WAIT replaces the first
-  bool all = true;
+  texts_.clear();
   for (auto count = fields.number(); count > 0; --count) {
     const auto key = fields.text();
-    if (exists(key)) continue;
-    stand_in_line(out.from, key);
-    all = false;
+    if (!exists(key)) texts_.push_back(key);
   }
-  if (all) answer(out, Answer::StopWaiting);
+  if (texts_.empty()) return answer(out, Answer::StopWaiting);
+  park(out.from, texts_, out);
 }
 
 void StoreCore::multi_get(Fields fields, Replies& out) {
-  const auto count = fields.number();
-  const std::size_t before = out.answer.size();
-  for (auto i = count; i > 0; --i) {
-    append_bytes(out.answer, value_or_empty(fields.text()));
-    if (out.answer.size() - before <= kMaxReplyBytes) continue;
-    out.answer.resize(before);
-    out.close = "asked for more than " + std::to_string(kMaxReplyBytes) + " bytes at once";
-    return;
+  texts_.clear();
+  std::size_t size = 0;
+  for (auto count = fields.number(); count > 0; --count) {
+    texts_.push_back(value_or_empty(fields.text()));
+    size += kLengthBytes + texts_.back().size();
   }
+  if (size > kMaxReplyBytes) {
+    return void(out.close = "asked for more than " + std::to_string(kMaxReplyBytes) + " bytes at once");
+  }
+  if (!out.has_room(size)) return void(out.close = kNoRoom);
+  out.answer.reserve(out.answer.size() + size);
+  for (const std::string_view value : texts_) append_bytes(out.answer, value);
 }
 
 void StoreCore::multi_set(Fields fields, Replies& out) {
@@ -166,30 +189,35 @@ void StoreCore::multi_set(Fields fields, Replies& out) {
 }
 
 void StoreCore::queue_push(std::string_view key, std::string_view value, Replies& out) {
-  if (!has_room(key.size() + value.size() + kEntryBytes, out)) return;
   auto* queue = queues_.find(key);
+  if (!take((queue == nullptr ? kEntryBytes + key.size() : 0) + kElementBytes + value.size(), out)) return;
   if (queue == nullptr) queue = &queues_.add(key);
   queue->value.emplace_back(value);
-  bytes_ += key.size() + value.size() + kEntryBytes;
   wake(key, Wake::One, out);
 }
 
 void StoreCore::queue_pop(std::string_view key, Replies& out) {
   auto* const queue = queues_.find(key);
-  answer(out, queue == nullptr ? 0 : static_cast<std::int64_t>(queue->value.size()));
-  if (queue == nullptr) return;
-  answer(out, std::string_view(queue->value.front()));
-  bytes_ -= key.size() + queue->value.front().size() + kEntryBytes;
+  if (queue == nullptr) return answer(out, std::int64_t{0});
+  const std::string& first = queue->value.front();
+  if (!out.has_room(2 * kLengthBytes + first.size())) return void(out.close = kNoRoom);  // and the element stays
+  answer(out, static_cast<std::int64_t>(queue->value.size()));
+  answer(out, std::string_view(first));
+  bytes_ -= kElementBytes + first.size();
   queue->value.pop_front();
-  if (queue->value.empty()) queues_.erase(*queue);
+  if (!queue->value.empty()) return;
+  bytes_ -= kEntryBytes + key.size();
+  queues_.erase(*queue);
 }
 
 void StoreCore::list_keys(Replies& out) {
-  std::size_t size = 8;
-  values_.for_each([&size](const auto& entry) { size += 8 + entry.key().size(); });
+  std::size_t size = kLengthBytes;
+  values_.for_each([&size](const auto& entry) { size += kLengthBytes + entry.key().size(); });
   if (size > kMaxReplyBytes) return void(out.close = "asked for the names of all keys, which are too many");
+  if (!out.has_room(size)) return void(out.close = kNoRoom);
+  out.answer.reserve(out.answer.size() + size);
   answer(out, static_cast<std::int64_t>(values_.size()));
-  values_.for_each([&out](const auto& entry) { answer(out, entry.key()); });
+  values_.for_each([&out](const auto& entry) { append_bytes(out.answer, entry.key()); });
 }
 
 // An arrival counts for ever, even if its connection ends. It does not wake clients that wait for the key; the last
@@ -202,13 +230,17 @@ void StoreCore::barrier(Fields fields, Replies& out) {
   const bool is_last = *arrived >= fields.number();
   if (is_last) answer(out, Answer::StopWaiting);
   store(key, std::to_string(*arrived), is_last ? How::Replace : How::Count, out);
-  if (!is_last && out.close.empty()) stand_in_line(out.from, key);
+  if (!is_last && out.close.empty()) park(out.from, {&key, 1}, out);
 }
 
 void StoreCore::watch(std::string_view key, Replies& out) {
   auto* watchers = watchers_.find(key);
-  if (watchers == nullptr) watchers = &watchers_.add(key);
-  if (watchers->value.insert(out.from).second) watched_[out.from].emplace_back(key);
+  if (watchers == nullptr || !watchers->value.contains(out.from)) {
+    if (!take((watchers == nullptr ? kEntryBytes + key.size() : 0) + kWatchBytes, out)) return;
+    if (watchers == nullptr) watchers = &watchers_.add(key);
+    watchers->value.insert(out.from);
+    watched_[out.from].push_back(watchers);
+  }
   answer(out, Answer::CallbackRegistered);
 }
 
@@ -216,12 +248,19 @@ void StoreCore::push_to_watchers(std::string_view key, Answer change, std::strin
                                  Replies& out) {
   auto* const watchers = watchers_.find(key);
   if (watchers == nullptr) return;
+  const std::size_t size = 1 + 3 * kLengthBytes + key.size() + before.size() + after.size();
   for (const ConnectionId watcher : watchers->value) {
+    if (!out.has_room(size)) {
+      out.overrun.push_back(watcher);
+      continue;
+    }
     std::string& bytes = out.to(watcher);
+    bytes.reserve(bytes.size() + size);
     append_answer(bytes, change);
     append_bytes(bytes, key);
     append_bytes(bytes, before);
     append_bytes(bytes, after);
+    if (watcher != out.from) out.pushed += size;
   }
 }
 
@@ -246,22 +285,27 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
   // Account for the bytes, or refuse.
   auto* entry = values_.find(key);
   const bool created = entry == nullptr;
+  if (how == How::Append && !created && entry->value.size() + value.size() > kMaxReplyBytes) {
+    return void(out.close = "appended to a value more than can be read: " + std::to_string(kMaxReplyBytes) + " bytes");
+  }
   const std::size_t replaced = created || how == How::Append ? 0 : entry->value.size();
-  const std::size_t added = value.size() + (created ? key.size() + kEntryBytes : 0);
-  if (added > replaced && !has_room(added - replaced, out)) return;
-  bytes_ = bytes_ + added - replaced;
+  const std::size_t added = value.size() + (created ? kEntryBytes + key.size() + kValueBytes : 0);
+  if (added > replaced) {
+    if (!take(added - replaced, out)) return;
+  } else {
+    bytes_ -= replaced - added;
+  }
 
   // Change the value.
   if (created) entry = &values_.add(key);
   std::string& current = entry->value;
+  std::string before;
   const bool watched = how == How::Replace && !watchers_.empty() && watchers_.contains(key);
-  const std::string before = watched ? current : std::string();
+  if (watched) before.swap(current);
   if (how == How::Append) {
-    current.append(value);  // in place, so that n pieces cost n
-  } else if (current.capacity() / 2 > value.size() + kEntryBytes) {
-    current = std::string(value);  // gives back what a larger value took
+    append(current, value);
   } else {
-    current.assign(value);
+    assign(current, value);
   }
   // Answer the clients that wait for the key or watch it.
   if (how != How::Count) wake(key, Wake::All, out);
@@ -271,25 +315,39 @@ void StoreCore::store(std::string_view key, std::string_view value, How how, Rep
 bool StoreCore::erase(std::string_view key, Replies& out) {
   auto* const found = values_.find(key);
   if (found == nullptr) return false;
-  bytes_ -= key.size() + found->value.size() + kEntryBytes;
+  bytes_ -= kEntryBytes + key.size() + kValueBytes + found->value.size();
   push_to_watchers(key, Answer::KeyDeleted, found->value, {}, out);
   values_.erase(*found);
   return true;
 }
 
-bool StoreCore::has_room(std::size_t bytes, Replies& out) {
-  if (bytes <= max_bytes_ - bytes_) return true;
-  out.close = "the store is full: " + std::to_string(max_bytes_) + " bytes of keys and values";
-  return false;
+// Counts these bytes as kept, or refuses the request.
+bool StoreCore::take(std::size_t bytes, Replies& out) {
+  if (bytes > max_bytes_ - bytes_) {
+    out.close =
+        "the store is full: " + std::to_string(max_bytes_) + " bytes of keys, values, queues, waits and watches";
+    return false;
+  }
+  bytes_ += bytes;
+  return true;
 }
 
-void StoreCore::stand_in_line(ConnectionId connection, std::string_view key) {
-  Waiter& waiter = waiters_.try_emplace(connection, Waiter{connection, {}}).first->second;
-  auto* line = lines_.find(key);
-  if (line == nullptr) line = &lines_.add(key);
-  PlaceInLine& place = waiter.places.emplace_back(PlaceInLine{&waiter, {}, line, {}});
-  place.in_waiter = std::prev(waiter.places.end());
-  place.in_line = line->value.insert(line->value.end(), &place);
+void StoreCore::park(ConnectionId connection, std::span<const std::string_view> missing, Replies& out) {
+  if (!take(kWaiterBytes + missing.size() * kPlaceBytes, out)) return;
+  Waiter& waiter = waiters_[connection];
+  waiter.connection = connection;
+  waiter.places.resize(missing.size());
+  for (const std::string_view key : missing) {
+    auto* line = lines_.find(key);
+    if (line == nullptr) {
+      if (!take(kEntryBytes + key.size(), out)) return drop_wait(connection);
+      line = &lines_.add(key);
+    }
+    Place& place = waiter.places[waiter.missing++];
+    place = {&waiter, line, line->value.last, nullptr};
+    (place.ahead == nullptr ? line->value.first : place.ahead->behind) = &place;
+    line->value.last = &place;
+  }
 }
 
 // The key exists now: takes it from every waiter in its line (Wake::One: until one of them is released) and answers
@@ -298,27 +356,47 @@ void StoreCore::wake(std::string_view key, Wake how_many, Replies& out) {
   auto* const line = lines_.find(key);
   if (line == nullptr) return;
   bool released = false;
-  while (!line->value.empty() && !(released && how_many == Wake::One)) {
-    Waiter& waiter = *line->value.front()->waiter;
-    waiter.places.erase(line->value.front()->in_waiter);
-    line->value.pop_front();
-    released = waiter.places.empty();
+  while (line->value.first != nullptr && !(released && how_many == Wake::One)) {
+    Waiter& waiter = *line->value.first->waiter;
+    leave_line(*line->value.first);
+    released = --waiter.missing == 0;
     if (!released) continue;
     const ConnectionId connection = waiter.connection;
-    waiters_.erase(connection);
+    forget(waiter);
     send(out, connection, Answer::StopWaiting);
   }
-  if (line->value.empty()) lines_.erase(*line);
+  erase_if_empty(*line);
 }
 
 void StoreCore::drop_wait(ConnectionId connection) {
   const auto waiter = waiters_.find(connection);
   if (waiter == waiters_.end()) return;
-  for (const PlaceInLine& place : waiter->second.places) {
-    place.line->value.erase(place.in_line);
-    if (place.line->value.empty()) lines_.erase(*place.line);
+  for (Place& place : waiter->second.places) {
+    Lines::Entry* const line = place.line;
+    if (line == nullptr) continue;
+    leave_line(place);
+    erase_if_empty(*line);
   }
-  waiters_.erase(waiter);
+  forget(waiter->second);
+}
+
+void StoreCore::forget(const Waiter& waiter) {
+  bytes_ -= kWaiterBytes + waiter.places.size() * kPlaceBytes;
+  const ConnectionId connection = waiter.connection;
+  waiters_.erase(connection);
+}
+
+void StoreCore::leave_line(Place& place) {
+  Line& line = place.line->value;
+  (place.ahead == nullptr ? line.first : place.ahead->behind) = place.behind;
+  (place.behind == nullptr ? line.last : place.behind->ahead) = place.ahead;
+  place.line = nullptr;
+}
+
+void StoreCore::erase_if_empty(Lines::Entry& line) {
+  if (line.value.first != nullptr) return;
+  bytes_ -= kEntryBytes + line.key().size();
+  lines_.erase(line);
 }
 
 }  // namespace ddp::rendezvous

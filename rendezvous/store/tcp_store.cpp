@@ -44,6 +44,10 @@ constexpr std::uint64_t kMostKeys = 1ULL << 40;  // text of another protocol, re
 
 constexpr char kWorkerCounter[] = "init/";  // the only key without a "/" before it
 
+// Limit of an answer: what a server may send at once, after a number and a length. Nothing that a server announces is
+// believed: memory is taken for what has come, and only up to here.
+constexpr std::uint64_t kMaxAnswerBytes = kMaxReplyBytes + 16;
+
 // Shape of an answer. Popped: a number and, unless it is 0, a text. Listed: a number and that many texts. Cancelled:
 // the answer to a WAIT and then to its CANCEL_WAIT.
 enum class Shape { Byte, Number, Texts, Popped, Listed, Cancelled };
@@ -52,27 +56,50 @@ struct Answered {
   std::uint64_t texts = 1;  // how many Texts has
 };
 
-std::optional<std::size_t> end_of_texts(std::string_view bytes, std::size_t from, std::uint64_t count) {
-  for (; count > 0; --count) {
-    if (bytes.size() - from < 8) return std::nullopt;
-    const std::uint64_t size = read_integer(bytes.substr(from, 8));
-    from += 8;
-    if (bytes.size() - from < size) return std::nullopt;
-    from += size;
+// An answer that is still to come, as far as it is known.
+class Owed {
+ public:
+  explicit Owed(Answered answered) : shape_(answered.shape), texts_(answered.texts) {
+    is_counted_ = shape_ != Shape::Popped && shape_ != Shape::Listed;
   }
-  return from;
-}
 
-// Returns the length of the answer at the front of the bytes; nothing if it takes more bytes to know it.
-std::optional<std::size_t> length_of(Answered answered, std::string_view bytes) {
-  if (answered.shape == Shape::Texts) return end_of_texts(bytes, 0, answered.texts);
-  if (bytes.empty()) return std::nullopt;
-  if (answered.shape == Shape::Byte) return 1;
-  if (answered.shape == Shape::Cancelled) return bytes[0] == 0 ? 2 : 1;  // 01, or 00 01 if the release was under way
-  if (answered.shape == Shape::Number || bytes.size() < 8) return 8;
-  const std::uint64_t number = read_integer(bytes.substr(0, 8));
-  return end_of_texts(bytes, 8, answered.shape == Shape::Listed ? number : std::min<std::uint64_t>(number, 1));
-}
+  // Returns the length of the answer at the front of the bytes: exactly if all of it has come, else what is sure.
+  std::uint64_t length(std::string_view bytes) {
+    switch (shape_) {
+      case Shape::Byte:
+        return 1;
+      case Shape::Number:
+        return 8;
+      case Shape::Cancelled:  // 01, or 00 01 if the release was under way
+        return !bytes.empty() && bytes[0] == 0 ? 2 : 1;
+      case Shape::Texts:
+      case Shape::Popped:
+      case Shape::Listed:
+        break;
+    }
+    if (!is_counted_) {
+      if (bytes.size() < 8) return 8;
+      const std::uint64_t number = read_integer(bytes.substr(0, 8));
+      texts_ = shape_ == Shape::Listed ? number : std::min<std::uint64_t>(number, 1);
+      end_ = 8;
+      is_counted_ = true;
+    }
+    for (; texts_ > 0; --texts_) {
+      if (bytes.size() - end_ < 8) return end_ + 8 * std::min(texts_, kMaxAnswerBytes);
+      const std::uint64_t size = read_integer(bytes.substr(end_, 8));
+      if (size > kMaxAnswerBytes) return size;
+      if (bytes.size() - end_ - 8 < size) return end_ + 8 + size;
+      end_ += 8 + size;
+    }
+    return end_;
+  }
+
+ private:
+  Shape shape_;
+  std::uint64_t texts_;      // that have not come whole yet
+  std::uint64_t end_ = 0;    // where the texts end that have come
+  bool is_counted_ = false;  // the number in front of the texts has come, or there is none
+};
 
 // Returns the key as the user named it: on the wire all keys but one begin with "/".
 std::string as_said(const std::string& key) { return key.starts_with('/') ? key.substr(1) : key; }
@@ -178,13 +205,17 @@ std::vector<std::string> on_wire(const std::vector<std::string>& keys) {
   return wire;
 }
 
-std::vector<std::string> texts_of(std::string_view answer) {
-  std::vector<std::string> texts;
+template <typename F>
+void for_each_text(std::string_view answer, F f) {
   while (!answer.empty()) {
     const std::uint64_t size = read_integer(answer.substr(0, 8));
-    texts.emplace_back(answer.substr(8, size));
+    f(answer.substr(8, size));
     answer.remove_prefix(8 + size);
   }
+}
+std::vector<std::string> texts_of(std::string_view answer) {
+  std::vector<std::string> texts;
+  for_each_text(answer, [&texts](std::string_view text) { texts.emplace_back(text); });
   return texts;
 }
 std::string text_of(std::string answer) { return answer.erase(0, 8); }
@@ -240,13 +271,15 @@ class TcpStore::Connection {
     Connection& connection_;
   };
 
-  // 0 or an errno: ETIMEDOUT when the deadline passed, ECONNRESET when the store closed the connection.
+  // 0 or an errno: ETIMEDOUT when the deadline passed, ECONNRESET when the store closed the connection, EMSGSIZE when
+  // it sends more than a store can.
   int open(const Address& address, Deadline deadline);
   int greet(Deadline deadline);
   int answer(Deadline deadline, std::string& bytes);
   int progress(Deadline deadline);
   int send_some();
   int receive_some();
+  int refuse(const std::string& what);
 
   bool resolve();
   void require_possible(const Request& request) const;  // checks the limits and that the connection is alive
@@ -267,7 +300,8 @@ class TcpStore::Connection {
   Descriptor fd_;
   std::string out_;
   std::string in_;
-  std::deque<Answered> owed_;
+  std::deque<Owed> owed_;
+  std::string refused_;  // after EMSGSIZE: what the store sends, and why that cannot be
 };
 
 // ---- Connecting ----
@@ -336,7 +370,7 @@ int TcpStore::Connection::open(const Address& address, Deadline deadline) {
 int TcpStore::Connection::greet(Deadline deadline) {
   append_validate(out_);
   append_request(out_, {.op = Op::GetNumKeys});
-  owed_.push_back({Shape::Number});
+  owed_.emplace_back(Answered{Shape::Number});
   std::string number;
   const int error = answer(deadline, number);
   if (error == 0 && read_integer(number) > kMostKeys) {
@@ -363,7 +397,7 @@ std::string TcpStore::Connection::ask(const Request& request, Answered answered,
   const Turn turn(*this, request, timeout, deadline);
   require_possible(request);
   append_request(out_, request);
-  owed_.push_back(answered);
+  owed_.emplace_back(answered);
   std::string bytes;
   if (const int error = answer(deadline, bytes); error != 0) fail(error, request, timeout);
   return bytes;
@@ -374,14 +408,14 @@ bool TcpStore::Connection::wait(const Request& request, Milliseconds timeout) {
   const Turn turn(*this, request, timeout, deadline);
   require_possible(request);
   append_request(out_, request);
-  owed_.push_back({Shape::Byte});
+  owed_.emplace_back(Answered{Shape::Byte});
   std::string bytes;
   int error = answer(deadline, bytes);
   if (error == 0) return true;
   if (error != ETIMEDOUT) fail(error, request, timeout);
 
   append_request(out_, {.op = Op::CancelWait});
-  owed_.back() = {Shape::Cancelled};
+  owed_.back() = Owed({Shape::Cancelled});
   error = answer(Clock::now() + kCancelGrace, bytes);
   if (error != 0) fail(error, request, timeout);
   return bytes.front() == static_cast<char>(Answer::StopWaiting);  // the release was on its way
@@ -391,13 +425,20 @@ bool TcpStore::Connection::wait(const Request& request, Milliseconds timeout) {
 int TcpStore::Connection::answer(Deadline deadline, std::string& bytes) {
   if (const int error = send_some(); error != 0) return error;
   while (true) {
-    const auto length = length_of(owed_.front(), in_);
-    if (!length || in_.size() < *length) {
+    const std::uint64_t length = owed_.front().length(in_);
+    if (length > kMaxAnswerBytes) {
+      return refuse("the store announces an answer of " + std::to_string(length) + " bytes or more");
+    }
+    if (in_.size() < length) {
       if (const int error = progress(deadline); error != 0) return error;
       continue;
     }
-    bytes.assign(in_, 0, *length);
-    in_.erase(0, *length);
+    if (in_.size() == length) {
+      bytes = std::exchange(in_, {});
+    } else {
+      bytes.assign(in_, 0, length);
+      in_.erase(0, length);
+    }
     owed_.pop_front();
     if (owed_.empty()) return 0;
   }
@@ -426,8 +467,14 @@ int TcpStore::Connection::receive_some() {
   const auto size = ::recv(fd_.get(), bytes, sizeof bytes, 0);
   if (size < 0) return errno == EAGAIN || errno == EINTR ? 0 : errno;
   if (size == 0) return ECONNRESET;
+  if (in_.size() > kMaxAnswerBytes) return refuse("the store sends bytes that no request asked for");
   in_.append(bytes, static_cast<std::size_t>(size));
   return 0;
+}
+
+int TcpStore::Connection::refuse(const std::string& what) {
+  refused_ = what + "; it may send " + std::to_string(kMaxAnswerBytes) + " (is another program at this port?)";
+  return EMSGSIZE;
 }
 
 // ---- Failing ----
@@ -463,7 +510,9 @@ void TcpStore::Connection::fail(int error, const Request& request, Milliseconds 
                 name() + ": no answer in " + to_string(timeout) + " to " + what_for(request) + kAdvice);
   }
   close();
-  cause_ = was_interrupted() ? "interrupted by this process" : reason_of(error) + why_closed(request.op);
+  cause_ = was_interrupted()   ? "interrupted by this process"
+           : error == EMSGSIZE ? refused_
+                               : reason_of(error) + why_closed(request.op);
   throw lost(request);
 }
 
@@ -570,9 +619,9 @@ std::int64_t TcpStore::num_keys() {
 std::vector<std::string> TcpStore::list_keys() {
   const std::string answer = connection_->ask({.op = Op::ListKeys}, {Shape::Listed}, timeout());
   std::vector<std::string> keys;
-  for (const std::string& key : texts_of(std::string_view(answer).substr(8))) {
-    if (key.starts_with('/')) keys.push_back(key.substr(1));  // leaves out the counter of workers
-  }
+  for_each_text(std::string_view(answer).substr(8), [&keys](std::string_view key) {
+    if (key.starts_with('/')) keys.emplace_back(key.substr(1));  // leaves out the counter of workers
+  });
   return keys;
 }
 

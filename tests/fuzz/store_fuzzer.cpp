@@ -6,6 +6,7 @@
 //     order, and at most one byte for a WAIT.
 //   * However a stream is cut, its requests are the same as those of the stream in one piece. A Modern stream equals
 //     its requests encoded again, plus a request that is not complete yet.
+//   * The store counts as kept what the model's maps hold, and refuses a request when the model does.
 //   * The lists of waiters and of watched keys agree; when all connections have left, both are empty.
 //   * No request makes the store allocate more than the script could have sent (scripts/stress/fuzz: -malloc_limit_mb).
 #include <algorithm>
@@ -38,6 +39,7 @@ struct Reveal {
     friend constexpr auto reveal(Tag); \
   };                                   \
   template struct Reveal<Tag, &StoreCore::member>
+REVEAL(MaxBytes, max_bytes_);
 REVEAL(Queues, queues_);
 REVEAL(Lines, lines_);
 REVEAL(Waiters, waiters_);
@@ -113,6 +115,7 @@ class Run {
         return settle(connection);
       case Step::Reset:
         if (n == 7) reset();
+        if (n == 6) limit(std::size_t{8} * script.byte());
         return;
     }
   }
@@ -172,7 +175,13 @@ class Run {
     }
     DDP_CHECK(ours.sent == expected.sent, static_cast<int>(op), connection.id);
     DDP_CHECK(replies_.close.empty() != expected.closes);
+    DDP_CHECK(core_.size().bytes == model_.bytes(), static_cast<int>(op), core_.size().bytes, model_.bytes());
     if (expected.closes) close(connection);
+  }
+
+  void limit(std::size_t more) {
+    core_.*reveal(MaxBytes{}) = core_.size().bytes + more;
+    model_.set_limit(core_.size().bytes + more);
   }
 
   // Returns a LIST_KEYS answer in sorted order, which does not depend on a hash table.
@@ -246,12 +255,15 @@ class Run {
   void check_lines() const {
     std::size_t places = 0;
     for (const auto& [connection, waiter] : core_.*reveal(Waiters{})) {
-      DDP_CHECK(waiter.connection == connection && !waiter.places.empty());
-      places += waiter.places.size();
+      DDP_CHECK(waiter.connection == connection && waiter.missing > 0);
+      places += waiter.missing;
     }
     (core_.*reveal(Lines{})).for_each([&places](const auto& line) {
-      DDP_CHECK(!line.value.empty());
-      places -= line.value.size();
+      DDP_CHECK(line.value.first != nullptr);
+      for (const auto* place = line.value.first; place != nullptr; place = place->behind) {
+        DDP_CHECK(place->line == &line && (place->behind == nullptr) == (place == line.value.last));
+        --places;
+      }
     });
     DDP_CHECK(places == 0);
     DDP_CHECK((core_.*reveal(Waiters{})).size() == model_.waiting());

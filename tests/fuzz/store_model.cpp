@@ -18,11 +18,10 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
       put(request.key(), request.value(), out);
       break;
     case Op::MultiSet:
-      for (std::size_t i = 0; i < request.keys.size(); ++i) put(request.keys[i], request.values[i], out);
+      for (std::size_t i = 0; i < request.keys.size() && !out.closes; ++i) put(request.keys[i], request.values[i], out);
       break;
     case Op::Append:
-      values_[request.key()] += request.value();
-      wake(request.key(), false, out);
+      if (keep([&] { values_[request.key()] += request.value(); }, out)) wake(request.key(), false, out);
       break;
     case Op::CompareSet: {
       const bool present = values_.count(request.key()) > 0;
@@ -51,8 +50,7 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
                                                  (is_barrier ? 1U : static_cast<std::uint64_t>(request.number)));
       if (is_barrier) leave(from);
       if (is_barrier && sum < request.number) {
-        values_[request.key()] = std::to_string(sum);
-        park(from, {request.key()});
+        if (keep([&] { values_[request.key()] = std::to_string(sum); }, out)) park(from, {request.key()}, out);
         break;
       }
       if (is_barrier) answer(append_answer, Answer::StopWaiting);
@@ -74,7 +72,7 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
       if (missing.empty()) {
         answer(append_answer, Answer::StopWaiting);
       } else {
-        park(from, std::move(missing));
+        park(from, missing, out);
       }
       break;
     }
@@ -96,8 +94,7 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
       answer(append_u32, static_cast<std::uint32_t>(request.number));
       break;
     case Op::QueuePush:
-      queues_[request.key()].push_back(request.value());
-      wake(request.key(), true, out);
+      if (keep([&] { queues_[request.key()].push_back(request.value()); }, out)) wake(request.key(), true, out);
       break;
     case Op::QueuePop: {
       const auto queue = queues_.find(request.key());
@@ -116,8 +113,7 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
       for (const auto& [key, value] : values_) answer(append_bytes, key);
       break;
     case Op::WatchKey:
-      watchers_[request.key()].insert(from);
-      answer(append_answer, Answer::CallbackRegistered);
+      if (keep([&] { watchers_[request.key()].insert(from); }, out)) answer(append_answer, Answer::CallbackRegistered);
       break;
   }
   return out;
@@ -126,6 +122,45 @@ StoreModel::Outcome StoreModel::apply(ConnectionId from, const Request& request)
 void StoreModel::disconnected(ConnectionId connection) {
   leave(connection);
   for (auto& [key, who] : watchers_) who.erase(connection);
+}
+
+std::size_t StoreModel::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [key, value] : values_) sum += kEntryBytes + key.size() + kValueBytes + value.size();
+  for (const auto& [key, queue] : queues_) {
+    sum += kEntryBytes + key.size();
+    for (const std::string& element : queue) sum += kElementBytes + element.size();
+  }
+  std::set<std::string> awaited;
+  for (const Parked& parked : parked_) {
+    sum += kWaiterBytes + parked.places * kPlaceBytes;
+    awaited.insert(parked.missing.begin(), parked.missing.end());
+  }
+  for (const std::string& key : awaited) sum += kEntryBytes + key.size();
+  for (const auto& [key, who] : watchers_) {
+    if (!who.empty()) sum += kEntryBytes + key.size() + who.size() * kWatchBytes;
+  }
+  return sum;
+}
+
+// Makes a change, or takes it back and closes the connection if more than the limit would be kept.
+template <typename Change>
+bool StoreModel::keep(Change change, Outcome& out) {
+  if (limit_ == std::numeric_limits<std::size_t>::max()) {
+    change();
+    return true;
+  }
+  const StoreModel before = *this;
+  const std::size_t kept = bytes();
+  change();
+  if (bytes() <= limit_ || bytes() <= kept) return true;
+  *this = before;
+  out.closes = true;
+  return false;
+}
+
+void StoreModel::park(ConnectionId who, const std::vector<std::string>& missing, Outcome& out) {
+  keep([&] { parked_.push_back({who, missing, missing.size()}); }, out);
 }
 
 void StoreModel::leave(ConnectionId who) {
@@ -147,7 +182,8 @@ void StoreModel::wake(const std::string& key, bool only_one, Outcome& out) {
 
 void StoreModel::put(const std::string& key, const std::string& value, Outcome& out) {
   const Answer change = values_.count(key) > 0 ? Answer::KeyUpdated : Answer::KeyCreated;
-  const std::string before = std::exchange(values_[key], value);
+  const std::string before = value_or_empty(key);
+  if (!keep([&] { values_[key] = value; }, out)) return;
   wake(key, false, out);
   tell_watchers(key, change, before, value, out);
 }

@@ -21,7 +21,8 @@ enum class Step : std::uint8_t {
   Hello,       // a Modern client's VALIDATE
   Disconnect,  // the connection's next step belongs to a new client
   Settle,      // silence for longer than kUndecidedGrace
-  Reset,       // a new round if n is 7: all connections are closed
+  Reset,       // a new round if n is 7: all connections are closed; if n is 6, followed by a byte: the store is full
+               // once it keeps that many times 8 bytes more
 };
 
 constexpr std::uint8_t step_byte(std::size_t connection, Step step, unsigned n = 0) {

@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <fstream>
 
 #include "rendezvous/store/c10d_protocol.hpp"
 #include "rendezvous/store/tcp_store.hpp"
+#include "tests/integration/store_process.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
 #include "tests/support/process.hpp"
@@ -20,29 +20,6 @@ using ddp::rendezvous::from_hex;
 using ddp::rendezvous::Op;
 using ddp::rendezvous::RawConnection;
 using ddp::rendezvous::TcpStore;
-
-namespace {
-
-struct StoreProcess {
-  explicit StoreProcess(std::vector<std::string> options = {}) : process(command(std::move(options))) {
-    process.wait_for("\n");
-    port = static_cast<std::uint16_t>(std::stoi(process.out().substr(process.out().find(':') + 1)));
-  }
-  static std::vector<std::string> command(std::vector<std::string> options) {
-    options.insert(options.begin(), {DDP_STORE_BINARY, "--port", "0", "--bind", "127.0.0.1"});
-    return options;
-  }
-  std::size_t resident() const {
-    std::size_t all = 0, here = 0;
-    std::ifstream("/proc/" + std::to_string(process.pid()) + "/statm") >> all >> here;
-    return here * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  }
-
-  Process process;
-  std::uint16_t port = 0;
-};
-
-}  // namespace
 
 TEST_CASE("ddp_store: serves, prints statistics on request and at its end, and exits", "[apps][integration]") {
   StoreProcess store({"--json"});

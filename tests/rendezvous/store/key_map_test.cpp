@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/rendezvous/store/allocation_meter.hpp"
+
 namespace ddp::rendezvous {
 namespace {
 
@@ -87,6 +89,15 @@ TEST_CASE("key map: a value is destroyed with its entry, and with the map", "[re
     map.add("/a").value = value;
   }
   CHECK(value.use_count() == 1);
+}
+
+TEST_CASE("key map: what it had for many keys is given back when they go", "[rendezvous][unit]") {
+  const std::size_t before = allocated_now();
+  KeyMap<int> map(kSeed);
+  for (int i = 0; i < 100'000; ++i) map.add(std::to_string(i));
+  for (int i = 1; i < 100'000; ++i) map.erase(*map.find(std::to_string(i)));
+  CHECK(map.contains("0"));
+  CHECK(allocated_now() - before < 1000);
 }
 
 // Limit for the fullest of n buckets with n keys: chance puts 5 to 8 into it, and hardly ever 40.

@@ -3,8 +3,11 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <functional>
 #include <map>
+#include <random>
 
+#include "tests/rendezvous/store/allocation_meter.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/rendezvous/store/requests.hpp"
 
@@ -236,6 +239,14 @@ TEST_CASE("store: append creates, then appends", "[rendezvous][unit]") {
   CHECK(world.get(1, "/k") == text("one+two"));
 }
 
+TEST_CASE("store: a value that appending would make too long to be read stays as it is", "[rendezvous][unit]") {
+  World world;
+  const Request append{.op = Op::Append, .keys = {"/k"}, .values = {std::string(kMaxValueBytes, 'v')}};
+  for (std::size_t size = 0; size < kMaxReplyBytes; size += kMaxValueBytes) REQUIRE(world.ask(1, append) == kNothing);
+  CHECK(world.ask(1, append) == kGone);
+  CHECK(world.get(1, "/k").size() == 8 + kMaxReplyBytes);
+}
+
 TEST_CASE("store: delete says whether there was a key, and leaves queues alone", "[rendezvous][unit]") {
   World world;
   world.set(1, "/k", "");
@@ -416,6 +427,206 @@ TEST_CASE("store: 20000 waiters time out, and disconnect, each at its own cost",
   for (ConnectionId id = kClients / 2 + 1; id <= kClients; ++id) world.core().disconnected(id);
   world.set(1, "/never", "");
   for (ConnectionId id = 1; id <= kClients; ++id) REQUIRE(world.heard(id) == kNothing);
+}
+
+constexpr std::size_t kLimit = 4 << 20;
+constexpr std::size_t kEntriesTable = kLimit / 8;  // a table of entries that grows is there twice for a moment
+
+std::string numbered(std::size_t number, std::size_t size) {
+  std::string key = "/" + std::to_string(number) + "/";
+  if (key.size() < size) key.resize(size, 'k');
+  return key;
+}
+
+// Makes requests until the store refuses one. Returns how many it took.
+std::size_t fill(StoreCore& core, const std::function<void(std::size_t, StoreCore&, Replies&)>& ask) {
+  Replies out;
+  std::size_t taken = 0;
+  for (; out.close.empty(); ++taken) {
+    out = {};
+    ask(taken, core, out);
+  }
+  CHECK_THAT(out.close, Catch::StartsWith("the store is full: "));
+  return taken - 1;
+}
+
+TEST_CASE("store: what it keeps takes as much memory as is counted, and its limit is one of memory",
+          "[rendezvous][unit]") {
+  const std::size_t key_size = GENERATE(8U, 40U, 4000U);
+  CAPTURE(key_size);
+  const auto key = [key_size](std::size_t number) { return numbered(number, key_size); };
+  const std::string value(GENERATE(0U, 20U, 1000U), 'v');
+  std::function<void(std::size_t, StoreCore&, Replies&)> ask;
+
+  SECTION("keys") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::Set, .keys = {key(i)}, .values = {value}}, out);
+    };
+  }
+  SECTION("values that grew by a byte") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::Set, .keys = {key(i)}, .values = {value}}, out);
+      if (out.close.empty()) apply(core, 1, {.op = Op::Append, .keys = {key(i)}, .values = {"+"}}, out);
+    };
+  }
+  SECTION("values that were larger before") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::Set, .keys = {key(i)}, .values = {value + value}}, out);
+      if (out.close.empty()) apply(core, 1, {.op = Op::Set, .keys = {key(i)}, .values = {value}}, out);
+    };
+  }
+  SECTION("queues of one element") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::QueuePush, .keys = {key(i)}, .values = {value}}, out);
+    };
+  }
+  SECTION("one long queue") {
+    ask = [&](std::size_t, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::QueuePush, .keys = {"/q"}, .values = {value}}, out);
+    };
+  }
+  SECTION("connections that wait for a key each") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, i + 1, {.op = Op::Wait, .keys = {key(i)}}, out);
+    };
+  }
+  SECTION("connections that wait for the same 50 keys") {
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < 50; ++i) keys.push_back(key(i));
+    ask = [&, keys](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, i + 1, {.op = Op::Wait, .keys = keys}, out);
+    };
+  }
+  SECTION("connections in one barrier") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, i + 1, {.op = Op::Barrier, .keys = {"/b"}, .number = 1 << 30}, out);
+    };
+  }
+  SECTION("one connection that watches many keys") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, 1, {.op = Op::WatchKey, .keys = {key(i)}, .generation = Generation::A}, out);
+    };
+  }
+  SECTION("many connections that watch one key") {
+    ask = [&](std::size_t i, StoreCore& core, Replies& out) {
+      apply(core, i + 1, {.op = Op::WatchKey, .keys = {"/k"}, .generation = Generation::A}, out);
+    };
+  }
+
+  StoreCore core(kLimit);
+  reset_peak_allocation();
+  const std::size_t before = allocated_now();
+  const std::size_t taken = fill(core, ask);
+  const std::size_t kept = allocated_now() - before;
+  CAPTURE(taken, kept);
+  CHECK(taken > 10);
+  CHECK(core.size().bytes <= kLimit);
+  CHECK(kept <= kLimit + kLimit / 8);
+  CHECK(kept >= core.size().bytes / 2);  // and little is counted that is not there
+  CHECK(peak_allocation() - before <=
+        kLimit + kLimit / 8 + kEntriesTable + 200'000);  // a WAIT of 50 keys of 4000 bytes
+}
+
+TEST_CASE("store: what goes is not counted any more, whichever way it goes", "[rendezvous][unit]") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  World world;
+  const auto key = [&random] { return "/" + std::to_string(random() % 20); };
+  const auto value = [&random] { return std::string(random() % 300, 'v'); };
+  constexpr ConnectionId kClients = 5;
+  for (int i = 0; i < 5000; ++i) {
+    const ConnectionId client = 1 + random() % kClients;
+    switch (random() % 11) {
+      case 0:
+        world.set(client, key(), value());
+        break;
+      case 1:
+        world.ask(client, {.op = Op::Append, .keys = {key()}, .values = {value()}});
+        break;
+      case 2:
+        world.remove(client, key());
+        break;
+      case 3:
+        world.push(client, key(), value());
+        break;
+      case 4:
+        world.ask(client, {.op = Op::QueuePop, .keys = {key()}});
+        break;
+      case 5:
+        world.wait(client, {key(), key(), key()});
+        break;
+      case 6:
+        world.cancel(client);
+        break;
+      case 7:
+        world.ask(client, {.op = Op::WatchKey, .keys = {key()}, .generation = Generation::A});
+        break;
+      case 8:
+        world.core().disconnected(client);
+        break;
+      case 9:
+        world.barrier(client, "/b" + std::to_string(random() % 3), 3);
+        break;
+      default:
+        world.compare_set(client, key(), value(), value());
+    }
+  }
+  CHECK(world.core().size().bytes > 0);
+  for (ConnectionId client = 1; client <= kClients; ++client) world.core().disconnected(client);
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "/" + std::to_string(i);
+    world.remove(1, name);
+    while (world.ask(1, {.op = Op::QueueLen, .keys = {name}}) != number(0)) {
+      world.ask(1, {.op = Op::QueuePop, .keys = {name}});
+    }
+  }
+  for (int i = 0; i < 3; ++i) world.remove(1, "/b" + std::to_string(i));
+  CHECK(world.core().size().bytes == 0);
+}
+
+TEST_CASE("store: an answer for which there is no room ends the connection, and takes nothing away",
+          "[rendezvous][unit]") {
+  StoreCore core;
+  Replies out;
+  apply(core, 1, {.op = Op::Set, .keys = {"/k"}, .values = {std::string(1000, 'v')}}, out);
+  apply(core, 1, {.op = Op::QueuePush, .keys = {"/q"}, .values = {std::string(1000, 'v')}}, out);
+  out.room = 1000;
+  const auto refused = [&](const Request& request) {
+    out.answer.clear();
+    apply(core, 1, request, out);
+    return out.answer.empty() && std::exchange(out.close, "") == "no room for more unread answers";
+  };
+  CHECK(refused({.op = Op::Get, .keys = {"/k"}}));
+  CHECK(refused({.op = Op::MultiGet, .keys = {"/k", "/none"}}));
+  CHECK(refused({.op = Op::CompareSet, .keys = {"/k"}, .values = {"", ""}}));
+  CHECK(refused({.op = Op::QueuePop, .keys = {"/q"}}));
+  out.room = 8;
+  CHECK(refused({.op = Op::ListKeys}));
+  out.room = 1016;
+  apply(core, 1, {.op = Op::QueuePop, .keys = {"/q"}}, out);
+  CHECK(out.answer == number(1) + text(std::string(1000, 'v')));
+}
+
+TEST_CASE("store: a change is copied only for as many watchers as there is room for, and the others are named",
+          "[rendezvous][unit]") {
+  StoreCore core;
+  Replies out;
+  constexpr ConnectionId kWatchers = 40;
+  for (ConnectionId id = 1; id <= kWatchers; ++id) {
+    apply(core, id, {.op = Op::WatchKey, .keys = {"/k"}, .generation = Generation::A}, out);
+  }
+  out = {};
+  out.room = 10 << 20;
+  const std::string value(3 << 20, 'v');
+  reset_peak_allocation();
+  const std::size_t before = allocated_now();
+  apply(core, 100, {.op = Op::Set, .keys = {"/k"}, .values = {value}}, out);
+  CHECK(out.others.size() == 3);
+  CHECK(out.overrun.size() == kWatchers - 3);
+  CHECK(out.close.empty());
+  CHECK(peak_allocation() - before <
+        (10 << 20) + 4 * value.size());  // the answers; the value, and the request's copies
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "rendezvous/store/tcp_store.hpp"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <future>
 #include <string>
 #include <thread>
@@ -155,6 +156,61 @@ TEST_CASE("tcp store: an answer that comes after its deadline is not taken for t
   CHECK(failure.code == ErrorCode::Timeout);
   CHECK_THAT(failure.message, Catch::StartsWith(at(port.number) + "no answer in 200 ms to adding to key \"n\""));
   CHECK(value == "v");
+}
+
+TEST_CASE("tcp store: an announced length that no store sends is refused at once, before it is believed",
+          "[rendezvous][integration]") {
+  struct Row {
+    std::string answer;  // its beginning
+    std::function<void(TcpStore&)> ask;
+    std::size_t request_bytes;
+    std::string what;
+  };
+  const Row row = GENERATE_REF(
+      Row{"00 0000000000000010", [](TcpStore& store) { store.get("k"); }, 19, "reading key \"k\""},
+      Row{"1100001000000000", [](TcpStore& store) { store.compare_set("k", "", "v"); }, 28,
+          "comparing and setting key \"k\""},
+      Row{"ffffffffffffffff", [](TcpStore& store) { store.list_keys(); }, 1, "listing its keys"},
+      Row{"0100000000000000 ffffffffffffffff", [](TcpStore& store) { store.list_keys(); }, 1, "listing its keys"},
+      Row{"0100000000000000 0000000000000080", [](TcpStore& store) { store.queues()->queue_try_pop("q"); }, 11,
+          "using queue \"q\""});
+  CAPTURE(row.answer);
+  Port port;
+  port.listen();
+  auto asking = std::async(std::launch::async, [&] {
+    TcpStore store("127.0.0.1", port.number, kPatience);
+    const Failure failure = failure_of([&] { row.ask(store); });
+    return std::pair(failure, failure_of([&] { store.num_keys(); }));
+  });
+  RawConnection client = port.accept_and_greet();
+  client.receive(row.request_bytes);
+  client.send(from_hex(row.answer));
+  const auto [failure, later] = asking.get();
+  CHECK(failure.code == ErrorCode::System);
+  CHECK_THAT(failure.message, Catch::StartsWith(at(port.number) + row.what + ": the store announces an answer of "));
+  CHECK_THAT(failure.message, Catch::EndsWith(" (is another program at this port?)"));
+  client.receive(100);  // a request that it sent before
+  CHECK(client.has_ended());
+  CHECK_THAT(later.message, Catch::Contains("counting its keys: the store announces an answer of "));
+}
+
+TEST_CASE("tcp store: a store that sends without end what nobody asked for is refused", "[rendezvous][integration]") {
+  Port port;
+  port.listen();
+  auto setting = std::async(std::launch::async, [&] {
+    TcpStore store("127.0.0.1", port.number, kPatience);
+    return failure_of([&] {
+      while (true) store.set("k", std::string(kMaxValueBytes, 'v'));  // which is not read, so it stays under way
+    });
+  });
+  RawConnection client = port.accept_and_greet();
+  const std::string junk(1 << 20, 'j');
+  std::size_t sent = 0;
+  while (client.send(junk)) sent += junk.size();
+  CHECK(setting.get().message ==
+        at(port.number) + "setting key \"k\": the store sends bytes that no request asked for; it may send " +
+            std::to_string(kMaxReplyBytes + 16) + " (is another program at this port?)");
+  CHECK(sent < 2 * kMaxReplyBytes);
 }
 
 TEST_CASE("tcp store: a lost connection is an error that names key and cause, now and later",
