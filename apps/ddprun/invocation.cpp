@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "launcher/config/program.hpp"
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::apps {
 
@@ -21,13 +22,24 @@ std::string python_of_environment(const fs::path& bin) {
   return access(python.c_str(), X_OK) == 0 ? python.string() : "";
 }
 
+// Returns the folder that this program is in.
+fs::path own_folder() {
+  constexpr char kSelf[] = "/proc/self/exe";
+  std::error_code error;
+  const fs::path self = fs::read_symlink(kSelf, error);
+  if (!error) return self.parent_path();
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          std::string("cannot find its own program: ") + kSelf + ": " + error.message() +
+                              " (is /proc mounted? ddprun also finds there which processes are left of a job)");
+}
+
 }  // namespace
 
 Invocation read_invocation(const std::string& called_as) {
   Invocation invocation;
   const fs::path path = called_as;
   if (path.filename() == "torchrun") invocation.compatibility = launcher::CompatibilityMode::Torchrun;
-  invocation.own_folder = fs::read_symlink("/proc/self/exe").parent_path();
+  invocation.own_folder = own_folder();
   const fs::path file = path.has_parent_path() ? path : fs::path(launcher::find_in_path(called_as).value_or(""));
   if (file.has_parent_path()) invocation.python = python_of_environment(file.parent_path());
   return invocation;

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <climits>
-#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/thread.hpp"
@@ -89,7 +88,7 @@ void LivenessWords::watch(int local_rank) {
   if (watcher.joinable()) return;
   try {
     watcher = rendezvous::start_thread("ddprun-liveness", [this, local_rank] { wait_for_loss(local_rank); });
-  } catch (const std::system_error&) {  // no thread can be started: this worker is left to waitpid
+  } catch (const std::exception&) {  // no thread can be started: this worker is left to waitpid
   }
 }
 

@@ -6,8 +6,12 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "rendezvous/base/error.hpp"
 
 namespace ddp::rendezvous {
 
@@ -31,14 +35,23 @@ class AsynchronousSignalsBlocked {
 };
 
 // Returns a started thread that runs `body` with asynchronous signals blocked. `name` appears in top and gdb; the
-// kernel keeps 15 characters of it.
+// kernel keeps 15 characters of it. Throws std::system_error for lack of threads or memory, and Error{System} if the
+// process may not start any.
 template <typename Body>
 std::thread start_thread(const char* name, Body body) {
   const AsynchronousSignalsBlocked blocked;
-  return std::thread([name, run = std::move(body)]() mutable {
-    pthread_setname_np(pthread_self(), name);
-    run();
-  });
+  try {
+    return std::thread([name, run = std::move(body)]() mutable {
+      pthread_setname_np(pthread_self(), name);
+      run();
+    });
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::operation_not_permitted) throw;
+    throw Error(ErrorCode::System, "cannot start the thread " + std::string(name) + ": " + error.code().message() +
+                                       " (a seccomp filter that refuses clone3 must do so with ENOSYS, as Docker's "
+                                       "does since 20.10.10: update the container runtime, or run the container with "
+                                       "--security-opt seccomp=unconfined)");
+  }
 }
 
 }  // namespace ddp::rendezvous

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 namespace ddp::testing {
@@ -34,6 +35,15 @@ inline pid_t agent_of(const Process& job) { return only_child_of(keeper_of(job))
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {
   words.insert(words.begin(), DDPRUN_BINARY);
   return words;
+}
+
+// Returns a command that runs `command` with a file system of type `options` mounted at `folder`,
+// visible to it alone. Skips the test where that is not allowed.
+inline Words with_file_system(const std::string& folder, const std::string& options, const Words& command) {
+  const Words own = {"unshare", "-rm", "sh", "-c", "mount -t tmpfs -o " + options + " none \"$0\" && exec \"$@\"",
+                     folder};
+  if (run(own + Words{"true"}).code != 0) skip("no mount namespaces here");
+  return own + command;
 }
 
 }  // namespace ddp::testing

@@ -170,3 +170,31 @@ TEST_CASE("limits: nothing is left of an agent or a keeper that the kernel kills
     CHECK(job.all_gone());
   }
 }
+
+TEST_CASE("limits: where a seccomp filter refuses clone3 with EPERM, what failed and what to do is said",
+          "[launcher][integration]") {
+  Process job(Words{WITHOUT_CALL, "clone3"} + ddprun({}, {"exit=0"}));
+  const Result result = job.wait();
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::Matches("ddprun: cannot start the thread ddprun-.*: Operation not permitted \\(a "
+                                        "seccomp filter .*--security-opt seccomp=unconfined\\)\n"));
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("limits: where a seccomp filter refuses getrandom, that is said", "[launcher][integration]") {
+  Process job(Words{WITHOUT_CALL, "getrandom"} + ddprun({}, {"exit=0"}));
+  const Result result = job.wait();
+  CHECK(result.code == 1);
+  CHECK(result.err ==
+        "ddprun: cannot make a random id: getrandom: Operation not permitted (does a seccomp filter refuse it? ddprun "
+        "needs it)\n");
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("limits: without /proc, what is missing and why it is needed is said", "[launcher][integration]") {
+  const Result result = run(with_file_system("/proc", "size=4k", ddprun({}, {"exit=0"})));
+  CHECK(result.code == 1);
+  CHECK(result.err ==
+        "ddprun: cannot find its own program: /proc/self/exe: No such file or directory (is /proc mounted? ddprun also "
+        "finds there which processes are left of a job)\n");
+}

@@ -46,15 +46,6 @@ int flood_lines() {
   return lines ? atoi(lines) : 3000;
 }
 
-// Returns a command that runs `command` with a file system of type `options` mounted at `folder`,
-// visible to it alone. Skips the test where that is not allowed.
-Words with_file_system(const std::string& folder, const std::string& options, const Words& command) {
-  const Words own = {"unshare", "-rm", "sh", "-c", "mount -t tmpfs -o " + options + " none \"$0\" && exec \"$@\"",
-                     folder};
-  if (run(own + Words{"true"}).code != 0) skip("no mount namespaces here");
-  return own + command;
-}
-
 }  // namespace
 
 TEST_CASE("logs: redirected streams are in files and not on the console", "[launcher][integration]") {
