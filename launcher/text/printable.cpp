@@ -46,6 +46,16 @@ std::size_t length_of_escape(std::string_view text) {
   return 0;
 }
 
+// Returns whether the text begins with a character that turns the direction of the text around it, and so would show
+// the words of a report in another order: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069.
+bool turns_text(std::string_view text) {
+  const unsigned char first = byte_at(text, 0), second = byte_at(text, 1), third = byte_at(text, 2);
+  if (first == 0xd8) return second == 0x9c;
+  if (first != 0xe2) return false;
+  if (second == 0x80) return third == 0x8e || third == 0x8f || (third >= 0xaa && third <= 0xae);
+  return second == 0x81 && third >= 0xa6 && third <= 0xa9;
+}
+
 }  // namespace
 
 std::string printable(std::string_view bytes) {
@@ -65,6 +75,11 @@ std::string printable(std::string_view bytes) {
       snprintf(shown, sizeof shown, "\\u%04x", second);
       out += shown;
       length = 2;
+    } else if (turns_text(text)) {
+      const auto* end = text.begin();
+      snprintf(shown, sizeof shown, "\\u%04x", static_cast<unsigned>(utf8::next(end, text.end())));
+      out += shown;
+      length = static_cast<std::size_t>(end - text.begin());
     } else {
       out += text.front();
     }

@@ -8,8 +8,9 @@
 
 namespace ddp::launcher {
 
-// Returns the bytes as UTF-8 without colours and other escape sequences. Control characters other than tab and newline
-// are shown as \x1b or \u009b; each byte that is not UTF-8 becomes U+FFFD.
+// Returns the bytes as UTF-8 without colours and other escape sequences. Control characters other than tab and newline,
+// and characters that turn the direction of the text around them, are shown as \x1b, \u009b or \u202e; each byte that
+// is not UTF-8 becomes U+FFFD.
 std::string printable(std::string_view bytes);
 
 // Returns at most `bytes` of the beginning of a line of UTF-8, in whole characters, and a mark if that is not all of

@@ -24,6 +24,13 @@ TEST_CASE("printable: other control characters are shown, in either of their spe
   CHECK(printable("\u009b31m") == "\\u009b31m");
 }
 
+TEST_CASE("printable: characters that turn the direction of the text are shown", "[launcher][unit]") {
+  CHECK(printable("a\u202ecba\u2066d\u2069\u200f\u061c") == "a\\u202ecba\\u2066d\\u2069\\u200f\\u061c");
+  for (const char* left : {"\u2029", "\u202f", "\u2065", "\u206a", "\u200d", "\u2010", "\u061b", "\u05d0", "\u0645"}) {
+    CHECK(printable(left) == left);  // their neighbours, and letters that are written from right to left
+  }
+}
+
 TEST_CASE("printable: bytes that are not UTF-8 are replaced one by one", "[launcher][unit]") {
   const std::string mark = "\xef\xbf\xbd";
   CHECK(printable("\xff\xfe") == mark + mark);
