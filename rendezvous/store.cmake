@@ -8,6 +8,9 @@ add_library(ddprun_store STATIC
   net/name_lookup.cpp
   net/numeric_address.cpp
   net/own_address.cpp
+  net/peer_user.cpp
+  net/silence.cpp
+  net/socket_process.cpp
   slurm_lists.cpp
   slurm_step.cpp
   store/c10d_protocol.cpp

@@ -29,6 +29,7 @@ struct Options {
   std::uint16_t port = 29500;
   std::vector<std::string> addresses = {"127.0.0.1", "::1"};
   std::size_t max_mib = ddp::rendezvous::kMaxStoreBytes >> 20;
+  bool any_user = false;
   bool json = false;
 };
 
@@ -53,7 +54,13 @@ nlohmann::ordered_json to_json(const StoreStatistics& s) {
   for (std::size_t i = 0; i < s.requests.size(); ++i) {
     if (s.requests[i] > 0) requests[kRequests[i]] = s.requests[i];
   }
-  return {{"connections", {{"open", s.open}, {"accepted", s.accepted}, {"dropped", s.dropped}}},
+  return {{"connections",
+           {{"open", s.open},
+            {"accepted", s.accepted},
+            {"dropped", s.dropped},
+            {"other_users", s.other_users},
+            {"by_address", s.by_address},
+            {"silent_closed", s.silent_closed}}},
           {"requests", requests},
           {"bytes", {{"in", s.bytes_in}, {"out", s.bytes_out}}},
           {"keys", s.size.keys},
@@ -88,6 +95,8 @@ void serve(const Options& options) {
 
   StoreServer::Options limits;
   limits.max_bytes = options.max_mib << 20;
+  limits.any_user = options.any_user;
+  limits.other_users_hint = "give --any-user to let all of them in";
   limits.log = [](const std::string& line) { std::fprintf(stderr, "ddp_store: %s\n", line.c_str()); };
   const StoreServer server(options.addresses, options.port, limits);
   std::string where;
@@ -110,9 +119,12 @@ int main(int argc, char** argv) {
   app.add_option("--port", options.port, "Port to listen on; 0: a free one");
   app.add_option(
          "--bind", options.addresses,
-         "Numeric addresses to listen on. The protocol has no password: every client that reaches them can read and "
-         "write all keys")
+         "Numeric addresses to listen on. The protocol has no password: every client of another machine that reaches "
+         "them can read and write all keys")
       ->type_name("ADDR");
+  app.add_flag("--any-user", options.any_user,
+               "Let all users of this machine in; without it, connections within this machine are refused unless they "
+               "are yours or root's");
   app.add_option("--max-memory", options.max_mib,
                  "Limit of all that clients make it keep, and once more of what unfinished requests and unread answers "
                  "hold")

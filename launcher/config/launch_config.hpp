@@ -64,6 +64,7 @@ struct LaunchConfig {
   bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
   std::string secret_file;  // DDPRUN_SECRET_FILE; empty: none
+  bool any_user = false;    // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "rendezvous/base/descriptor.hpp"
 
@@ -23,6 +24,16 @@ inline rlimit raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &raised);
   return inherited;
 }
+
+// Returns the limit of open files, and how many of them a store's server takes at most.
+inline rlim_t file_limit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+inline rlim_t servers_files() { return file_limit() - std::min(file_limit() / 2, kReservedFiles); }
+// Returns how many agents' links may be open that have said nothing yet. The rest is left to those that have.
+inline std::size_t most_silent_links() { return std::max<std::size_t>(servers_files() / 8, 16); }
 
 // Makes room in the kernel's table for `files` open files, or for as many as this process may have. Call it while the
 // process has one thread: the table doubles whenever it is full, and where threads share it, the thread that opens the

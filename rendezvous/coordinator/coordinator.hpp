@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
 #include "rendezvous/link/acceptor.hpp"
 #include "rendezvous/link/secret.hpp"
@@ -35,6 +36,7 @@ class Coordinator {
     std::string master_addr;          // MASTER_ADDR; empty: an address by which all nodes reached this one
     bool hosts_workers_store = true;  // false: MASTER_PORT is a free port, where rank 0 makes a store for each round
     std::optional<Secret> secret = {};
+    bool any_user = false;  // admits every user of this machine
     JobTag job = {};
     std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block
   };
@@ -54,10 +56,15 @@ class Coordinator {
 
  private:
   using AgentLink = LinkStream<AgentState>;
+  struct SilentLink {
+    std::string address;
+    std::string share;  // as share_of() says
+  };
 
-  StoreServer::Options store_options();
+  StoreServer::Options store_options() const;
   StoreServer& store() { return later_ ? *later_ : *front_; }
   void link(AcceptedLink accepted);
+  void make_room_for_link();
 
   void carry_out(const SendDirective& action);
   void carry_out(const AnswerBeat& action);
@@ -69,11 +76,13 @@ class Coordinator {
 
   const CoordinatorConfig config_;
   const Options options_;
+  RareLog room_log_;
   CoordinatorCore core_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
+  std::map<AgentId, SilentLink> silent_links_;  // those that have not reported yet
   AgentId next_agent_ = 1;
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
   std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in

@@ -5,16 +5,21 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <list>
+#include <map>
 #include <utility>
 #include <variant>
 
+#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/peer_user.hpp"
+#include "rendezvous/net/silence.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -49,8 +54,10 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     const int on = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 
-    if (pending_.size() >= options_.max_pending) refuse(*pending_.front(), "too many handshakes at once");
+    if (pending_.size() >= most_pending_) make_room();
     const auto pending = std::make_shared<PendingHandshake>(std::move(socket), options_, Clock::now() + options_.limit);
+    pending->number = ++last_number_;
+    if (const auto ends = ends_of(pending->socket.native_handle())) pending->share = share_of(ends->peer.address);
     pending->place = pending_.insert(pending_.end(), pending);
     if (pending_.size() == 1) set_timer();
     on_bytes(pending, first_bytes);
@@ -71,9 +78,24 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     CoordinatorHandshake handshake;
     Clock::time_point deadline;
     std::array<char, 256> buffer;
+    std::uint64_t number = 0;  // in the order of arrival
+    std::string share;         // as share_of() says; empty for a link within this process
     std::list<std::shared_ptr<PendingHandshake>>::iterator place;  // in pending_, while the socket is open
   };
   using PendingPtr = std::shared_ptr<PendingHandshake>;
+
+  // Ends the oldest handshakes of the address that has most of them.
+  void make_room() {
+    std::vector<OpenConnection> open;
+    std::map<std::uint64_t, PendingPtr> by_number;
+    for (const PendingPtr& pending : pending_) {
+      open.push_back({.id = pending->number, .share = pending->share});
+      by_number[pending->number] = pending;
+    }
+    for (const std::uint64_t number : choose_silent(std::move(open))) {
+      refuse(*by_number[number], "too many handshakes at once");
+    }
+  }
 
   static int family_of(int fd) {
     sockaddr_storage storage{};
@@ -148,7 +170,9 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   const Options options_;
   const OnLink on_link_;
   asio::steady_timer timer_;
+  const std::size_t most_pending_ = std::min(options_.max_pending, most_silent_links());
   std::list<PendingPtr> pending_;  // oldest first
+  std::uint64_t last_number_ = 0;
   RareLog log_;
   bool stopped_ = false;
 };

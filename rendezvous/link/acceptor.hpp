@@ -23,8 +23,8 @@
 namespace ddp::rendezvous {
 
 inline constexpr std::chrono::seconds kHandshakeLimit{5};
-// Twice the 4,000 agents that may come at once. One more handshake ends the oldest: an agent's takes milliseconds, so
-// the old ones are strangers'.
+// Twice the 4,000 agents that may come at once; less where few files may be open. One more handshake ends the oldest of
+// the address that has most: an agent's takes milliseconds, so the old ones are strangers'.
 inline constexpr std::size_t kMaxPendingHandshakes = 8192;
 
 // An agent that has proved itself.

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/net/listen.hpp"
 
-#include <dirent.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/net/socket_process.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -131,20 +129,6 @@ std::set<std::string> listening_inodes(std::uint16_t port) {
   return inodes;
 }
 
-using Directory = std::unique_ptr<DIR, decltype([](DIR* directory) { ::closedir(directory); })>;
-
-bool holds_one_of(const std::string& fd_directory, const std::set<std::string>& inodes) {
-  const Directory directory(::opendir(fd_directory.c_str()));
-  if (!directory) return false;
-  while (const dirent* entry = ::readdir(directory.get())) {
-    char target[64];
-    const auto size = ::readlink((fd_directory + "/" + entry->d_name).c_str(), target, sizeof target);
-    const std::string link(target, size > 0 ? static_cast<std::size_t>(size) : 0);
-    if (link.starts_with("socket:[") && inodes.contains(link.substr(8, link.size() - 9))) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port) {
@@ -192,20 +176,6 @@ std::string peer_of(int socket) {
   return endpoint(host, static_cast<std::uint16_t>(std::stoi(port)));
 }
 
-std::string port_owner(std::uint16_t port) {
-  const std::set<std::string> inodes = listening_inodes(port);
-  const Directory proc(inodes.empty() ? nullptr : ::opendir("/proc"));
-  if (!proc) return "";
-  while (const dirent* entry = ::readdir(proc.get())) {
-    const std::string pid = entry->d_name;
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!holds_one_of("/proc/" + pid + "/fd", inodes)) continue;
-    std::string name;
-    std::ifstream file("/proc/" + pid + "/comm");
-    std::getline(file, name);
-    return "pid " + pid + (name.empty() ? "" : " (" + name + ")");
-  }
-  return "";
-}
+std::string port_owner(std::uint16_t port) { return process_with_socket(listening_inodes(port)); }
 
 }  // namespace ddp::rendezvous

@@ -11,7 +11,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +38,9 @@
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/peer_user.hpp"
+#include "rendezvous/net/silence.hpp"
+#include "rendezvous/net/socket_process.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -95,6 +97,9 @@ struct Session {
   std::uint32_t events = EPOLLIN;    // what epoll waits for
   bool identified = false;           // its first bytes have come, and it is a client of the store
   bool timed = false;                // its first bytes have a deadline
+  bool is_own_users = false;         // its process is on this machine and is this process's user's, or root's
+  bool is_silent = true;             // no whole request has come
+  in6_addr peer = {};                // its address; IPv4 is v4-mapped
 
   bool is_open() const { return static_cast<bool>(socket); }
   ConnectionId id() const { return is_open() ? make_id(serial, socket.get()) : kNobody; }
@@ -133,11 +138,15 @@ class StoreServer::Loop {
   [[nodiscard]] bool watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
   Session* find(ConnectionId id) const;
 
+  enum class Origin { OwnUser, Unknown, Refused };
+  Origin origin_of(int fd, in6_addr& peer);
+  void refuse_user(int fd, const PeerUsers::Answer& user);
   void accept(int listener);
+  bool make_room();
   void watch_listeners(std::uint32_t events) const;
   void pause_accepting();
   bool has_few_descriptors();
-  bool add_session(Descriptor socket);
+  bool add_session(Descriptor socket, Origin origin, const in6_addr& peer);
   bool identify(Session& session, std::string_view first_bytes);
   bool begins_as_agent_link(int fd) const;
   bool may_come_in(int fd) const;
@@ -177,7 +186,11 @@ class StoreServer::Loop {
   std::optional<Clock::time_point> accept_again_;  // by then there may be file descriptors again
   std::size_t held_ = 0;                           // bytes of incomplete requests and backlogs
   StoreStatistics statistics_;
+  PeerUsers peer_users_;
+  bool knows_users_ = true;  // false: PeerUsers said that it cannot tell
   RareLog log_;
+  RareLog users_log_;  // and what it leaves out is not hidden by other strangers' lines
+  RareLog room_log_;
   std::array<char, kReadBytes> input_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
@@ -188,13 +201,12 @@ StoreServer::Loop::Loop(std::vector<Descriptor> listeners, Options options)
       listeners_(std::move(listeners)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       core_(options_.max_bytes, random_seed()),
-      log_(options_.log) {
+      log_(options_.log),
+      users_log_(options_.log),
+      room_log_(options_.log) {
   if (!epoll_) fail("make an epoll");
   commands_ = make_pipe("to the store's thread");
-  rlimit files = {};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  first_reserved_ = static_cast<int>(
-      std::min<rlim_t>(files.rlim_cur - std::min(files.rlim_cur / 2, kReservedFiles), std::numeric_limits<int>::max()));
+  first_reserved_ = static_cast<int>(std::min<rlim_t>(servers_files(), std::numeric_limits<int>::max()));
 
   if (!watch(EPOLL_CTL_ADD, commands_.read_end.get(), EPOLLIN, kCommands)) fail("watch a pipe");
   for (const Descriptor& listener : listeners_) {
@@ -300,17 +312,65 @@ StoreStatistics StoreServer::Loop::statistics() {
 
 void StoreServer::Loop::accept(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    if (has_few_descriptors()) return pause_accepting();
+    if (has_few_descriptors() && !make_room()) return pause_accepting();
     Descriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
-      if (add_session(std::move(socket))) continue;
+      in6_addr peer = {};
+      ++statistics_.accepted;
+      const Origin origin = origin_of(socket.get(), peer);
+      if (origin == Origin::Refused || add_session(std::move(socket), origin, peer)) continue;
     } else if (errno == EINTR || errno == ECONNABORTED) {
       continue;
     } else if (errno == EAGAIN) {
       return;
+    } else if ((errno == EMFILE || errno == ENFILE) && make_room()) {
+      continue;
     }
     return pause_accepting();  // EMFILE, ENFILE, ENOMEM: these pass
   }
+}
+
+// Decides whether the user whose process has connected may. It is asked now, since the answer counts only while the
+// process has its end open, and so that strangers of this machine hold nothing.
+StoreServer::Loop::Origin StoreServer::Loop::origin_of(int fd, in6_addr& peer) {
+  const std::optional<ConnectionEnds> ends = ends_of(fd);
+  if (ends) peer = ends->peer.address;
+  if (options_.any_user) return Origin::Unknown;
+  const PeerUsers::Answer user = ends ? peer_users_.of(fd, *ends) : PeerUsers::Gone{};
+  if (const auto* known = std::get_if<PeerUsers::Known>(&user)) {
+    if (known->uid == ::geteuid() || known->uid == 0) return Origin::OwnUser;
+  } else if (std::holds_alternative<PeerUsers::Elsewhere>(user)) {
+    ++statistics_.by_address;
+    return Origin::Unknown;
+  } else if (std::holds_alternative<PeerUsers::CannotTell>(user)) {
+    ++statistics_.by_address;
+    if (std::exchange(knows_users_, false) && options_.log) {
+      options_.log("store: cannot tell which user of this machine connects: " + peer_users_.why_not() +
+                   "; all users of this machine are admitted");
+    }
+    return Origin::Unknown;
+  }
+  // A process that looked whether the port is open, and went, has nothing to be refused.
+  char first = 0;
+  if (std::holds_alternative<PeerUsers::Known>(user) || ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+    refuse_user(fd, user);
+  }
+  return Origin::Refused;
+}
+
+void StoreServer::Loop::refuse_user(int fd, const PeerUsers::Answer& user) {
+  ++statistics_.dropped;
+  ++statistics_.other_users;
+  users_log_.write([&] {
+    const std::string who = "store: refused " + peer_of(fd) + ": ";
+    const auto* known = std::get_if<PeerUsers::Known>(&user);
+    if (known == nullptr) return who + "it is on this machine, but its process was gone before its user could be seen";
+    const std::string process = process_with_socket({std::to_string(known->inode)}, known->uid);
+    const uid_t own = ::geteuid();
+    return who + "its process belongs to " + user_name(known->uid) + (process.empty() ? "" : ", " + process) +
+           ", and of this machine's users only " + (own == 0 ? "" : user_name(own) + " and ") + "root may connect" +
+           (options_.other_users_hint.empty() ? "" : "; " + options_.other_users_hint);
+  });
 }
 
 // The kernel gives out the lowest free descriptor. If that one is above the mark, all below it are taken: by
@@ -319,6 +379,37 @@ bool StoreServer::Loop::has_few_descriptors() {
   if (highest_accepted_ < first_reserved_) return false;
   const Descriptor lowest_free(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
   return !lowest_free || lowest_free.get() >= first_reserved_;
+}
+
+// Closes silent connections. Returns false if there are none that may be closed; then new ones have to wait.
+bool StoreServer::Loop::make_room() {
+  std::vector<OpenConnection> open;
+  std::size_t silent = 0;
+  for (const auto& session : sessions_) {
+    if (!session) continue;
+    OpenConnection& one = open.emplace_back();
+    one.id = session->id();
+    one.is_silent = session->is_silent;
+    one.share = share_of(session->peer);
+    if (!session->is_silent) continue;
+    ++silent;
+    one.standing = session->is_own_users                ? Standing::OwnUser
+                   : may_come_in(session->socket.get()) ? Standing::Client
+                                                        : Standing::Stranger;
+  }
+  const std::vector<std::uint64_t> chosen = choose_silent(std::move(open));
+  for (const ConnectionId id : chosen) {
+    ++statistics_.silent_closed;
+    drop(*find(id), "it was silent, and its place was needed: " + std::to_string(silent) + " of " +
+                        std::to_string(statistics_.open) + " connections are silent");
+  }
+  if (chosen.empty()) {
+    room_log_.write("store: new connections have to wait, nodes and workers among them: the limit of open files (" +
+                    std::to_string(file_limit()) + ") leaves no place for more than " +
+                    std::to_string(statistics_.open) + " connections, " + std::to_string(silent) +
+                    " of which are silent; raise it (ulimit -n)");
+  }
+  return !chosen.empty() && !has_few_descriptors();
 }
 
 void StoreServer::Loop::watch_listeners(std::uint32_t events) const {
@@ -332,7 +423,7 @@ void StoreServer::Loop::pause_accepting() {
   watch_listeners(0);
 }
 
-bool StoreServer::Loop::add_session(Descriptor socket) {
+bool StoreServer::Loop::add_session(Descriptor socket, Origin origin, const in6_addr& peer) {
   last_serial_ = std::max(last_serial_ + 1, kFirstSerial);  // also when it has wrapped around
   const int fd = socket.get();
   if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, make_id(last_serial_, fd))) return false;
@@ -341,7 +432,8 @@ bool StoreServer::Loop::add_session(Descriptor socket) {
   sessions_[index] = std::make_unique<Session>();
   sessions_[index]->socket = std::move(socket);
   sessions_[index]->serial = last_serial_;
-  ++statistics_.accepted;
+  sessions_[index]->is_own_users = origin == Origin::OwnUser;
+  sessions_[index]->peer = peer;
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
   return true;
@@ -417,6 +509,7 @@ std::string StoreServer::Loop::apply_all(Session& session, std::string_view& inp
     if (std::holds_alternative<NeedMore>(decoded)) break;
     if (const auto* malformed = std::get_if<Malformed>(&decoded)) return malformed->reason;
     const auto& request = std::get<RequestView>(decoded);
+    session.is_silent = false;
     ++statistics_.requests[request.op == Op::WatchKey ? 0 : static_cast<std::size_t>(request.op)];
     core_.apply(request, replies_);
     if (!replies_.close.empty()) return std::exchange(replies_.close, {});
@@ -435,6 +528,7 @@ void StoreServer::Loop::set_deadlines(Session& session) {
 
 void StoreServer::Loop::on_deadline(Session& session) {
   if (session.decoder.undecided()) {
+    session.is_silent = false;
     replies_.from = session.id();
     replies_.room = room();
     core_.apply(session.decoder.settle(), replies_);
@@ -577,6 +671,7 @@ void StoreServer::Loop::close_everything() {
       if (!socket) break;
       if (!begins_as_agent_link(socket.get())) continue;
       ++statistics_.accepted;
+      if (in6_addr peer = {}; origin_of(socket.get(), peer) == Origin::Refused) continue;
       ++statistics_.agent_links;
       options_.on_agent_link(std::move(socket), "");
     }

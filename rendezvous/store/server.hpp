@@ -4,10 +4,13 @@
 // has one port, and this server owns it: agents' links arrive here too and are handed over (on_agent_link).
 //
 // The worst that a stranger can do is lose his own connection:
+//   * A connection within this machine must be one of this process's own user, or root's (net/peer_user.hpp). It is
+//     refused when it is accepted, before a byte of it is read. For others admit_only() decides by their addresses.
 //   * Nonsense is closed. Half of a first request's first bytes is closed after kPrefaceLimit. Silence is legitimate
 //     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline.
 //   * A client that does not read its answers is not read from either; it costs kUnsentLimit and one answer.
-//   * When no file descriptor is left but the last ones, which are kept for the process, clients wait in the backlog.
+//   * When no file descriptor is left but the last ones, which are kept for the process, silent connections are closed
+//     for new ones (silence.hpp). If there are none to close, clients wait in the backlog, and a line says why.
 //   * All that the store keeps has a limit in bytes (store_core.hpp, Costs), and so have incomplete requests and unread
 //     answers together, as their buffers are allocated. What a connection held goes with it, and an answer for which
 //     there is no room is not built.
@@ -39,10 +42,13 @@ inline constexpr char kAgentLinkByte = '\xdd';
 inline constexpr std::size_t kMaxStoreBytes = std::size_t{4} << 30;
 
 struct StoreStatistics {
-  std::uint64_t accepted = 0;                   // all connections so far
-  std::uint64_t dropped = 0;                    // connections that the server ended, reset() apart
-  std::uint64_t agent_links = 0;                // connections handed over
-  std::uint64_t open = 0;                       // connections open now
+  std::uint64_t accepted = 0;       // all connections so far
+  std::uint64_t dropped = 0;        // connections that the server ended, reset() apart
+  std::uint64_t agent_links = 0;    // connections handed over
+  std::uint64_t other_users = 0;    // dropped: of another user of this machine, or of a process that had gone
+  std::uint64_t by_address = 0;     // admitted, or not, by the address, since no user was known
+  std::uint64_t silent_closed = 0;  // dropped: silent, and file descriptors were scarce
+  std::uint64_t open = 0;           // connections open now
   std::array<std::uint64_t, 19> requests = {};  // by Op's number; WATCH_KEY under 0
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
@@ -54,6 +60,9 @@ class StoreServer {
  public:
   struct Options {
     std::size_t max_bytes = kMaxStoreBytes;  // kept at most (StoreSize::bytes); held bytes may be as many again
+    bool any_user = false;                   // admits every user of this machine
+    // What the line about a refused user says to do: "give --any-user to admit all users".
+    std::string other_users_hint = {};
     std::chrono::milliseconds preface_limit = kPrefaceLimit;
     // Receives why a connection was closed: "store: closed 10.0.0.7:4711: unknown operation 71". Called on the server's
     // thread, at most once a second; must not block.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -57,6 +58,14 @@ std::vector<std::string> store_addresses(const std::string& host) {
   return {"0.0.0.0", "::"};
 }
 
+// Returns the options of a store that this process hosts: what it refuses, the user reads on stderr.
+StoreServer::Options hosting() {
+  StoreServer::Options options;
+  options.other_users_hint = "start all workers of the job as one user";
+  options.log = [](const std::string& line) { std::fputs(("libddp: " + line + "\n").c_str(), stderr); };
+  return options;
+}
+
 // Returns the server at an address. Two sessions of one process that meet at the same address share it.
 std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t port) {
   static std::mutex mutex;
@@ -66,7 +75,7 @@ std::shared_ptr<StoreServer> server_at(const std::string& host, std::uint16_t po
   std::weak_ptr<StoreServer>& known = servers[{addresses, port}];
   std::shared_ptr<StoreServer> server = known.lock();
   if (server == nullptr) {
-    server = std::make_shared<StoreServer>(addresses, port);
+    server = std::make_shared<StoreServer>(addresses, port, hosting());
     known = server;
   }
   return server;
@@ -113,7 +122,7 @@ milliseconds JobStore::time_left() const {
 void JobStore::agree_on_port() {
   rendezvous::FileStore file(place_.file, info_.world_size, time_left());
   if (info_.rank == 0) {
-    hosted_ = std::make_shared<StoreServer>(std::vector<std::string>{"127.0.0.1"}, 0);
+    hosted_ = std::make_shared<StoreServer>(std::vector<std::string>{"127.0.0.1"}, 0, hosting());
     file.set(key("port"), std::to_string(hosted_->port()));
   }
   place_.port = static_cast<std::uint16_t>(number({"port", file.get(key("port"), time_left())}, 1, 65535));

@@ -173,7 +173,9 @@ SpawnedProcesses::SpawnedProcesses(int size, const Options& options, const Work&
   Pipe gate = make_pipe_or_throw();
   try {
     fork_all(size, work, gate);
-    store_ = std::make_unique<rendezvous::StoreServer>(std::vector<std::string>{kHost}, 0);
+    rendezvous::StoreServer::Options hosting;
+    hosting.log = [](const std::string& line) { std::fputs(("libddp: " + line + "\n").c_str(), stderr); };
+    store_ = std::make_unique<rendezvous::StoreServer>(std::vector<std::string>{kHost}, 0, std::move(hosting));
     open_pidfds();
     watch_ = rendezvous::start_thread("ddp-spawn", [this] { watch(); });
     const std::vector<std::uint16_t> ports(static_cast<std::size_t>(size), store_->port());

@@ -187,6 +187,11 @@ void declare(Declaration& d, GivenOptions& given) {
           "Write a new secret to FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE admit only each other.")
       .variable("")
       .ddprun_only();
+  d.flag("any-user", given.any_user,
+         "Let processes of every user of this machine connect to the job's port. Without it, connections within the "
+         "machine are refused unless they are of the user who runs ddprun, or root's. For workers that a wrapper such "
+         "as sudo starts as another user.")
+      .ddprun_only();
 
   d.group("ddprun itself");
   d.value("log-level", given.log_level, "debug|info|warning|error", "Lowest level of ddprun's own messages to show.")

@@ -40,6 +40,7 @@ struct GivenOptions {
 
   NodeOptions nodes;
   std::string make_secret;
+  bool any_user = false;
 
   std::string log_level = "warning";
   std::string log_format = "text";

@@ -180,6 +180,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   config.stdin_reader = stdin_reader(given.stdin_reader, config);
   config.timer_file = timer_file();
   if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
+  config.any_user = given.any_user;
   return config;
 }
 
