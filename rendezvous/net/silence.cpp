@@ -42,6 +42,7 @@ std::vector<std::uint64_t> choose_silent(std::vector<OpenConnection> connections
     ++silent;
     const std::int64_t of_share = ++excess[connection.share];
     if (connection.standing != Standing::Stranger && of_share <= 0) continue;
+    if (connection.standing >= Standing::Member && connection.is_new) continue;
     candidates.push_back({connection.standing, of_share, connection.id});
   }
   std::sort(candidates.begin(), candidates.end());

@@ -15,13 +15,15 @@ namespace ddp::rendezvous {
 // Who may have made a connection, from those that are closed first to those that are closed last.
 enum class Standing {
   Stranger,  // its requests would not be admitted now
-  Client,    // they would
+  Anybody,   // there is no rule that says who is admitted
+  Member,    // its address is one that is admitted
   OwnUser,   // its process is on this machine and is this process's user's, or root's
 };
 
 struct OpenConnection {
   std::uint64_t id = 0;  // a newer connection has a larger one
   bool is_silent = true;
+  bool is_new = false;  // it may yet be about to speak; members and the own user are given this time
   Standing standing = Standing::Stranger;
   std::string share;  // share_of() its address
 };

@@ -78,6 +78,12 @@ std::uint64_t random_seed() {
   return std::uint64_t{random()} << 32 | random();
 }
 
+// Returns whether something has come that was not read yet.
+bool has_bytes(int fd) {
+  char first = 0;
+  return ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
 // What a connection holds back: answers that its client does not read yet, and requests that wait until it does.
 struct Backlog {
   std::string out;  // answers; those before `sent` have left
@@ -100,6 +106,7 @@ struct Session {
   bool is_own_users = false;         // its process is on this machine and is this process's user's, or root's
   bool is_silent = true;             // no whole request has come
   in6_addr peer = {};                // its address; IPv4 is v4-mapped
+  Clock::time_point accepted;
 
   bool is_open() const { return static_cast<bool>(socket); }
   ConnectionId id() const { return is_open() ? make_id(serial, socket.get()) : kNobody; }
@@ -351,10 +358,7 @@ StoreServer::Loop::Origin StoreServer::Loop::origin_of(int fd, in6_addr& peer) {
     return Origin::Unknown;
   }
   // A process that looked whether the port is open, and went, has nothing to be refused.
-  char first = 0;
-  if (std::holds_alternative<PeerUsers::Known>(user) || ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
-    refuse_user(fd, user);
-  }
+  if (std::holds_alternative<PeerUsers::Known>(user) || has_bytes(fd)) refuse_user(fd, user);
   return Origin::Refused;
 }
 
@@ -383,18 +387,21 @@ bool StoreServer::Loop::has_few_descriptors() {
 
 // Closes silent connections. Returns false if there are none that may be closed; then new ones have to wait.
 bool StoreServer::Loop::make_room() {
+  const Clock::time_point now = Clock::now();
   std::vector<OpenConnection> open;
   std::size_t silent = 0;
   for (const auto& session : sessions_) {
     if (!session) continue;
     OpenConnection& one = open.emplace_back();
     one.id = session->id();
-    one.is_silent = session->is_silent;
+    one.is_silent = session->is_silent && !has_bytes(session->socket.get());
     one.share = share_of(session->peer);
-    if (!session->is_silent) continue;
+    if (!one.is_silent) continue;
     ++silent;
+    one.is_new = now - session->accepted < options_.preface_limit;
     one.standing = session->is_own_users                ? Standing::OwnUser
-                   : may_come_in(session->socket.get()) ? Standing::Client
+                   : !admitted_                         ? Standing::Anybody
+                   : may_come_in(session->socket.get()) ? Standing::Member
                                                         : Standing::Stranger;
   }
   const std::vector<std::uint64_t> chosen = choose_silent(std::move(open));
@@ -434,6 +441,7 @@ bool StoreServer::Loop::add_session(Descriptor socket, Origin origin, const in6_
   sessions_[index]->serial = last_serial_;
   sessions_[index]->is_own_users = origin == Origin::OwnUser;
   sessions_[index]->peer = peer;
+  sessions_[index]->accepted = Clock::now();
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
   return true;

@@ -3,9 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
@@ -19,6 +24,7 @@
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
 #include "tests/rendezvous/store/speakers.hpp"
+#include "tests/support/other_user.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -570,6 +576,181 @@ TEST_CASE("store server: without file descriptors it goes on serving, and accept
   CHECK(reached_backlog);
   CHECK(served == 100);
   CHECK(late.receive(kHelloAnswer.size()) == kHelloAnswer);
+}
+
+// Makes this thread, and those that it starts, fail to open sockets of netlink, and files.
+void forbid_to_ask_who_connects() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(filter), filter};
+  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST_CASE("store server: where nothing says who connects, it says so once, and addresses decide",
+          "[rendezvous][integration]") {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::unique_ptr<StoreServer> server;
+  std::thread([&] {
+    forbid_to_ask_who_connects();
+    server = std::make_unique<StoreServer>(std::vector<std::string>{"127.0.0.1"}, std::uint16_t{0},
+                                           StoreServer::Options{.log = [&](const std::string& line) {
+                                             const std::lock_guard lock(mutex);
+                                             lines.push_back(line);
+                                           }});
+  }).join();
+  for (int i = 1; i <= 3; ++i) CHECK(client(*server).add("n", 1) == i);
+  CHECK(server->statistics().by_address == 3);
+  server->admit_only({});
+  RawConnection refused = RawConnection::to(server->port());
+  REQUIRE(refused.send(kHello));
+  CHECK(refused.ended());
+  server.reset();
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] ==
+        "store: cannot tell which user of this machine connects: neither NETLINK_SOCK_DIAG nor /proc/net/tcp shows "
+        "sockets here; all users of this machine are admitted");
+  CHECK_THAT(lines[1], Catch::EndsWith("127.0.0.1 is not an address of this round's nodes"));
+}
+
+TEST_CASE("store server: connections of other users are refused and counted, also those it finds at a reset",
+          "[rendezvous][integration]") {
+  FrontDoor door;
+  std::vector<RawConnection> others;
+  testing::as_other_user([&] {
+    for (int i = 0; i < 10; ++i) {
+      others.push_back(RawConnection::to(door.server.port()));
+      others.back().send("\xdd");  // may fail: it may be refused already
+      if (i % 3 == 0) door.server.reset();
+    }
+  });
+  for (RawConnection& other : others) CHECK(other.ended());
+  const StoreStatistics now = door.server.statistics();
+  CHECK(now.other_users == 10);
+  CHECK(now.dropped == 10);
+  CHECK(now.agent_links == 0);
+  CHECK(now.open == 0);
+}
+
+TEST_CASE("store server: a client that sends and goes before it is seen is refused, one that only looks is not counted",
+          "[rendezvous][integration]") {
+  std::promise<void> seen, go;
+  std::atomic<bool> is_first = true;
+  // The log is called on the server's thread, so nothing is accepted meanwhile.
+  StoreServer::Options options;
+  options.log = [&](const std::string&) {
+    if (!is_first.exchange(false)) return;
+    seen.set_value();
+    go.get_future().wait();
+  };
+  StoreServer busy({"127.0.0.1"}, 0, options);
+  RawConnection nonsense = RawConnection::to(busy.port());
+  REQUIRE(nonsense.send("GET / HTTP/1.1\r\n"));
+  seen.get_future().wait();
+  RawConnection::to(busy.port());
+  std::string set(1, '\x01');
+  append_bytes(set, "/k");
+  append_bytes(set, "v");
+  REQUIRE(RawConnection::to(busy.port()).send(kHello + set));
+  go.set_value();
+  CHECK_FALSE(client(busy).check({"k"}));
+  CHECK(busy.statistics().other_users == 1);
+  CHECK(busy.statistics().dropped == 2);
+}
+
+// Lowers the limit of open files while it exists.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t files) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit low{std::min(before_.rlim_cur, files), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &low);
+  }
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewFiles(const FewFiles&) = delete;
+  FewFiles& operator=(const FewFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("store server: when files are scarce, it closes silent connections and half requests for new clients",
+          "[rendezvous][integration]") {
+  const FewFiles few(300);
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  const std::string whose = GENERATE("a stranger's", "anybody's", "the own user's");
+  INFO("the silent connections are " << whose);
+  StoreServer::Options options;
+  options.any_user = whose != "the own user's";
+  if (whose == "the own user's") options.preface_limit = 0ms;  // they have had time to speak
+  options.log = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  StoreServer server({"127.0.0.1", "127.0.0.2"}, 0, options);
+  if (whose == "a stranger's") server.admit_only({"127.0.0.1", "127.0.0.5"});
+
+  // As PyTorch 1.9 – 2.0 do it: each worker has a connection on which it speaks, and one that is silent.
+  std::vector<RawConnection> speaking, quiet;
+  for (int i = 0; i < 10; ++i) {
+    quiet.push_back(from("127.0.0.5", server));
+    speaking.push_back(from("127.0.0.5", server));
+    REQUIRE(speaking.back().send(kHello));
+    REQUIRE(speaking.back().receive(kHelloAnswer.size()) == kHelloAnswer);
+  }
+  // The test's ends take as many descriptors as the server's.
+  std::vector<RawConnection> strangers;
+  while (server.statistics().silent_closed == 0) {
+    strangers.push_back(from("127.0.0.9", server));
+    // Half a SET of PyTorch 1.9: its length lacks a byte. From strangers, nothing is taken.
+    if (whose == "anybody's") REQUIRE(strangers.back().send(from_hex("00 07000000000000")));
+    REQUIRE(strangers.size() < 200);
+  }
+  CHECK(client(server).add("n", 1) == 1);
+
+  CHECK(strangers.front().ended());
+  CHECK_FALSE(strangers.back().has_ended());
+  for (RawConnection& connection : quiet) CHECK_FALSE(connection.has_ended());
+  for (RawConnection& connection : speaking) {
+    REQUIRE(connection.send(from_hex("0d 34120000")));
+    CHECK(connection.receive(4) == kHelloAnswer);
+  }
+  const std::lock_guard lock(mutex);
+  REQUIRE(!lines.empty());
+  CHECK_THAT(lines.front(), Catch::StartsWith("store: closed 127.0.0.9:"));
+  CHECK_THAT(lines.front(), Catch::Contains("it was silent, and its place was needed"));
+}
+
+TEST_CASE("store server: when files are scarce and nobody is silent, a line says why clients wait",
+          "[rendezvous][integration]") {
+  const FewFiles few(300);
+  std::promise<std::string> line;
+  StoreServer server({"127.0.0.1"}, 0, {.log = [&, first = true](const std::string& text) mutable {
+                       if (std::exchange(first, false)) line.set_value(text);
+                     }});
+  std::vector<RawConnection> clients;
+  auto said = line.get_future();
+  while (said.wait_for(0s) != std::future_status::ready) {
+    RawConnection raw = RawConnection::to(server.port());
+    REQUIRE(raw.send(kHello));
+    pollfd answered{raw.fd(), POLLIN, 0};
+    while (::poll(&answered, 1, 1) == 0 && said.wait_for(0s) != std::future_status::ready) {
+    }
+    clients.push_back(std::move(raw));
+    REQUIRE(clients.size() < 200);
+  }
+  CHECK_THAT(said.get(), Catch::Contains("the limit of open files (300)") &&
+                             Catch::Contains("of which are silent; raise it (ulimit -n)"));
+  CHECK(server.statistics().silent_closed == 0);
 }
 
 TEST_CASE("store server: the last file descriptors are left to the process, whatever took the rest",
