@@ -32,8 +32,9 @@ inline rlim_t file_limit() {
   return limit.rlim_cur;
 }
 inline rlim_t servers_files() { return file_limit() - std::min(file_limit() / 2, kReservedFiles); }
-// Returns how many agents' links may be open that have said nothing yet. The rest is left to those that have.
-inline std::size_t most_silent_links() { return std::max<std::size_t>(servers_files() / 8, 16); }
+// Returns how many agents' links may be open that are shaking hands, and again how many that have then said nothing
+// yet. The rest is left to nodes and workers.
+inline std::size_t most_silent_links() { return std::max<std::size_t>(servers_files() / 4, 16); }
 
 // Makes room in the kernel's table for `files` open files, or for as many as this process may have. Call it while the
 // process has one thread: the table doubles whenever it is full, and where threads share it, the thread that opens the

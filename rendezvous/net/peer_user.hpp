@@ -39,7 +39,7 @@ class PeerUsers {
   struct Elsewhere {};  // the other end is not on this machine
   struct Known {        // the user as this process's user namespace numbers it
     uid_t uid;
-    std::uint64_t inode;  // of the other end's socket
+    std::uint64_t inode;  // the other end's socket has it
   };
   struct Gone {};        // the other end is on this machine, but no process has it open
   struct CannotTell {};  // the kernel does not say, see why_not()

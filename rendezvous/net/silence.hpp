@@ -12,7 +12,7 @@
 
 namespace ddp::rendezvous {
 
-// Who may have made a connection, from those that are closed first to those that are closed last.
+// What is known of a connection's maker, in the order in which silent connections are closed.
 enum class Standing {
   Stranger,  // its requests would not be admitted now
   Anybody,   // there is no rule that says who is admitted

@@ -4,7 +4,7 @@
 // answers with one call.
 //
 // It uses plain epoll and not Asio, since ten thousand workers start through this loop: a connection costs a Session of
-// some 80 bytes, and a request little more than its system calls (see scripts/benchmarks/store).
+// some 110 bytes, and a request little more than its system calls (see scripts/benchmarks/store).
 #include "rendezvous/store/server.hpp"
 
 #include <fcntl.h>
@@ -196,7 +196,7 @@ class StoreServer::Loop {
   PeerUsers peer_users_;
   bool knows_users_ = true;  // false: PeerUsers said that it cannot tell
   RareLog log_;
-  RareLog users_log_;  // and what it leaves out is not hidden by other strangers' lines
+  RareLog users_log_;  // apart from log_, so that lines about nonsense do not hide it
   RareLog room_log_;
   std::array<char, kReadBytes> input_;
   bool stopping_ = false;

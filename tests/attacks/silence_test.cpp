@@ -17,7 +17,7 @@ namespace {
 constexpr int kConnections = 220;
 constexpr rlim_t kFiles = 256;
 
-// Returns a script of bash that opens so many connections, sends the same bytes on each, and keeps them open.
+// Returns a script of bash that opens kConnections, sends the same bytes on each, and keeps them open.
 Words many_connections(const std::string& address, int port, const std::string& bytes) {
   std::string escaped;
   for (const char c : bytes) {

@@ -85,7 +85,7 @@ TEST_CASE("peer user: the user of a connection within this machine is known, wha
   }
 }
 
-TEST_CASE("peer user: another user is told from this one", "[rendezvous][integration]") {
+TEST_CASE("peer user: another user is found as such", "[rendezvous][integration]") {
   PeerUsers users(GENERATE(Source::SockDiag, Source::ProcNet));
   for (const auto& [to, v6_socket] :
        std::vector<std::pair<std::string, bool>>{{"127.0.0.1", false}, {"127.0.0.7", true}, {"::1", true}}) {
