@@ -5,6 +5,7 @@ add_library(ddprun_control STATIC
   coordinator/coordinator_core.cpp
   coordinator/roster.cpp
   link/acceptor.cpp
+  link/cipher.cpp
   link/client.cpp
   link/codec.cpp
   link/failures.cpp

@@ -123,7 +123,7 @@ void Coordination::coordinate(std::uint16_t port) {
   options.port = port;
   options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
   options.hosts_workers_store = config_.workers_share_store;
-  options.secret = secret_;
+  options.membership = secret_;
   options.any_user = config_.any_user;
   options.log = log_;
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;

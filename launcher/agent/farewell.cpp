@@ -76,18 +76,22 @@ class Connection {
   Descriptor socket_;
 };
 
-bool shake_hands(Connection& connection, const std::string& where, const std::string& secret_file) {
+// Returns nothing if the other side is not this job's coordinator, or does not answer in time.
+std::optional<rendezvous::LinkCipher> shake_hands(Connection& connection, const std::string& where,
+                                                  const std::string& secret_file) {
   std::optional<rendezvous::Secret> secret;
   if (!secret_file.empty()) secret = rendezvous::read_secret_file(secret_file).secret;
   rendezvous::AgentHandshake handshake(where, secret);
-  if (!connection.write(handshake.preface())) return false;
+  if (!connection.write(handshake.preface())) return std::nullopt;
   while (const auto bytes = connection.read()) {
     std::string answer;
     const rendezvous::HandshakeVerdict verdict = handshake.feed(*bytes, answer);
-    if (std::holds_alternative<rendezvous::HandshakeFailed>(verdict) || !connection.write(answer)) return false;
-    if (std::holds_alternative<rendezvous::HandshakeDone>(verdict)) return true;
+    if (std::holds_alternative<rendezvous::HandshakeFailed>(verdict) || !connection.write(answer)) return std::nullopt;
+    if (const auto* done = std::get_if<rendezvous::HandshakeDone>(&verdict)) {
+      return rendezvous::LinkCipher(rendezvous::LinkRole::Agent, done->keys);
+    }
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -136,8 +140,8 @@ void Farewell::send(const std::string& why, const std::string& secret_file) cons
     auto state = std::get<rendezvous::AgentState>(message);
     state.stopped_because = why;
     Connection connection(page_->address, page_->port);
-    if (!shake_hands(connection, rendezvous::endpoint(page_->address, page_->port), secret_file)) return;
-    if (!connection.write(rendezvous::encode(state))) return;
+    auto cipher = shake_hands(connection, rendezvous::endpoint(page_->address, page_->port), secret_file);
+    if (!cipher || !connection.write(cipher->seal(rendezvous::encode(state)))) return;
     while (connection.read()) {
     }  // until the coordinator has closed the link: it has read the message
   } catch (const std::exception&) {

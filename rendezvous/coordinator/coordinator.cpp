@@ -34,7 +34,7 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
-        io_, LinkAcceptor::Options{.secret = options_.secret, .job = options_.job, .log = options_.log},
+        io_, LinkAcceptor::Options{.membership = options_.membership, .job = options_.job, .log = options_.log},
         [this](AcceptedLink accepted) { link(std::move(accepted)); });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
@@ -61,6 +61,7 @@ int Coordinator::connect_agent() {
   asio::post(io_, [this, end = ends[0]] {
     link({.socket = {io_, asio::generic::stream_protocol(AF_UNIX, 0), end},
           .first_bytes = "",
+          .cipher = {},
           .address = "",
           .arrived_at = ""});
   });
@@ -108,7 +109,8 @@ void Coordinator::link(AcceptedLink accepted) {
     silent_links_.erase(id);
     driver_.handle(AgentGone{id, why});
   };
-  const auto link = std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks));
+  const auto link =
+      std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
   link->start(accepted.first_bytes);
 }

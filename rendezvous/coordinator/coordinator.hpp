@@ -20,7 +20,7 @@
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
 #include "rendezvous/link/acceptor.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/core_driver.hpp"
@@ -35,7 +35,7 @@ class Coordinator {
     std::uint16_t port = 0;                                     // 0: any free one
     std::string master_addr;          // MASTER_ADDR; empty: an address by which all nodes reached this one
     bool hosts_workers_store = true;  // false: MASTER_PORT is a free port, where rank 0 makes a store for each round
-    std::optional<Secret> secret = {};
+    Membership membership = {};
     bool any_user = false;  // admits every user of this machine
     JobTag job = {};
     std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block

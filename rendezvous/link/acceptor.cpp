@@ -73,7 +73,7 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   // One handshake.
   struct PendingHandshake {
     PendingHandshake(LinkSocket connected, const Options& options, Clock::time_point until)
-        : socket(std::move(connected)), handshake(options.secret, options.job), deadline(until) {}
+        : socket(std::move(connected)), handshake(options.membership, options.job), deadline(until) {}
     LinkSocket socket;
     CoordinatorHandshake handshake;
     Clock::time_point deadline;
@@ -122,12 +122,13 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
       return refuse(*pending, failed->why);
     }
     if (!is_sent) return refuse(*pending, "it does not read");
-    if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*pending, std::move(done->beyond));
+    if (auto* done = std::get_if<HandshakeDone>(&verdict)) return hand_over(*pending, std::move(*done));
     read(pending);
   }
 
-  void hand_over(PendingHandshake& pending, std::string first_bytes) {
-    AcceptedLink link{std::move(pending.socket), std::move(first_bytes), "", ""};
+  void hand_over(PendingHandshake& pending, HandshakeDone done) {
+    AcceptedLink link{std::move(pending.socket), std::move(done.beyond), LinkCipher(LinkRole::Coordinator, done.keys),
+                      "", ""};
     link.address = peer_address(link.socket.native_handle());
     link.arrived_at = local_address(link.socket.native_handle());
     forget(pending);

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -31,14 +31,15 @@ inline constexpr std::size_t kMaxPendingHandshakes = 8192;
 struct AcceptedLink {
   LinkSocket socket;
   std::string first_bytes;  // received already, for LinkStream::start()
-  std::string address;      // the agent's, numeric, v4-mapped as v4
-  std::string arrived_at;   // this machine's, to which the agent came
+  std::optional<LinkCipher> cipher;
+  std::string address;     // the agent's, numeric, v4-mapped as v4
+  std::string arrived_at;  // this machine's, to which the agent came
 };
 
 class LinkAcceptor {
  public:
   struct Options {
-    std::optional<Secret> secret = {};
+    Membership membership = {};
     JobTag job = {};
     std::chrono::milliseconds limit = kHandshakeLimit;
     std::size_t max_pending = kMaxPendingHandshakes;

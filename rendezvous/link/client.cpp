@@ -46,17 +46,17 @@ std::string describe(const boost::system::error_code& error) {
 // a late handler finds another object there, or `over_`, and does nothing.
 class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
  public:
-  Loop(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks, LinkTiming timing)
+  Loop(asio::io_context& io, LinkTarget target, Membership membership, Callbacks callbacks, LinkTiming timing)
       : io_(io),
         target_(std::move(target)),
-        secret_(std::move(secret)),
+        membership_(std::move(membership)),
         callbacks_(std::move(callbacks)),
         timing_(timing),
         timer_(io),
         wait_(timing.shortest_wait) {}
 
   Loop(asio::io_context& io, int connected_fd, Callbacks callbacks)
-      : Loop(io, LinkTarget(), std::nullopt, std::move(callbacks), {}) {
+      : Loop(io, LinkTarget(), Membership(), std::move(callbacks), {}) {
     paired_.emplace(io_, asio::generic::stream_protocol(AF_UNIX, 0), connected_fd);
   }
 
@@ -65,7 +65,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
       if (self->over_) return;
       if (!self->paired_) return self->look_up();
       self->is_pair_ = true;
-      self->up(std::move(*self->paired_), {});
+      self->up(std::move(*self->paired_), {}, {});
     });
   }
 
@@ -160,7 +160,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     const bool is_one = target_.hosts.size() == 1;
     const std::string numeric = numeric_address(address.raw());
     const std::string where = endpoint(is_one ? target_.hosts.front() : numeric, address.port());
-    attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where, secret_, target_.job));
+    attempt_ = std::make_shared<Attempt>(io_, AgentHandshake(where, membership_, target_.job));
     attempt_->address = target_.ports.size() == 1 ? numeric : endpoint(numeric, address.port());
     attempt_->port = address.port();
     set_timer(share, [share](Loop& loop) { loop.failed("no answer in " + to_string(share)); });
@@ -217,7 +217,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
       local_address_ = rendezvous::local_address(attempt->socket.native_handle());
       coordinator_port_ = attempt->port;
       target_.ports = {attempt->port};  // the coordinator keeps it for all of its life
-      return up(std::move(attempt->socket), done->beyond);
+      return up(std::move(attempt->socket), done->beyond, LinkCipher(LinkRole::Agent, done->keys));
     }
     const auto& why_not = std::get<HandshakeFailed>(verdict);
     // What is of another job may be of another version, too.
@@ -278,29 +278,31 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
 
   // ---- The link ----
 
-  void up(LinkSocket socket, const std::string& first_bytes) {
+  void up(LinkSocket socket, const std::string& first_bytes, std::optional<LinkCipher> cipher) {
     ++timer_number_;
     const std::string peer = peer_address(socket.native_handle());
     const std::weak_ptr<Loop> weak = weak_from_this();  // the stream belongs to this object and must not keep it alive
     link_ = std::make_shared<LinkStream<Directive>>(
-        std::move(socket), LinkStream<Directive>::Callbacks{.on_message =
-                                                                [weak](Directive directive) {
-                                                                  const auto self = weak.lock();
-                                                                  if (!self) return;
-                                                                  self->wait_ = self->timing_.shortest_wait;
-                                                                  self->callbacks_.on_message(std::move(directive));
-                                                                },
-                                                            .on_heartbeat =
-                                                                [weak] {
-                                                                  const auto self = weak.lock();
-                                                                  if (!self) return;
-                                                                  self->wait_ = self->timing_.shortest_wait;
-                                                                  self->callbacks_.on_heartbeat();
-                                                                },
-                                                            .on_closed =
-                                                                [weak](const std::string& why) {
-                                                                  if (const auto self = weak.lock()) self->down(why);
-                                                                }});
+        std::move(socket),
+        LinkStream<Directive>::Callbacks{.on_message =
+                                             [weak](Directive directive) {
+                                               const auto self = weak.lock();
+                                               if (!self) return;
+                                               self->wait_ = self->timing_.shortest_wait;
+                                               self->callbacks_.on_message(std::move(directive));
+                                             },
+                                         .on_heartbeat =
+                                             [weak] {
+                                               const auto self = weak.lock();
+                                               if (!self) return;
+                                               self->wait_ = self->timing_.shortest_wait;
+                                               self->callbacks_.on_heartbeat();
+                                             },
+                                         .on_closed =
+                                             [weak](const std::string& why) {
+                                               if (const auto self = weak.lock()) self->down(why);
+                                             }},
+        std::move(cipher));
     link_->start(first_bytes);
     callbacks_.on_up(peer);
   }
@@ -322,7 +324,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
 
   asio::io_context& io_;
   LinkTarget target_;
-  const std::optional<Secret> secret_;
+  const Membership membership_;
   const Callbacks callbacks_;
   const LinkTiming timing_;
 
@@ -348,9 +350,9 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   std::uint16_t coordinator_port_ = 0;
 };
 
-LinkClient::LinkClient(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks,
+LinkClient::LinkClient(asio::io_context& io, LinkTarget target, Membership membership, Callbacks callbacks,
                        LinkTiming timing)
-    : loop_(std::make_shared<Loop>(io, std::move(target), std::move(secret), std::move(callbacks), timing)) {}
+    : loop_(std::make_shared<Loop>(io, std::move(target), std::move(membership), std::move(callbacks), timing)) {}
 
 LinkClient::LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks)
     : loop_(std::make_shared<Loop>(io, connected_fd, std::move(callbacks))) {}

@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/messages.hpp"
-#include "rendezvous/link/secret.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {
@@ -54,7 +54,7 @@ class LinkClient {
   };
 
   // A link over TCP.
-  LinkClient(asio::io_context& io, LinkTarget target, std::optional<Secret> secret, Callbacks callbacks,
+  LinkClient(asio::io_context& io, LinkTarget target, Membership membership, Callbacks callbacks,
              LinkTiming timing = {});
   // A link over one end of a socketpair, which it takes over: the coordinator is in this process. There is no handshake
   // and no second try: when the link breaks, on_down is the last callback. reconnect() does nothing.

@@ -4,30 +4,34 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/error.hpp"
+
 namespace ddp::rendezvous {
+
+using Kind = Membership::Kind;
+
 namespace {
 
-// The preface: name, version, mode, job, nonce.
+// The preface: name, version, mode, job, key.
 constexpr std::string_view kName =
     "\xdd"
     "ddprun";
 constexpr std::size_t kVersionAt = kName.size();
 constexpr std::size_t kModeAt = kVersionAt + 1;
 constexpr std::size_t kJobAt = kModeAt + 1;
-constexpr std::size_t kNonceAt = kJobAt + std::tuple_size_v<JobTag>;
-static_assert(kNonceAt + std::tuple_size_v<Nonce> == kLinkPrefaceBytes);
+constexpr std::size_t kKeyAt = kJobAt + std::tuple_size_v<JobTag>;
+static_assert(kKeyAt + std::tuple_size_v<PublicKey> == kLinkPrefaceBytes);
 
-constexpr char kWithoutSecret = 0;
-constexpr char kWithSecret = 1;
-constexpr char kSecretVariable[] = "DDPRUN_SECRET_FILE";
+constexpr std::size_t kLengthBytes = 2;  // before a credential
+constexpr std::size_t kMaxCredentialBytes = 4096;
 constexpr std::size_t kShownBytes = 16;  // quoted at most from what a stranger sent
 
-std::string make_preface(bool has_secret, const JobTag& job, const Nonce& nonce) {
+std::string make_preface(Kind mode, const JobTag& job, const PublicKey& key) {
   std::string bytes(kName);
   bytes.push_back(static_cast<char>(kLinkVersion));
-  bytes.push_back(has_secret ? kWithSecret : kWithoutSecret);
+  bytes.push_back(static_cast<char>(mode));
   bytes.append(job.begin(), job.end());
-  bytes.append(nonce.begin(), nonce.end());
+  bytes.append(key.begin(), key.end());
   return bytes;
 }
 
@@ -52,10 +56,16 @@ bool is_other_version(std::string_view preface) {
   return preface.size() > kVersionAt && version_in(preface) != kLinkVersion;
 }
 
-Nonce nonce_in(std::string_view preface) {
-  Nonce nonce;
-  std::copy_n(preface.begin() + kNonceAt, nonce.size(), nonce.begin());
-  return nonce;
+// Returns nothing if this version knows no such mode.
+std::optional<Kind> mode_in(std::string_view preface) {
+  const auto mode = static_cast<Kind>(preface[kModeAt]);
+  return mode <= Kind::Munge ? std::optional(mode) : std::nullopt;
+}
+
+PublicKey key_in(std::string_view preface) {
+  PublicKey key;
+  std::copy_n(preface.begin() + kKeyAt, key.size(), key.begin());
+  return key;
 }
 
 JobTag job_in(std::string_view preface) {
@@ -79,7 +89,55 @@ std::string describe(std::string_view bytes) {
   return "first bytes: \"" + text + "\"";
 }
 
-void append(std::string& to, const Proof& proof) { to.append(proof.begin(), proof.end()); }
+std::string_view text_of(const Proof& proof) { return {reinterpret_cast<const char*>(proof.data()), proof.size()}; }
+
+// Appends what proves to the other side that this one belongs to the job. Throws Error.
+void append_proof(std::string& to, const Membership& membership, const Proof& proof) {
+  if (membership.kind() == Kind::Secret) {
+    to += text_of(proof);
+    return;
+  }
+  const std::string credential = membership.voucher().vouch(text_of(proof));
+  if (credential.empty() || credential.size() > kMaxCredentialBytes) {
+    throw Error(ErrorCode::System, "a credential of " + std::to_string(credential.size()) + " bytes");
+  }
+  to.push_back(static_cast<char>(credential.size() >> 8));
+  to.push_back(static_cast<char>(credential.size() & 0xff));
+  to += credential;
+}
+
+std::size_t length_in(std::string_view bytes) {
+  return static_cast<std::size_t>(static_cast<unsigned char>(bytes[0])) << 8 | static_cast<unsigned char>(bytes[1]);
+}
+
+// Moves the other side's proof from the front of `from` to `to`. Returns whether it is there, or too long ever to be.
+bool fill_proof(std::string& to, const Membership& membership, std::string_view& from) {
+  if (membership.kind() == Kind::Secret) return fill(to, std::tuple_size_v<Proof>, from);
+  if (to.size() < kLengthBytes && !fill(to, kLengthBytes, from)) return false;
+  const std::size_t length = length_in(to);
+  return length > kMaxCredentialBytes || fill(to, kLengthBytes + length, from);
+}
+
+// Returns why this is not the proof; empty: it is.
+std::string why_not(std::string_view received, const Membership& membership, const Proof& proof) {
+  if (membership.kind() == Kind::Secret) return is_same(proof, received) ? "" : "its secret differs";
+  if (received.size() != kLengthBytes + length_in(received)) return "its credential is too long";
+  const std::string credential(received.substr(kLengthBytes));
+  return membership.voucher().why_not(credential, text_of(proof));
+}
+
+// Describes what a side has, to go on after "this node has": "MUNGE".
+const char* described(Kind kind) {
+  switch (kind) {
+    case Kind::Open:
+      return "no secret";
+    case Kind::Secret:
+      return "a secret file";
+    case Kind::Munge:
+      return "MUNGE";
+  }
+  return "";
+}
 
 HandshakeFailed failed(HandshakeFailed::Kind kind, std::string why) { return {kind, std::move(why)}; }
 
@@ -95,57 +153,86 @@ HandshakeFailed no_agent(std::string_view bytes) {
 
 // ---- The agent's side ----
 
-AgentHandshake::AgentHandshake(std::string where, std::optional<Secret> secret, std::optional<JobTag> job,
-                               const Nonce& nonce)
-    : where_(std::move(where)), secret_(std::move(secret)), job_(job), own_(nonce) {}
-
-std::string AgentHandshake::preface() const { return make_preface(secret_.has_value(), job_.value_or(JobTag{}), own_); }
+AgentHandshake::AgentHandshake(std::string where, Membership membership, std::optional<JobTag> job, const KeyPair& key)
+    : where_(std::move(where)),
+      membership_(std::move(membership)),
+      job_(job),
+      key_(key),
+      preface_(make_preface(membership_.kind(), job_.value_or(JobTag{}), key_.public_key())) {}
 
 HandshakeVerdict AgentHandshake::feed(std::string_view bytes, std::string& answer) {
-  if (!has_preface_) {
+  if (!keys_) {
     const bool is_whole = fill(received_, kLinkPrefaceBytes, bytes);
     if (!is_name_so_far(received_)) return no_coordinator(describe(received_));
     if (!is_whole && !is_other_version(received_)) return HandshakeGoesOn{};
     if (auto verdict = check_preface(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
-    has_preface_ = true;
     received_.clear();
-    if (!secret_) return HandshakeDone{std::string(bytes)};
   }
-  if (!fill(received_, std::tuple_size_v<Proof>, bytes)) return HandshakeGoesOn{};
-  if (!is_same(prove(*secret_, LinkRole::Coordinator, own_, others_), received_)) {
-    return failed(HandshakeFailed::Kind::OtherSecret,
-                  "the secrets of this node and of the coordinator at " + where_ + " differ (" + kSecretVariable + ")");
+  if (membership_.kind() != Kind::Open) {
+    if (!fill_proof(received_, membership_, bytes)) return HandshakeGoesOn{};
+    if (auto verdict = check_proof(); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
   }
-  return HandshakeDone{std::string(bytes)};
+  return HandshakeDone{std::string(bytes), *keys_};
 }
 
 HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
-  using Kind = HandshakeFailed::Kind;
+  using Failure = HandshakeFailed::Kind;
   if (is_other_version(received_)) {
-    return failed(Kind::OtherVersion, "the coordinator at " + where_ +
-                                          " is of another version of ddprun (its agent link is version " +
-                                          std::to_string(version_in(received_)) + ", this node's version " +
-                                          std::to_string(kLinkVersion) + "): install the same on every node");
+    return failed(Failure::OtherVersion, "the coordinator at " + where_ +
+                                             " is of another version of ddprun (its agent link is version " +
+                                             std::to_string(version_in(received_)) + ", this node's version " +
+                                             std::to_string(kLinkVersion) + "): install the same on every node");
   }
   // A connection to a free local port may get that very port and then talk to itself.
-  others_ = nonce_in(received_);
-  if (others_ == own_) return no_coordinator("it sends back what it is sent");
-  const char mode = received_[kModeAt];
-  if (mode != kWithoutSecret && mode != kWithSecret) return no_coordinator(describe(received_));
-  if (job_ && job_in(received_) != *job_) return failed(Kind::OtherJob, "the coordinator of another job answers there");
-  if (mode == kWithSecret && !secret_) {
-    return failed(Kind::OtherSecret, "the coordinator at " + where_ + " wants a secret: give " + kSecretVariable);
+  const PublicKey theirs = key_in(received_);
+  if (theirs == key_.public_key()) return no_coordinator("it sends back what it is sent");
+  const auto mode = mode_in(received_);
+  if (!mode) return no_coordinator(describe(received_));
+  if (job_ && job_in(received_) != *job_) {
+    return failed(Failure::OtherJob, "the coordinator of another job answers there");
   }
-  if (mode == kWithoutSecret && secret_) {
-    return failed(Kind::OtherSecret,
-                  "the coordinator at " + where_ + " has no secret, this node has one (" + kSecretVariable + ")");
+  if (*mode != membership_.kind()) return failed(Failure::OtherSecret, why_unlike(*mode));
+  keys_ = agree(key_, theirs, membership_.secret(), preface_ + received_);
+  if (!keys_) return no_coordinator("its key is none");
+  if (*mode == Kind::Open) return HandshakeGoesOn{};
+  try {
+    append_proof(answer, membership_, keys_->of_agent);
+  } catch (const Error& error) {
+    return failed(Failure::Stranger, std::string("this node cannot prove who it is: ") + error.what());
   }
-  if (secret_) append(answer, prove(*secret_, LinkRole::Agent, own_, others_));
   return HandshakeGoesOn{};
 }
 
+std::string AgentHandshake::why_unlike(Kind theirs) const {
+  const Kind ours = membership_.kind();
+  if (ours == Kind::Open && theirs == Kind::Secret) {
+    return "the coordinator at " + where_ + " wants a secret: give DDPRUN_SECRET_FILE";
+  }
+  if (ours == Kind::Secret && theirs == Kind::Open) {
+    return "the coordinator at " + where_ + " has no secret, this node has one (" + membership_.source() + ")";
+  }
+  return std::string("this node has ") + described(ours) +
+         (ours == Kind::Secret ? " (" + membership_.source() + ")" : "") + ", the coordinator at " + where_ + " has " +
+         described(theirs) + ": give all nodes the same --secret";
+}
+
+HandshakeVerdict AgentHandshake::check_proof() const {
+  const std::string why = why_not(received_, membership_, keys_->of_coordinator);
+  if (why.empty()) return HandshakeGoesOn{};
+  const std::string coordinator = "the coordinator at " + where_;
+  if (membership_.kind() == Kind::Secret) {
+    return failed(HandshakeFailed::Kind::OtherSecret,
+                  "the secrets of this node and of " + coordinator + " differ (" + membership_.source() + ")");
+  }
+  if (length_in(received_) == 0) {
+    return failed(HandshakeFailed::Kind::OtherSecret,
+                  coordinator + " does not accept this node: its log says why it refuses the credential of MUNGE");
+  }
+  return failed(HandshakeFailed::Kind::OtherSecret, "this node does not accept " + coordinator + ": " + why);
+}
+
 HandshakeFailed AgentHandshake::ended() const {
-  if (has_preface_) {
+  if (keys_) {
     return failed(HandshakeFailed::Kind::Stranger, "it closed the connection in the middle of the handshake");
   }
   if (received_.empty()) return no_coordinator("it closed the connection without a word");
@@ -154,45 +241,68 @@ HandshakeFailed AgentHandshake::ended() const {
 
 // ---- The coordinator's side ----
 
-CoordinatorHandshake::CoordinatorHandshake(std::optional<Secret> secret, const JobTag& job, const Nonce& nonce)
-    : secret_(std::move(secret)), job_(job), own_(nonce) {}
+CoordinatorHandshake::CoordinatorHandshake(Membership membership, const JobTag& job, const KeyPair& key)
+    : membership_(std::move(membership)),
+      job_(job),
+      key_(key),
+      preface_(make_preface(membership_.kind(), job_, key_.public_key())) {}
 
 HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string& answer) {
-  if (!has_preface_) {
+  if (!keys_) {
     const bool is_whole = fill(received_, kLinkPrefaceBytes, bytes);
     if (!is_name_so_far(received_)) return no_agent(received_);
     if (!is_whole && !is_other_version(received_)) return HandshakeGoesOn{};
     if (auto verdict = check_preface(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
-    has_preface_ = true;
     received_.clear();
-    if (!secret_) return HandshakeDone{std::string(bytes)};
   }
-  if (!fill(received_, std::tuple_size_v<Proof>, bytes)) return HandshakeGoesOn{};
-  if (!is_same(prove(*secret_, LinkRole::Agent, others_, own_), received_)) {
-    append(answer, Proof{});
-    return failed(HandshakeFailed::Kind::OtherSecret, "its secret differs");
+  if (membership_.kind() != Kind::Open) {
+    if (!fill_proof(received_, membership_, bytes)) return HandshakeGoesOn{};
+    if (auto verdict = check_proof(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
   }
-  append(answer, prove(*secret_, LinkRole::Coordinator, others_, own_));
-  return HandshakeDone{std::string(bytes)};
+  return HandshakeDone{std::string(bytes), *keys_};
 }
 
 HandshakeVerdict CoordinatorHandshake::check_preface(std::string& answer) {
-  using Kind = HandshakeFailed::Kind;
-  answer += make_preface(secret_.has_value(), job_, own_);  // also if they do not match, so that the agent can say why
+  using Failure = HandshakeFailed::Kind;
+  answer += preface_;  // also if they do not match, so that the agent can say why
   if (is_other_version(received_)) {
-    return failed(Kind::OtherVersion, "it is of another version of ddprun (its agent link is version " +
-                                          std::to_string(version_in(received_)) + ", this coordinator's version " +
-                                          std::to_string(kLinkVersion) + ")");
+    return failed(Failure::OtherVersion, "it is of another version of ddprun (its agent link is version " +
+                                             std::to_string(version_in(received_)) + ", this coordinator's version " +
+                                             std::to_string(kLinkVersion) + ")");
   }
-  const char mode = received_[kModeAt];
-  if (mode != kWithoutSecret && mode != kWithSecret) return no_agent(received_);
+  const auto mode = mode_in(received_);
+  if (!mode) return no_agent(received_);
   const JobTag theirs = job_in(received_);
-  if (theirs != JobTag{} && theirs != job_)
-    return failed(Kind::OtherJob, "it looks for the coordinator of another job");
-  if (mode == kWithSecret && !secret_) return failed(Kind::OtherSecret, "it has a secret, this job has none");
-  if (mode == kWithoutSecret && secret_) return failed(Kind::OtherSecret, "it has no secret, this job wants one");
-  others_ = nonce_in(received_);
+  if (theirs != JobTag{} && theirs != job_) {
+    return failed(Failure::OtherJob, "it looks for the coordinator of another job");
+  }
+  const Kind ours = membership_.kind();
+  if (*mode == Kind::Secret && ours == Kind::Open) {
+    return failed(Failure::OtherSecret, "it has a secret, this job has none");
+  }
+  if (*mode == Kind::Open && ours == Kind::Secret) {
+    return failed(Failure::OtherSecret, "it has no secret, this job wants one");
+  }
+  if (*mode != ours) {
+    return failed(Failure::OtherSecret, std::string("it has ") + described(*mode) + ", this job " + described(ours));
+  }
+  keys_ = agree(key_, key_in(received_), membership_.secret(), received_ + preface_);
+  if (!keys_) return failed(Failure::Stranger, "it is not a ddprun agent (its key is none)");
   return HandshakeGoesOn{};
+}
+
+HandshakeVerdict CoordinatorHandshake::check_proof(std::string& answer) const {
+  std::string why = why_not(received_, membership_, keys_->of_agent);
+  const std::size_t said = answer.size();
+  try {
+    if (why.empty()) append_proof(answer, membership_, keys_->of_coordinator);
+  } catch (const Error& error) {
+    why = std::string("this node cannot prove who it is: ") + error.what();
+  }
+  if (why.empty()) return HandshakeGoesOn{};
+  answer.resize(said);
+  answer.append(membership_.kind() == Kind::Secret ? std::tuple_size_v<Proof> : kLengthBytes, '\0');
+  return failed(HandshakeFailed::Kind::OtherSecret, why);
 }
 
 HandshakeFailed CoordinatorHandshake::ended() const {

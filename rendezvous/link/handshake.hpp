@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The first bytes of an agent link, without any I/O: bytes in; bytes to send and a verdict out. Any split of the input
-// gives the same result. Each side sends a preface of 33 bytes and, with a secret, a proof of 32 bytes:
+// gives the same result. Each side sends a preface of 49 bytes, and a proof if the job has a secret:
 //
 //     agent                                                      coordinator
-//       DD "ddprun" version mode job[8] nonce[16]  ───────────▶
-//                                           ◀──────────────────  DD "ddprun" version mode job[8] nonce[16]
-//       proof[32]: HMAC(secret, "agent", both nonces)  ───────▶  verified before the coordinator says more
-//                          verified  ◀─────────────────────────  proof[32]: HMAC(secret, "coordinator", both nonces)
-//       frames (link/codec.hpp)  ◀────────────────────────────▶
+//       DD "ddprun" version mode job[8] key[32]  ────────────▶
+//                                           ◀──────────────────  DD "ddprun" version mode job[8] key[32]
+//       proof  ──────────────────────────────────────────────▶  verified before the coordinator says more
+//                          verified  ◀─────────────────────────  proof
+//       sealed frames (link/cipher.hpp, link/codec.hpp)  ◀───▶
 //
-//     dd 64 64 70 72 75 6e  02  00  9a 41 … 8 bytes  5f e0 … 16 bytes   version 2, no secret (mode 1: a secret)
+//     dd 64 64 70 72 75 6e  03  00  9a 41 … 8 bytes  5f e0 … 32 bytes   version 3, no secret
+//
+//     mode   proof
+//     0      none: the frames are encrypted, but nothing says by whom
+//     1      32 bytes, which follow from the secret and from all that was said before (link/cipher.hpp)
+//     2      length[2], then a credential of MUNGE whose payload is the proof of mode 1 for a secret of zeros
 //
 // The first eight bytes never change: they tell any version of ddprun which version it has met. The coordinator answers
 // with its own preface even if version or mode differ, and then closes, so that the agent can say what is wrong. It
-// answers a wrong proof with 32 zero bytes and closes; a connection that only closes would leave the reason open.
+// answers a wrong proof with one of zeros (mode 2: length 0) and closes; a connection that only closes would leave the
+// reason open.
 //
 // The job's tag (secret.hpp) keeps the nodes of one job from those of another where a job cannot know which port it
 // gets. An agent that knows where its coordinator is sends zeros and takes any; the coordinator's directive then says
@@ -27,16 +33,18 @@
 #include <string_view>
 #include <variant>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/link/cipher.hpp"
+#include "rendezvous/link/membership.hpp"
 
 namespace ddp::rendezvous {
 
-inline constexpr std::uint8_t kLinkVersion = 2;  // raised whenever an older ddprun could not follow
-inline constexpr std::size_t kLinkPrefaceBytes = 33;
+inline constexpr std::uint8_t kLinkVersion = 3;  // raised whenever an older ddprun could not follow
+inline constexpr std::size_t kLinkPrefaceBytes = 49;
 
 struct HandshakeGoesOn {};
 struct HandshakeDone {
   std::string beyond;  // bytes of the link itself that came with the end of the handshake
+  LinkKeys keys;
 };
 struct HandshakeFailed {
   enum class Kind {
@@ -57,10 +65,10 @@ using HandshakeVerdict = std::variant<HandshakeGoesOn, HandshakeDone, HandshakeF
 class AgentHandshake {
  public:
   // `where` is the coordinator as the user knows it: "node0:29400". Without a job it takes the coordinator of any.
-  AgentHandshake(std::string where, std::optional<Secret> secret, std::optional<JobTag> job = {},
-                 const Nonce& nonce = random_nonce());
+  AgentHandshake(std::string where, Membership membership, std::optional<JobTag> job = {},
+                 const KeyPair& key = KeyPair::random());
 
-  std::string preface() const;  // what to send first
+  const std::string& preface() const { return preface_; }  // what to send first
   // Appends to `answer` what must be sent, also with Done.
   HandshakeVerdict feed(std::string_view bytes, std::string& answer);
   // Returns the failure if the other side closes or resets the connection now.
@@ -68,19 +76,21 @@ class AgentHandshake {
 
  private:
   HandshakeVerdict check_preface(std::string& answer);
+  std::string why_unlike(Membership::Kind theirs) const;
+  HandshakeVerdict check_proof() const;
 
   std::string where_;
-  std::optional<Secret> secret_;
+  Membership membership_;
   std::optional<JobTag> job_;
-  Nonce own_;
-  Nonce others_{};
-  bool has_preface_ = false;
-  std::string received_;  // the beginning of the preface or the proof
+  KeyPair key_;
+  std::string preface_;
+  std::optional<LinkKeys> keys_;  // set once the other side's preface is there
+  std::string received_;          // the beginning of the preface or the proof
 };
 
 class CoordinatorHandshake {
  public:
-  CoordinatorHandshake(std::optional<Secret> secret, const JobTag& job, const Nonce& nonce = random_nonce());
+  CoordinatorHandshake(Membership membership, const JobTag& job, const KeyPair& key = KeyPair::random());
 
   // Appends to `answer` what must be sent, also with Done and Failed.
   HandshakeVerdict feed(std::string_view bytes, std::string& answer);
@@ -88,12 +98,13 @@ class CoordinatorHandshake {
 
  private:
   HandshakeVerdict check_preface(std::string& answer);
+  HandshakeVerdict check_proof(std::string& answer) const;
 
-  std::optional<Secret> secret_;
+  Membership membership_;
   JobTag job_;
-  Nonce own_;
-  Nonce others_{};
-  bool has_preface_ = false;
+  KeyPair key_;
+  std::string preface_;
+  std::optional<LinkKeys> keys_;
   std::string received_;
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/descriptor.hpp"
@@ -17,12 +18,7 @@
 namespace ddp::rendezvous {
 namespace {
 
-static_assert(std::tuple_size_v<Secret::Bytes> == crypto_auth_hmacsha256_KEYBYTES);
-static_assert(std::tuple_size_v<Proof> == crypto_auth_hmacsha256_BYTES);
-
 constexpr std::size_t kDigits = 2 * std::tuple_size_v<Secret::Bytes>;
-// The signed text begins with this, so that a proof made with the same secret elsewhere is worth nothing here.
-constexpr std::string_view kPurpose = "ddprun agent link";
 
 void initialise() {
   static const int status = sodium_init();  // may be called again, from any thread
@@ -119,23 +115,6 @@ SecretFile read_secret_file(const std::string& path) {
   return found;
 }
 
-Nonce random_nonce() {
-  initialise();
-  Nonce nonce;
-  randombytes_buf(nonce.data(), nonce.size());
-  return nonce;
-}
-
-Proof prove(const Secret& secret, LinkRole role, const Nonce& of_agent, const Nonce& of_coordinator) {
-  std::string text(kPurpose);  // each part but the role's is of fixed size, and no role begins with the other's name
-  text += role == LinkRole::Agent ? " agent " : " coordinator ";
-  for (const Nonce* nonce : {&of_agent, &of_coordinator}) text.append(nonce->begin(), nonce->end());
-  Proof proof;
-  crypto_auth_hmacsha256(proof.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                         secret.bytes().data());
-  return proof;
-}
-
 JobTag job_tag(const std::string& id) {
   initialise();
   std::array<unsigned char, crypto_generichash_BYTES> hash;
@@ -145,10 +124,6 @@ JobTag job_tag(const std::string& id) {
   std::copy_n(hash.begin(), tag.size(), tag.begin());
   if (tag == JobTag{}) tag.back() = 1;
   return tag;
-}
-
-bool is_same(const Proof& proof, std::string_view bytes) {
-  return bytes.size() == proof.size() && sodium_memcmp(proof.data(), bytes.data(), proof.size()) == 0;
 }
 
 }  // namespace ddp::rendezvous

@@ -4,7 +4,8 @@
 // breaks, carries nonsense or is not read by the other side, on_closed is called once with the reason, and nothing
 // after it; stop() ends it without a callback.
 //
-// For a peer that does not read it keeps at most kMaxQueuedBytes, with one heartbeat among them, and one message.
+// For a peer that does not read it keeps at most kMaxQueuedBytes, with one heartbeat among them, and one message. A
+// link between processes has a cipher; a socketpair within one has none.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,10 +16,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/link/cipher.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -41,13 +45,13 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     std::function<void(const std::string& why)> on_closed;
   };
 
-  LinkStream(Socket socket, Callbacks callbacks) : socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
+  LinkStream(Socket socket, Callbacks callbacks, std::optional<LinkCipher> cipher = {})
+      : socket_(std::move(socket)), callbacks_(std::move(callbacks)), cipher_(std::move(cipher)) {}
 
   // Begins to read. `first_bytes` are bytes of the link that were received already.
   void start(const std::string& first_bytes = {}) {
-    decoder_.feed(first_bytes);
-    asio::post(socket_.get_executor(), [self = this->shared_from_this()] {
-      if (self->socket_.is_open() && self->deliver()) self->read();
+    asio::post(socket_.get_executor(), [self = this->shared_from_this(), first_bytes] {
+      if (self->socket_.is_open() && self->take(first_bytes)) self->read();
     });
   }
 
@@ -76,9 +80,23 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   void read() {
     socket_.async_read_some(asio::buffer(buffer_), [self = this->shared_from_this()](auto error, std::size_t size) {
       if (error) return self->fail(error);
-      self->decoder_.feed({self->buffer_.data(), size});
-      if (self->deliver()) self->read();
+      if (self->take({self->buffer_.data(), size})) self->read();
     });
+  }
+
+  // Returns false once the stream is over.
+  bool take(std::string_view bytes) {
+    bool is_genuine = true;
+    if (cipher_) {
+      std::string frames;
+      is_genuine = cipher_->open(bytes, frames);
+      decoder_.feed(frames);
+    } else {
+      decoder_.feed(bytes);
+    }
+    if (!deliver()) return false;
+    if (!is_genuine) fail("what arrived is not what the other side sent: something changed the link on its way");
+    return is_genuine;
   }
 
   // Hands received messages to the callbacks. Returns false once the stream is over.
@@ -108,6 +126,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     if (!socket_.is_open() || failing_) return;
     if (queued_bytes_ > kMaxQueuedBytes) return fail_soon("the other side does not read what it is sent");
     has_heartbeat_ |= frame.is_heartbeat;
+    if (cipher_) frame.bytes = cipher_->seal(frame.bytes);
     queued_bytes_ += frame.bytes.size();
     outgoing_.push_back(std::move(frame));
     if (outgoing_.size() == 1) write();
@@ -159,6 +178,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
 
   Socket socket_;
   Callbacks callbacks_;
+  std::optional<LinkCipher> cipher_;
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
   std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full

@@ -92,7 +92,7 @@ forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)|examples/mpi_backend\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
-forbid "$code" 'sodium'                  'rendezvous/link/secret\.cpp'
+forbid "$code" 'sodium'                  'rendezvous/link/(secret|cipher)\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
 forbid "$code" 'utf8'                    'launcher/text/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'

@@ -245,13 +245,13 @@ TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers 
   const Words connect = {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400"};
   Process garbage(hosts.on(2, connect + Words{"GET / HTTP/1.1\r\n\r\n"}));
   Process half(hosts.on(2, connect + Words{"\\xddddp"}));
-  Process unproven(
-      hosts.on(2, connect + Words{"\\xddddprun\\x02\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00 sixteen bytes .and "
-                                  "no proof at all, but much more"}));
+  Process unproven(hosts.on(
+      2, connect + Words{"\\xddddprun\\x03\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00 thirty-two bytes for a public"
+                         " keyand no proof at all, but much more"}));
   for (Process* stranger : {&garbage, &unproven}) stranger->wait_for("closed");
   half.wait_for("connected");
   // The coordinator's preface, alone or followed by the 32 zero bytes of a refusal.
-  CHECK(count(unproven.out(), "heard 33 bytes") + count(unproven.out(), "heard 65 bytes") == 1);
+  CHECK(count(unproven.out(), "heard 49 bytes") + count(unproven.out(), "heard 81 bytes") == 1);
 
   const Result other = job.start(1, {}, knows("other")).wait();
   CAPTURE(other.err);

@@ -20,10 +20,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const Nonce kNonce = {1, 2, 3};
-const std::string kPreface = AgentHandshake("", {}, {}, kNonce).preface();
+const KeyPair kKey = KeyPair::random();
+const std::string kPreface = AgentHandshake("", {}, {}, kKey).preface();
 const Secret kSecret = Secret(Secret::Bytes{7});
-const std::string kSecretPreface = AgentHandshake("", kSecret, {}, kNonce).preface();
+const std::string kSecretPreface = AgentHandshake("", kSecret, {}, kKey).preface();
 
 RawConnection connected(const LinkCoordinator& coordinator, std::string_view bytes) {
   RawConnection raw = RawConnection::to(coordinator.server.port());
@@ -31,17 +31,22 @@ RawConnection connected(const LinkCoordinator& coordinator, std::string_view byt
   return raw;
 }
 
-// Returns the coordinator's nonce after a preface was sent.
-Nonce nonce_from(LinkLoop& loop, RawConnection& raw) {
+// Returns the coordinator's preface after an agent's was sent.
+std::string preface_from(LinkLoop& loop, RawConnection& raw) {
   const std::string preface = loop.receive(raw, kLinkPrefaceBytes);
   REQUIRE(preface.size() == kLinkPrefaceBytes);
-  Nonce nonce;
-  std::copy_n(preface.end() - nonce.size(), nonce.size(), nonce.begin());
-  return nonce;
+  return preface;
 }
 
-std::string proof_for(const Nonce& of_coordinator) {
-  const Proof proof = prove(kSecret, LinkRole::Agent, kNonce, of_coordinator);
+// Returns the keys of a link between kKey and the coordinator with this preface.
+LinkKeys keys_with(const std::string& preface, const std::optional<Secret>& secret) {
+  PublicKey key;
+  std::copy_n(preface.end() - key.size(), key.size(), key.begin());
+  return *agree(kKey, key, secret, (secret ? kSecretPreface : kPreface) + preface);
+}
+
+std::string proof_for(const std::string& preface) {
+  const Proof proof = keys_with(preface, kSecret).of_agent;
   return {proof.begin(), proof.end()};
 }
 
@@ -49,12 +54,15 @@ bool ends(LinkLoop& loop, RawConnection& raw) {
   return loop.until([&raw] { return raw.has_ended(); });
 }
 
-TEST_CASE("acceptor: an agent's first message may come with its preface", "[rendezvous][integration]") {
+TEST_CASE("acceptor: an agent's first message may come with the end of its proof", "[rendezvous][integration]") {
   LinkLoop loop;
-  LinkCoordinator coordinator(loop, {});
+  LinkCoordinator coordinator(loop, {.membership = kSecret});
   AgentState state;
   state.host = "node-b";
-  const RawConnection raw = connected(coordinator, kPreface + encode(state));
+  RawConnection raw = connected(coordinator, kSecretPreface);
+  const std::string preface = preface_from(loop, raw);
+  LinkCipher cipher(LinkRole::Agent, keys_with(preface, kSecret));
+  REQUIRE(raw.send(proof_for(preface) + cipher.seal(encode(state))));
   REQUIRE(loop.until([&] { return coordinator.agents.size() == 1 && coordinator.agents[0].states.size() == 1; }));
   CHECK(coordinator.agents[0].states[0].host == "node-b");
   CHECK(coordinator.agents[0].address == "127.0.0.1");
@@ -63,25 +71,25 @@ TEST_CASE("acceptor: an agent's first message may come with its preface", "[rend
 
 TEST_CASE("acceptor: a handshake with a secret may come byte by byte", "[rendezvous][integration]") {
   LinkLoop loop;
-  LinkCoordinator coordinator(loop, {.secret = kSecret});
+  LinkCoordinator coordinator(loop, {.membership = kSecret});
   RawConnection raw = connected(coordinator, "");
   for (const char byte : kSecretPreface) {
     REQUIRE(raw.send({&byte, 1}));
     loop.settle();
   }
-  const Nonce nonce = nonce_from(loop, raw);
-  for (const char byte : proof_for(nonce)) {
+  const std::string preface = preface_from(loop, raw);
+  for (const char byte : proof_for(preface)) {
     REQUIRE(raw.send({&byte, 1}));
     loop.settle();
   }
-  const Proof expected = prove(kSecret, LinkRole::Coordinator, kNonce, nonce);
+  const Proof expected = keys_with(preface, kSecret).of_coordinator;
   CHECK(loop.receive(raw, 32) == std::string(expected.begin(), expected.end()));
   CHECK(loop.until([&] { return coordinator.agents.size() == 1; }));
 }
 
 TEST_CASE("acceptor: strangers lose their connection, and are logged once a second", "[rendezvous][integration]") {
   LinkLoop loop;
-  LinkCoordinator coordinator(loop, {.secret = kSecret, .limit = 50ms});
+  LinkCoordinator coordinator(loop, {.membership = kSecret, .limit = 50ms});
   const auto begun = std::chrono::steady_clock::now();
 
   RawConnection garbage = connected(coordinator, "\xddGET / HTTP/1.1 and more");
@@ -92,18 +100,18 @@ TEST_CASE("acceptor: strangers lose their connection, and are logged once a seco
              Catch::EndsWith(": it is not a ddprun agent (first bytes: \"\\xddGET / HTTP/1.1 \")"));
 
   RawConnection wrong = connected(coordinator, kSecretPreface);
-  nonce_from(loop, wrong);
+  preface_from(loop, wrong);
   REQUIRE(wrong.send(std::string(32, 'p')));
   CHECK(loop.receive(wrong, 33) == std::string(32, '\0'));  // and then the end
 
   // A proof that an agent sent once is worth nothing a second time.
   RawConnection agent = connected(coordinator, kSecretPreface);
-  const std::string proof = proof_for(nonce_from(loop, agent));
+  const std::string proof = proof_for(preface_from(loop, agent));
   REQUIRE(agent.send(proof));
   CHECK(loop.receive(agent, 32).size() == 32);
   CHECK(coordinator.agents.size() == 1);
   RawConnection replay = connected(coordinator, kSecretPreface + proof);
-  nonce_from(loop, replay);
+  preface_from(loop, replay);
   CHECK(loop.receive(replay, 33) == std::string(32, '\0'));
 
   RawConnection first_byte = connected(coordinator, kSecretPreface.substr(0, 1));
@@ -111,7 +119,7 @@ TEST_CASE("acceptor: strangers lose their connection, and are logged once a seco
   RawConnection unproved = connected(coordinator, kSecretPreface);
   RawConnection half_proof = connected(coordinator, kSecretPreface);
   REQUIRE(half_proof.send(proof.substr(0, 31)));
-  for (RawConnection* stranger : {&unproved, &half_proof}) nonce_from(loop, *stranger);
+  for (RawConnection* stranger : {&unproved, &half_proof}) preface_from(loop, *stranger);
   for (RawConnection* stranger : {&first_byte, &half, &unproved, &half_proof}) CHECK(ends(loop, *stranger));
 
   CHECK(coordinator.agents.size() == 1);
@@ -192,12 +200,12 @@ TEST_CASE("acceptor: a thousand half handshakes do not delay a good one", "[rend
   }
   {
     LinkLoop loop;
-    LinkCoordinator coordinator(loop, {.secret = kSecret});
+    LinkCoordinator coordinator(loop, {.membership = kSecret});
     std::vector<RawConnection> halves;
     for (std::size_t i = 0; i < count; ++i) halves.push_back(connected(coordinator, kSecretPreface));
-    for (RawConnection& half : halves) nonce_from(loop, half);  // all handshakes are under way
+    for (RawConnection& half : halves) preface_from(loop, half);  // all handshakes are under way
     RawConnection agent = connected(coordinator, kSecretPreface);
-    REQUIRE(agent.send(proof_for(nonce_from(loop, agent))));
+    REQUIRE(agent.send(proof_for(preface_from(loop, agent))));
     CHECK(loop.receive(agent, 32).size() == 32);
     CHECK(coordinator.agents.size() == 1);
     std::size_t ended = 0;
@@ -212,12 +220,12 @@ TEST_CASE("acceptor: no descriptor is left behind, whenever it ends", "[rendezvo
   for (int i = 0; i < 3; ++i) {
     {
       LinkLoop loop;
-      LinkCoordinator coordinator(loop, {.secret = kSecret, .max_pending = 2});
+      LinkCoordinator coordinator(loop, {.membership = kSecret, .max_pending = 2});
       std::vector<RawConnection> raw;
       for (int k = 0; k < 4; ++k) raw.push_back(connected(coordinator, kSecretPreface));  // two too many
       for (RawConnection& each : raw) loop.receive(each, kLinkPrefaceBytes);
       raw.push_back(connected(coordinator, kSecretPreface));
-      REQUIRE(raw.back().send(proof_for(nonce_from(loop, raw.back()))));
+      REQUIRE(raw.back().send(proof_for(preface_from(loop, raw.back()))));
       CHECK(loop.receive(raw.back(), 32).size() == 32);
       raw.push_back(connected(coordinator, "\xddno"));
       CHECK(ends(loop, raw.back()));

@@ -94,11 +94,11 @@ const LinkTiming kImpatient = {.try_limit = 50ms, .shortest_wait = 1ms, .longest
 
 // A client that records its callbacks.
 struct Recorder {
-  Recorder(LinkLoop& loop, LinkTarget target, std::optional<Secret> secret = {}, const LinkTiming& timing = kQuick)
+  Recorder(LinkLoop& loop, LinkTarget target, Membership secret = {}, const LinkTiming& timing = kQuick)
       : client(std::in_place, loop.io, std::move(target), std::move(secret), callbacks(), timing) {
     client->start();
   }
-  Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, std::optional<Secret> secret = {},
+  Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, Membership secret = {},
            const LinkTiming& timing = kQuick)
       : Recorder(loop, LinkTarget{.hosts = {host}, .ports = {port}}, std::move(secret), timing) {}
   Recorder(LinkLoop& loop, int connected_fd) : client(std::in_place, loop.io, connected_fd, callbacks()) {
@@ -173,7 +173,7 @@ class Other {
 TEST_CASE("link client: the agent's state arrives, the coordinator's directive too", "[rendezvous][integration]") {
   for (const auto& secret : {std::optional<Secret>(), std::optional<Secret>(kSecret)}) {
     LinkLoop loop;
-    LinkCoordinator coordinator(loop, {.secret = secret});
+    LinkCoordinator coordinator(loop, {.membership = secret});
     Recorder recorder(loop, "127.0.0.1", coordinator.server.port(), secret);
     CHECK(heard_by(loop, recorder) == "up 127.0.0.1");
     CHECK(recorder.client->local_address() == "127.0.0.1");
@@ -204,7 +204,7 @@ TEST_CASE("link client: a coordinator that comes later is found", "[rendezvous][
 
 TEST_CASE("link client: a link that breaks is reported and made again", "[rendezvous][integration]") {
   LinkLoop loop;
-  LinkCoordinator coordinator(loop, {.secret = kSecret});
+  LinkCoordinator coordinator(loop, {.membership = kSecret});
   Recorder recorder(loop, "127.0.0.1", coordinator.server.port(), kSecret);
   REQUIRE(loop.until([&] { return coordinator.agents.size() == 1; }));
   coordinator.agents[0].link->stop();
@@ -254,7 +254,7 @@ TEST_CASE("link client: another secret ends the tries, and the reason says which
   };
   for (const Case& each : cases) {
     LinkLoop loop;
-    LinkCoordinator coordinator(loop, {.secret = each.of_coordinator});
+    LinkCoordinator coordinator(loop, {.membership = each.of_coordinator});
     Recorder recorder(loop, "127.0.0.1", coordinator.server.port(), each.of_agent);
     std::string heard = heard_by(loop, recorder);
     const std::string name = "the coordinator at " + at(coordinator.server.port());
@@ -274,7 +274,7 @@ TEST_CASE("link client: a coordinator of another version ends the tries", "[rend
   Recorder recorder(loop, "127.0.0.1", newer.port());
   CHECK(newer.heard_by(loop, recorder) ==
         "refused: the coordinator at " + at(newer.port()) +
-            " is of another version of ddprun (its agent link is version 5, this node's version 2): install the same "
+            " is of another version of ddprun (its agent link is version 5, this node's version 3): install the same "
             "on every node");
 }
 
@@ -326,7 +326,7 @@ TEST_CASE("link client: of several ports it takes the one at which the coordinat
   const JobTag job = job_tag("slurm-8.0");
   for (const auto& others_secret : {std::optional<Secret>(), std::optional<Secret>(Secret::random())}) {
     LinkLoop loop;
-    LinkCoordinator other(loop, {.secret = others_secret, .job = job_tag("slurm-7.0")});
+    LinkCoordinator other(loop, {.membership = others_secret, .job = job_tag("slurm-7.0")});
     Other newer(from_hex("dd 64647072756e 05") + "whatever they will say then");
     const std::uint16_t later = unused_port();
     Recorder recorder(
@@ -352,7 +352,7 @@ TEST_CASE("link client: the coordinator of its job with another secret is refuse
           "[rendezvous][integration]") {
   const JobTag job = job_tag("slurm-8.0");
   LinkLoop loop;
-  LinkCoordinator coordinator(loop, {.secret = kSecret, .job = job});
+  LinkCoordinator coordinator(loop, {.membership = kSecret, .job = job});
   Recorder recorder(
       loop, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {unused_port(), coordinator.server.port()}, .job = job});
   CHECK(heard_by(loop, recorder) ==
@@ -422,7 +422,7 @@ TEST_CASE("link client: every callback may stop or destroy it", "[rendezvous][in
     for (const std::string last : {"up", "message", "heartbeat", "down", "unreachable", "refused"}) {
       INFO(last);
       LinkLoop loop;
-      LinkCoordinator coordinator(loop, {.secret = last == "refused" ? std::optional<Secret>(kSecret) : std::nullopt});
+      LinkCoordinator coordinator(loop, {.membership = last == "refused" ? Membership(kSecret) : Membership()});
       std::optional<LinkClient> client;
       std::vector<std::string> heard;
       const auto hear = [&](const std::string& what) {
@@ -435,7 +435,7 @@ TEST_CASE("link client: every callback may stop or destroy it", "[rendezvous][in
         }
       };
       const std::uint16_t port = last == "unreachable" ? unused_port() : coordinator.server.port();
-      client.emplace(loop.io, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {port}}, std::nullopt,
+      client.emplace(loop.io, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {port}}, Membership(),
                      LinkClient::Callbacks{.on_up = [&](const std::string&) { hear("up"); },
                                            .on_message = [&](const Directive&) { hear("message"); },
                                            .on_heartbeat = [&] { hear("heartbeat"); },
@@ -466,7 +466,7 @@ TEST_CASE("link client: no descriptor is left behind", "[rendezvous][integration
   for (int i = 0; i < 3; ++i) {
     Names::get().set({"127.0.0.2", "127.0.0.1"});
     LinkLoop loop;
-    LinkCoordinator coordinator(loop, {.secret = kSecret});
+    LinkCoordinator coordinator(loop, {.membership = kSecret});
     Recorder good(loop, kName, coordinator.server.port(), kSecret);
     Recorder wrong(loop, "127.0.0.1", coordinator.server.port(), Secret::random());
     Recorder unreachable(loop, "127.0.0.1", unused_port());

@@ -105,7 +105,8 @@ class LinkCoordinator {
                 [&agent](const std::string& why) {
                   agent.closed_because = why;
                   agent.link.reset();
-                }});
+                }},
+        std::move(accepted.cipher));
     agent.link->start(accepted.first_bytes);
   }
 };
