@@ -84,7 +84,7 @@ int run(const ddp::apps::Launch& launch) {
   };
   return ddp::launcher::run_guarded(
       agent, launch.config.workers, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
-      [&](const std::string& how) { farewell.send("its agent " + how, launch.config.secret_file); });
+      [&](const std::string& how) { farewell.send("its agent " + how, launch.config.secret); });
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {

@@ -55,7 +55,11 @@ class Agent {
       : config_(config),
         farewell_(farewell),
         out_(config, log, host_, guarded),
-        coordination_(config, incarnation_, [this](const std::string& line) { out_.log.warning("coordinator", line); }),
+        coordination_(config, incarnation_,
+                      {.warning = [this](const std::string& line) { out_.log.warning("coordinator", line); },
+                       .info = [this](const std::string& line) { out_.log.info("coordinator", line); },
+                       .record = [this](const rendezvous::RecordNode& node,
+                                        const std::string& proof) { out_.record(node, proof); }}),
         core_(core_config(config, incarnation_, host_, coordination_)),
         driver_(io_, core_,
                 [this](const AgentAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
@@ -130,9 +134,11 @@ class Agent {
     callbacks.on_unreachable = [this](const std::string& why) {
       const bool never_linked = master_addr_.empty();
       if (never_linked && coordination_.look_again()) return connect();
-      driver_.handle(LinkFailed{why});
+      driver_.handle(LinkFailed{why + coordination_.taken_by()});
     };
-    callbacks.on_refused = [this](const std::string& why) { driver_.handle(LinkRefused{why}); };
+    callbacks.on_refused = [this](const std::string& why) {
+      driver_.handle(LinkRefused{why + coordination_.taken_by()});
+    };
     link_ = coordination_.link(io_, std::move(callbacks));
     link_->start();
   }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/agent/coordination.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "launcher/agent/membership.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/net/own_address.hpp"
 
 namespace ddp::launcher {
@@ -31,20 +34,22 @@ void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(cons
 
 }  // namespace
 
-Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation,
-                           std::function<void(const std::string&)> log)
+Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation, Lines log)
     : config_(config),
       incarnation_(incarnation),
       log_(std::move(log)),
       epoch_(rendezvous::random_id()),
       is_host_(is_host(config)) {
-  if (config.job.max_nodes > 1 && !config.secret_file.empty()) {
-    rendezvous::SecretFile file = rendezvous::read_secret_file(config.secret_file);
-    if (!file.warning.empty()) log_(file.warning);
-    secret_ = std::move(file.secret);
+  if (config.job.max_nodes > 1) {
+    FoundMembership found = find_membership(config.secret);
+    log_.info("the job's secret: " + found.said);
+    membership_ = std::move(found.membership);
+    using Kind = rendezvous::Membership::Kind;
+    if (membership_.kind() == Kind::Secret) proof_ = "secret";
+    if (membership_.kind() == Kind::Munge) proof_ = "munge";
   }
   if (is_host_) {
-    warn_if_elsewhere(config, log_);
+    warn_if_elsewhere(config, log_.warning);
     if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
     try_to_coordinate();
   }
@@ -113,19 +118,26 @@ void Coordination::try_to_coordinate() {
       return coordinate(port);
     } catch (const rendezvous::AddressInUse&) {
       if (port == ports.back() && !may_lose()) throw;
+      // Another ddprun of this user may be of this job, or about to end. What another user has is neither.
+      if (may_lose() && rendezvous::is_strangers_port(port)) throw;
+      if (port_owner_.empty())
+        port_owner_ = "port " + std::to_string(port) + " of this machine is taken by " + rendezvous::port_owner(port);
     }
   }
 }
 
 void Coordination::coordinate(std::uint16_t port) {
   rendezvous::Coordinator::Options options;
-  options.addresses = config_.store_addresses;
+  addresses_ = config_.store_addresses;
+  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
+  options.addresses = addresses_;
   options.port = port;
   options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
   options.hosts_workers_store = config_.workers_share_store;
-  options.membership = secret_;
+  options.membership = membership_;
   options.any_user = config_.any_user;
-  options.log = log_;
+  options.log = log_.warning;
+  options.record = [this](const rendezvous::RecordNode& node) { log_.record(node, proof_); };
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
   coordinator_ =
       std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
@@ -135,6 +147,16 @@ void Coordination::coordinate(std::uint16_t port) {
                                                                               .last_call = config_.timeouts.last_call,
                                                                               .lost_after = config_.timeouts.lost},
                                                 std::move(options));
+  warn_if_open();
+}
+
+// Says that anybody may join, unless the user wants it so or only this machine can reach the coordinator.
+void Coordination::warn_if_open() {
+  const bool is_meant = config_.secret == "none" || config_.job.max_nodes == 1;
+  if (is_meant || membership_.kind() != rendezvous::Membership::Kind::Open) return;
+  if (std::all_of(addresses_.begin(), addresses_.end(), rendezvous::is_loopback)) return;
+  log_.warning("any host that reaches port " + std::to_string(coordinator_->port()) +
+               " may join this job, which has no secret: make one with --make-secret, or give --secret none");
 }
 
 rendezvous::LinkTarget Coordination::target() const {
@@ -151,13 +173,16 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
   if (coordinator_) {
     return std::make_unique<rendezvous::LinkClient>(io, coordinator_->connect_agent(), std::move(callbacks));
   }
-  return std::make_unique<rendezvous::LinkClient>(io, target(), secret_, std::move(callbacks));
+  return std::make_unique<rendezvous::LinkClient>(io, target(), membership_, std::move(callbacks));
 }
 
 std::string Coordination::master_addr(const std::string& coordinator_address) const {
   if (!coordinator_address.empty()) return coordinator_address;
+  if (!addresses_.empty() && addresses_.front() != "0.0.0.0") return addresses_.front();
   const std::vector<std::string> own = rendezvous::own_addresses();
   return own.empty() ? "127.0.0.1" : own.front();
 }
+
+std::string Coordination::taken_by() const { return coordinator_ || port_owner_.empty() ? "" : "; " + port_owner_; }
 
 }  // namespace ddp::launcher

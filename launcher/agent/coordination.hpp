@@ -16,9 +16,15 @@ namespace ddp::launcher {
 
 class Coordination {
  public:
-  // Starts the coordinator if this node is the one. May look up names. `log` takes lines for the user, on any thread.
-  // Throws rendezvous::Error if the port is taken or the secret cannot be read.
-  Coordination(const LaunchConfig& config, const std::string& incarnation, std::function<void(const std::string&)> log);
+  // Takes lines for the user, on any thread.
+  struct Lines {
+    std::function<void(const std::string&)> warning;
+    std::function<void(const std::string&)> info;
+    std::function<void(const rendezvous::RecordNode&, const std::string& proof)> record;  // proof: "secret"
+  };
+  // Starts the coordinator if this node is the one. May look up names. Throws rendezvous::Error if the port is taken or
+  // the secret cannot be used.
+  Coordination(const LaunchConfig& config, const std::string& incarnation, Lines log);
 
   // Looks again when nothing answers where the coordinator should be. What held the port, perhaps a ddprun that was
   // dying, may be gone by now; the meeting file may be of a job that is gone, or may name another node by now. Returns
@@ -33,6 +39,9 @@ class Coordination {
   // Returns this machine's numeric address to which the endpoint's host leads, if this node is to coordinate; empty if
   // it leads nowhere or to another machine.
   const std::string& own_endpoint() const { return own_endpoint_; }
+  // Returns words about another process of this machine that has the endpoint's port, to go behind what is wrong with
+  // what answers there; empty if there is none.
+  std::string taken_by() const;
   // Returns MASTER_ADDR for this node's workers, where the job has none that is the same for all nodes.
   // `coordinator_address` is the address that this node's link goes to; empty if the coordinator is here.
   std::string master_addr(const std::string& coordinator_address) const;
@@ -47,15 +56,19 @@ class Coordination {
   bool is_given() const;
   void try_to_coordinate();
   void coordinate(std::uint16_t port);
+  void warn_if_open();
 
   const LaunchConfig& config_;
   const std::string incarnation_;
-  const std::function<void(const std::string&)> log_;
+  const Lines log_;
   const std::string epoch_;
   const bool is_host_;
-  std::optional<rendezvous::Secret> secret_;
+  rendezvous::Membership membership_;
+  std::string proof_ = "none";  // what nodes prove: "secret", "munge"
   std::string where_;
   std::string own_endpoint_;
+  std::string port_owner_;              // why this node does not coordinate although it is the host
+  std::vector<std::string> addresses_;  // that the coordinator here listens on
   std::optional<MeetingFile> file_;
   MeetingFile::Entry named_;  // what it says, if another node coordinates
   std::unique_ptr<rendezvous::Coordinator> coordinator_;

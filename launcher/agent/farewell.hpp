@@ -30,8 +30,8 @@ class Farewell {
   void clear();
 
   // In the keeper: sends what was prepared, if anything was, and gives up after a second. `why` says what happened to
-  // the agent; `secret_file` is the job's, or empty.
-  void send(const std::string& why, const std::string& secret_file) const noexcept;
+  // the agent; `secret` is LaunchConfig's.
+  void send(const std::string& why, const std::string& secret) const noexcept;
 
  private:
   struct Page;

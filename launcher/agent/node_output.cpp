@@ -35,4 +35,17 @@ NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, 
   if (!config.logs.event_file.empty()) output.open_events(config.logs.event_file);
 }
 
+void NodeOutput::record(const rendezvous::RecordNode& node, const std::string& proof) {
+  using What = rendezvous::RecordNode::What;
+  const std::string who = (node.host.empty() ? "a host" : "node " + node.host) + " (" + node.address + ")";
+  const std::string proved = proof == "none" ? "; it had to prove nothing" : "; it proved the job's " + proof;
+  // What was refused in the handshake is in the log already, as a warning.
+  if (node.what == What::Joined) log.info("node_joined", who + " joined" + proved);
+  if (node.what == What::Refused && !node.host.empty()) log.info("node_refused", who + " was refused: " + node.why);
+  if (node.what == What::Left) log.info("node_left", node.why);
+  const char* const state = node.what == What::Joined ? "JOINED" : node.what == What::Refused ? "REFUSED" : "LEFT";
+  // Only a node that has joined, or has said its name, has passed the handshake.
+  events.node(state, {node.host, node.address, node.host.empty() ? "none" : proof, node.why});
+}
+
 }  // namespace ddp::launcher

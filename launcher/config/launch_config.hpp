@@ -57,14 +57,15 @@ struct LaunchConfig {
   std::uint16_t master_port = 0;          // 0: any free one
   std::vector<std::uint16_t> next_ports;  // tried in turn if master_port is taken; only this job's coordinator answers
   std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr
-  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};  // numeric; a store on this node listens on them
-  int node_rank = 0;                                                // static
+  // Numeric; a store on this node listens on them. Empty: on those that master_addr and local_addr lead to.
+  std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};
+  int node_rank = 0;                // static
   std::optional<bool> is_host;      // --rdzv-conf is_host; absent: determined from addresses
   std::string local_addr;           // --local-addr; empty: not given
   bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
-  std::string secret_file;  // DDPRUN_SECRET_FILE; empty: none
-  bool any_user = false;    // the job's port is for all users of this machine
+  std::string secret = "auto";  // --secret: what the nodes of a job prove to each other
+  bool any_user = false;        // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;

@@ -43,6 +43,26 @@ void EventLog::agent_ended(const std::string& error) {
   record("AGENT", "FAILED", {}, error, {});
 }
 
+void EventLog::node(const char* state, const OtherNode& node) const {
+  if (!write_) return;
+  JsonObject more;
+  more.text("address", node.address).text("proof", node.proof);
+  JsonObject metadata;
+  metadata.text("run_id", job_.run_id).text("role", job_.role).text("hostname", node.host).text("state", state);
+  metadata.text("rdzv_backend", job_.rdzv_backend);
+  if (node.why.empty()) {
+    metadata.json("raw_error", "null");
+  } else {
+    metadata.text("raw_error", node.why);
+  }
+  metadata.text("metadata", more.str());
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  JsonObject event;
+  event.text("name", std::string("ddprun.node.status.") + state).text("source", "COORDINATOR");
+  event.number("timestamp", std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  write_(event.json("metadata", metadata.str()).str());
+}
+
 void EventLog::record(const char* source, const char* state, const std::optional<Worker>& worker,
                       const std::optional<std::string>& raw_error, std::optional<std::chrono::microseconds> duration) {
   using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::seconds;

@@ -4,6 +4,8 @@
 //
 //     AGENT   RENDEZVOUS (with its duration) in each round; SUCCEEDED or FAILED at the end
 //     WORKER  START, then SUCCEEDED, FAILED, or TERMINATED (ended because ddprun told it to), in each round
+//     COORDINATOR  JOINED, REFUSED or LEFT, about another node; on the coordinator's node only. torchrun has none of
+//     these.
 //
 // torchrun's records differ in four points, which are faults by torchrun's own account: the
 // timestamp is always 0, the ends of workers are recorded for the last round only, a worker that
@@ -38,6 +40,15 @@ class EventLog {
   void worker_ended(int local_rank, int pid, const rendezvous::WorkerFailure* failure);
   // Ends a round, when no process of it is left; the rendezvous for the next round begins.
   void round_ended();
+  // Another node, as the coordinator on this node sees it. `proof` is what it has proved: "secret", "munge" or "none".
+  struct OtherNode {
+    std::string host;  // empty if it was refused before it said so
+    std::string address;
+    std::string proof;
+    std::string why;  // empty if it joined
+  };
+  // Any thread may call it.
+  void node(const char* state, const OtherNode& node) const;
   // `error` is empty if the job succeeded.
   void agent_ended(const std::string& error);
 

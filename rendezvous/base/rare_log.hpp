@@ -17,23 +17,25 @@ class RareLog {
   // Without `log` nothing is written.
   explicit RareLog(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
 
-  void write(const std::string& line) {
-    write([&line] { return line; });
+  // Both return whether the line was written.
+  bool write(const std::string& line) {
+    return write([&line] { return line; });
   }
   // For a line that takes long to make: `make` is called only if the line is written.
   template <typename Make>
   requires std::is_invocable_r_v<std::string, Make>
-  void write(const Make& make) {
+  bool write(const Make& make) {
     const auto now = std::chrono::steady_clock::now();
     if (!log_ || now < next_line_) {
       ++left_out_;
-      return;
+      return false;
     }
     std::string line = make();
     if (left_out_ > 0) line += " (and " + std::to_string(left_out_) + " more since the last such line)";
     next_line_ = now + std::chrono::seconds(1);
     left_out_ = 0;
     log_(line);
+    return true;
   }
 
  private:

@@ -34,7 +34,14 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
-        io_, LinkAcceptor::Options{.membership = options_.membership, .job = options_.job, .log = options_.log},
+        io_,
+        LinkAcceptor::Options{.membership = options_.membership,
+                              .job = options_.job,
+                              .log = options_.log,
+                              .on_refused =
+                                  [this](const std::string& address, const std::string& why) {
+                                    carry_out(RecordNode{RecordNode::What::Refused, "", address, why});
+                                  }},
         [this](AcceptedLink accepted) { link(std::move(accepted)); });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
@@ -171,6 +178,10 @@ void Coordinator::carry_out(const PublishFailure& action) {
 
 void Coordinator::carry_out(const CoordinatorLogLine& action) {
   if (options_.log) options_.log(action.text);
+}
+
+void Coordinator::carry_out(const RecordNode& action) {
+  if (options_.record) options_.record(action);
 }
 
 }  // namespace ddp::rendezvous

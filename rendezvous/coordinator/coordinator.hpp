@@ -38,7 +38,9 @@ class Coordinator {
     Membership membership = {};
     bool any_user = false;  // admits every user of this machine
     JobTag job = {};
-    std::function<void(const std::string& line)> log = {};  // called on threads of its own; must not block
+    // Both are called on threads of its own and must not block.
+    std::function<void(const std::string& line)> log = {};
+    std::function<void(const RecordNode&)> record = {};  // also of what was refused before it said which node it is
   };
 
   // Throws Error if it cannot listen: AddressInUse if another process listens there.
@@ -72,6 +74,7 @@ class Coordinator {
   void carry_out(const OpenStore& action);
   void carry_out(const PublishFailure& action);
   void carry_out(const CoordinatorLogLine& action);
+  void carry_out(const RecordNode& action);
   void open_store(const OpenStore& action);
 
   const CoordinatorConfig config_;

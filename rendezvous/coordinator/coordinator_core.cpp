@@ -110,12 +110,15 @@ void CoordinatorCore::on(const AgentReported& event) {
 
 void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
-  if (const std::string reason = why_refused(state); !reason.empty()) return refuse(event.agent, reason);
+  if (const std::string reason = why_refused(state); !reason.empty()) {
+    return refuse(event.agent, state, event.address, reason);
+  }
   if (over() && state.incarnation != config_.own_incarnation) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
   }
   const Node& node = roster_.add(now_, event.agent, state, event.address, event.arrived_at);
+  record(RecordNode::What::Joined, node);
   if (!node.holder.empty() && roster_.is_own(roster_.at(node.holder))) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
@@ -171,7 +174,9 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   return "";
 }
 
-void CoordinatorCore::refuse(AgentId agent, const std::string& reason) {
+void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::string& address,
+                             const std::string& reason) {
+  actions_->push_back(RecordNode{RecordNode::What::Refused, state.host, address, reason});
   Directive exit = make(Directive::Kind::Exit, reason);
   exit.exit_code = 1;
   exit.lost_after = config_.lost_after;
@@ -186,8 +191,9 @@ void CoordinatorCore::mark_heard(const Node& node) {
   if (over()) return;  // every node, also a challenger, has heard how the job ended
   for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {
     const Node& other = roster_.at(challenger);
-    refuse(other.link, "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +
-                           " and claimed by node " + describe(other) + ": give each host a --node-rank of its own");
+    refuse(other.link, other.state, other.address,
+           "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +
+               " and claimed by node " + describe(other) + ": give each host a --node-rank of its own");
     roster_.remove(challenger);
   }
 }
@@ -224,7 +230,12 @@ std::string CoordinatorCore::why_lost(const Roster::Expired& expired) const {
   return lost + "its link broke (" + node.why_cut + ") and did not come back within " + to_string(kReconnectWindow);
 }
 
+void CoordinatorCore::record(RecordNode::What what, const Node& node, const std::string& why) {
+  if (!roster_.is_own(node)) actions_->push_back(RecordNode{what, node.state.host, node.address, why});
+}
+
 void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::string& text) {
+  record(RecordNode::What::Left, lost, text);
   if (!lost.cut) actions_->push_back(CloseLink{lost.link});
   // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
@@ -246,6 +257,8 @@ void CoordinatorCore::release(const Node& node) {
   const int signal = node.state.stop_signal;
   Directive exit = make(Directive::Kind::Exit, signal_name(signal) + " received: this node leaves the job");
   exit.exit_code = 128 + signal;
+  record(RecordNode::What::Left, node,
+         "node " + describe(node) + " left the job: " + signal_name(signal) + " received");
   send(node, exit);
   roster_.remove(node.state.incarnation);
 }

@@ -106,8 +106,15 @@ struct PublishFailure {  // write into the store, for the workers that are still
 struct CoordinatorLogLine {  // for the user, on the coordinator's node
   std::string text;
 };
+struct RecordNode {  // for the job's records: another node came in, was refused, or is no longer part of the job
+  enum class What { Joined, Refused, Left };
+  What what = What::Joined;
+  std::string host;
+  std::string address;  // numeric
+  std::string why;      // a sentence; empty if it joined
+};
 using CoordinatorAction =
-    std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine>;
+    std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine, RecordNode>;
 
 class CoordinatorCore {
  public:
@@ -164,7 +171,8 @@ class CoordinatorCore {
 
   // Nodes come and go. Why a node is refused; empty: it is not.
   std::string why_refused(const AgentState& state) const;
-  void refuse(AgentId agent, const std::string& reason);
+  void refuse(AgentId agent, const AgentState& state, const std::string& address, const std::string& reason);
+  void record(RecordNode::What what, const Node& node, const std::string& why = {});
   void welcome(const AgentReported& event);
   void mark_heard(const Node& node);
   void lose(const Node& node, TimePoint noticed, const std::string& text);

@@ -136,7 +136,9 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   }
 
   void refuse(PendingHandshake& pending, const std::string& why) {
-    log_.write("agent link: refused " + peer_of(pending.socket.native_handle()) + ": " + why);
+    const int socket = pending.socket.native_handle();
+    const bool is_said = log_.write("agent link: refused " + peer_of(socket) + ": " + why);
+    if (is_said && options_.on_refused) options_.on_refused(peer_address(socket), why);
     close(pending);
   }
 

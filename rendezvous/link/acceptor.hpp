@@ -45,6 +45,8 @@ class LinkAcceptor {
     std::size_t max_pending = kMaxPendingHandshakes;
     // Receives lines such as "agent link: refused 10.0.0.9:4711: its secret differs".
     std::function<void(const std::string& line)> log = {};
+    // Goes with each line of the log: the address without its port, and "its secret differs".
+    std::function<void(const std::string& address, const std::string& why)> on_refused = {};
   };
   using OnLink = std::function<void(AcceptedLink)>;
 

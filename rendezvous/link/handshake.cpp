@@ -226,7 +226,9 @@ HandshakeVerdict AgentHandshake::check_proof() const {
   }
   if (length_in(received_) == 0) {
     return failed(HandshakeFailed::Kind::OtherSecret,
-                  coordinator + " does not accept this node: its log says why it refuses the credential of MUNGE");
+                  coordinator +
+                      " does not accept this node's credential of MUNGE: are both nodes of one cluster, run by the "
+                      "same user, and do their clocks agree?");
   }
   return failed(HandshakeFailed::Kind::OtherSecret, "this node does not accept " + coordinator + ": " + why);
 }

@@ -27,9 +27,10 @@ class Membership {
  public:
   enum class Kind : unsigned char { Open = 0, Secret = 1, Munge = 2 };  // as in the preface of a link
 
+  // Implicit: wherever a membership is wanted, each of these is one.
   Membership() = default;
   // `source` says where the secret is from, for messages.
-  Membership(std::optional<Secret> secret, std::string source = "DDPRUN_SECRET_FILE")  // NOLINT: a secret is one
+  Membership(std::optional<Secret> secret, std::string source = "DDPRUN_SECRET_FILE")  // NOLINT
       : secret_(std::move(secret)), source_(std::move(source)) {}
   Membership(Secret secret) : Membership(std::optional<Secret>(std::move(secret))) {}  // NOLINT
   Membership(std::shared_ptr<Voucher> voucher) : voucher_(std::move(voucher)) {}       // NOLINT

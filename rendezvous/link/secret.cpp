@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -33,6 +34,30 @@ struct WipedText {
 
 [[noreturn]] void cannot(const std::string& what, const std::string& path, const std::string& why) {
   throw Error(ErrorCode::System, "cannot " + what + " the secret file " + path + ": " + why);
+}
+
+std::string octal(mode_t mode) {
+  char text[8];
+  std::snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
+  return text;
+}
+
+// Refuses a file that others may know or have made.
+void check_rights(const struct stat& status, SecretReaders readers, const std::string& path) {
+  if (!S_ISREG(status.st_mode)) cannot("use", path, "it is not a regular file");
+  const uid_t user = ::geteuid();
+  if (status.st_uid != user && status.st_uid != 0) {
+    cannot("use", path,
+           "it belongs to uid " + std::to_string(status.st_uid) + ", who may change it; copy it to a file of your own");
+  }
+  // A user who is not root can read a file of root's only through its group.
+  const bool group_may_read = status.st_uid == 0 && (user != 0 || readers == SecretReaders::GroupToo);
+  const mode_t forbidden = (S_IRWXG | S_IRWXO) & ~(group_may_read ? S_IRGRP : 0U);
+  if ((status.st_mode & forbidden) == 0) return;
+  const bool is_written = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  cannot("use", path,
+         std::string("others than its owner may ") + (is_written ? "change" : "read") + " it (mode " +
+             octal(status.st_mode) + "); chmod 600 " + path);
 }
 
 // Reads up to the end of the file or of the buffer.
@@ -87,14 +112,15 @@ void make_secret_file(const std::string& path) {
   }
 }
 
-SecretFile read_secret_file(const std::string& path) {
+Secret read_secret_file(const std::string& path, SecretReaders readers) {
   const std::string make_one = "ddprun --make-secret makes one";
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) {
     cannot("read", path, std::strerror(errno) + (errno == ENOENT ? "; " + make_one : std::string()));
   }
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) cannot("read", path, std::strerror(errno));
+  check_rights(status, readers, path);
 
   WipedText text;
   std::size_t size = read_all(file, text, path);
@@ -107,11 +133,8 @@ SecretFile read_secret_file(const std::string& path) {
     sodium_memzero(bytes.data(), bytes.size());
     cannot("use", path, "it is not 64 hexadecimal digits and a newline; " + make_one);
   }
-  SecretFile found{Secret(bytes), ""};
+  const Secret found(bytes);
   sodium_memzero(bytes.data(), bytes.size());
-  if ((status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
-    found.warning = "the secret file " + path + " can be read by others than its owner: chmod 600 " + path;
-  }
   return found;
 }
 

@@ -2,7 +2,8 @@
 // The secret that the nodes of a job may share, and the file that it is in. It keeps strangers from joining a job:
 // cipher.hpp mixes it into the keys of each link.
 //
-//     0123456789abcdef…        the file: 64 hex digits and a newline, readable by its owner only
+//     0123456789abcdef…        the file: 64 hex digits and a newline; others than its owner may neither read nor write
+//     it
 //
 // A job tag names a job in eight bytes, for a handshake in which its nodes pass over the coordinators of others. It is
 // no secret, and two jobs may have the same by chance: the coordinator compares the ids.
@@ -36,13 +37,13 @@ class Secret {
 // to do.
 void make_secret_file(const std::string& path);
 
-struct SecretFile {
-  Secret secret;
-  std::string warning;  // for the user, if others than the owner may read the file; else empty
-};
+// Says who may read a secret file that belongs to root. Where it is mounted into a container the pod's group may, so
+// that a user who is not root can.
+enum class SecretReaders { OwnerOnly, GroupToo };
 
-// Throws Error with the path, the reason and what to do.
-SecretFile read_secret_file(const std::string& path);
+// Throws Error with the path, the reason and what to do: also if the file belongs to neither this user nor root, or if
+// others may read or change it.
+Secret read_secret_file(const std::string& path, SecretReaders readers = SecretReaders::OwnerOnly);
 
 using JobTag = std::array<unsigned char, 8>;
 JobTag job_tag(const std::string& id);  // never all zeros

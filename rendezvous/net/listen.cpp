@@ -4,7 +4,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -111,9 +113,14 @@ bool family_is_missing(const Address& address, int error) {
   throw Error(ErrorCode::System, message);
 }
 
-// Returns the inodes of the sockets that listen on this port, as /proc/net/tcp lists them.
-std::set<std::string> listening_inodes(std::uint16_t port) {
+// The sockets that listen on a port, as /proc/net/tcp lists them.
+struct Listening {
   std::set<std::string> inodes;
+  std::set<uid_t> users;
+};
+
+Listening listening_on(std::uint16_t port) {
+  Listening found;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     std::string line;
@@ -123,10 +130,12 @@ std::set<std::string> listening_inodes(std::uint16_t port) {
       fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
       const std::size_t colon = local.rfind(':');
       if (state != "0A" || colon == std::string::npos) continue;
-      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == port) inodes.insert(inode);
+      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) != port) continue;
+      found.inodes.insert(inode);
+      found.users.insert(static_cast<uid_t>(std::strtoul(uid.c_str(), nullptr, 10)));
     }
   }
-  return inodes;
+  return found;
 }
 
 }  // namespace
@@ -176,6 +185,19 @@ std::string peer_of(int socket) {
   return endpoint(host, static_cast<std::uint16_t>(std::stoi(port)));
 }
 
-std::string port_owner(std::uint16_t port) { return process_with_socket(listening_inodes(port)); }
+std::string port_owner(std::uint16_t port) {
+  const Listening listening = listening_on(port);
+  if (port == 0 || listening.inodes.empty()) return "";
+  const uid_t user = *listening.users.begin();
+  const std::string of_user = user == ::geteuid() ? "" : " of uid " + std::to_string(user);
+  const std::string process = process_with_socket(listening.inodes);
+  if (!process.empty()) return process + of_user;
+  return "a process" + (of_user.empty() ? " that cannot be seen here" : of_user);
+}
+
+bool is_strangers_port(std::uint16_t port) {
+  const std::set<uid_t> users = listening_on(port).users;
+  return std::any_of(users.begin(), users.end(), [](uid_t user) { return user != 0 && user != ::geteuid(); });
+}
 
 }  // namespace ddp::rendezvous

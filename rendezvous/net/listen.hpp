@@ -33,7 +33,11 @@ std::string endpoint(const std::string& host, std::uint16_t port);
 // Returns the other side of a connection: `10.0.0.7:4711`, or "a client" if the socket no longer knows.
 std::string peer_of(int socket);
 
-// Returns the process that listens on this port: `pid 4711 (python3)`. Empty if this process may not see it.
+// Returns the process that listens on this port: `pid 4711 (python3)`, with " of uid 1001" if that is another user; of
+// a process that this one may not see only "a process of uid 1001". Empty if there is none.
 std::string port_owner(std::uint16_t port);
+
+// Returns whether a process of another user, who is not root, listens on this port.
+bool is_strangers_port(std::uint16_t port);
 
 }  // namespace ddp::rendezvous

@@ -27,6 +27,13 @@ bool is_own_name(const std::string& host) {
          (!full.empty() && (is_same_name(host, full) || is_same_name(host, full.substr(0, full.find('.')))));
 }
 
+// Returns whether a name may be this machine's, with a domain or without. Such names are often looked up in files of
+// each machine's own.
+bool may_be_own_name(const std::string& host) {
+  const std::string full = host_name();
+  return !full.empty() && is_same_name(host.substr(0, host.find('.')), full.substr(0, full.find('.')));
+}
+
 // Some failover setups allow any address to be bound; then a successful bind proves nothing.
 bool is_any_address_bindable(int family) {
   std::ifstream file(family == AF_INET ? "/proc/sys/net/ipv4/ip_nonlocal_bind" : "/proc/sys/net/ipv6/ip_nonlocal_bind");
@@ -90,6 +97,40 @@ std::string own_address_of(const std::string& host) {
     if (is_own(*entry)) return numeric_address(entry->ai_addr);
   }
   return "";
+}
+
+std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address) {
+  const std::vector<std::string> all = {"0.0.0.0", "::"};
+  std::vector<std::string> meant;
+  const auto add = [&meant](const std::string& address) {
+    if (std::find(meant.begin(), meant.end(), address) == meant.end()) meant.push_back(address);
+  };
+  // Collect the addresses of both; each must be this machine's.
+  for (const std::string& each : {host, local_address}) {
+    if (each.empty()) continue;
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* raw = nullptr;
+    if (::getaddrinfo(each.c_str(), nullptr, &hints, &raw) != 0) return all;
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
+    for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
+      if (!is_own(*entry)) return all;
+      add(numeric_address(entry->ai_addr));
+    }
+  }
+  // Loopback is meant only by its number: "localhost" is what this machine calls itself, while others have an address.
+  if (is_loopback(host)) {
+    add("127.0.0.1");
+    add("::1");
+  } else if (std::any_of(meant.begin(), meant.end(), is_loopback)) {
+    return all;
+  }
+  if (!may_be_own_name(host)) return meant;
+  const std::vector<std::string> own = own_addresses();
+  const bool is_complete = std::all_of(own.begin(), own.end(), [&meant](const std::string& address) {
+    return std::find(meant.begin(), meant.end(), address) != meant.end();
+  });
+  return is_complete ? meant : all;
 }
 
 bool is_own_host(const std::string& host, const std::string& local_address) {

@@ -17,6 +17,13 @@ std::string address_towards(const std::string& numeric);
 // resolved. Resolving may block.
 std::string own_address_of(const std::string& host);
 
+// Returns the addresses to listen on so that other hosts reach this one at `host`, and at `local_address` if it is not
+// empty: the number, or those of this machine to which a name leads. Returns "0.0.0.0" and "::" where that cannot be
+// known: if `host` leads elsewhere, too, or nowhere; if a name leads to loopback; and if it is this machine's own name
+// and leads to only some of its addresses, since other hosts may look it up elsewhere and find the others. Resolving
+// may block.
+std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address);
+
 // Returns whether an endpoint's host means this machine. It does if it is local_address (as the user gave it; may be
 // empty), "localhost", this machine's name, full or short, or a name or number of an address that can be bound here. A
 // name that cannot be resolved does not. Resolving may block, so call it before there is any event loop.

@@ -95,6 +95,7 @@ class World {
   void carry_out(const rendezvous::OpenStore& action);
   void carry_out(const rendezvous::PublishFailure& action);
   void carry_out(const rendezvous::CoordinatorLogLine& action);
+  void carry_out(const rendezvous::RecordNode&) {}  // nothing depends on it
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);

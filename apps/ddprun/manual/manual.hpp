@@ -55,7 +55,7 @@ inline constexpr std::array kVariables = {
     Entry{"VIRTUAL_ENV, CONDA_PREFIX", "the active environment, whose Python is used"},
     Entry{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "default of --shutdown-timeout, as in torchrun"},
     Entry{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log-line-prefix-template, as in torchrun"},
-    Entry{"DDPRUN_SECRET_FILE", "file with the job's secret: only nodes that have it may join; see --make-secret"},
+    Entry{"DDPRUN_SECRET_FILE", "file with the job's secret: only nodes that have it may join; see --secret"},
     Entry{"TMPDIR", "folder for logs if --log-dir is not given"},
 };
 

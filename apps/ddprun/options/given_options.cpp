@@ -183,8 +183,17 @@ void declare(Declaration& d, GivenOptions& given) {
       "in a file.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
           "c10d backend: address of this node that its workers use if it coordinates.");
+  d.value(
+       "secret", given.secret, "auto|none|[file:]PATH",
+       "What the nodes of a job prove to each other: that they have the same secret file, or with MUNGE that they are "
+       "of the same user. auto takes the file of DDPRUN_SECRET_FILE, else /run/secrets/ddprun/secret, else MUNGE in "
+       "a step of Slurm; where there is none of these, any node may join, and ddprun says so.")
+      .check([](const std::string& text) -> std::string {
+        return text.empty() || text == "file:" ? "give auto, none or the path of a file" : "";
+      })
+      .ddprun_only();
   d.value("make-secret", given.make_secret, "FILE",
-          "Write a new secret to FILE and exit. Nodes with DDPRUN_SECRET_FILE=FILE admit only each other.")
+          "Write a new secret to FILE and exit. Nodes with --secret FILE admit only each other.")
       .variable("")
       .ddprun_only();
   d.flag("any-user", given.any_user,

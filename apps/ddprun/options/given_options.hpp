@@ -39,6 +39,7 @@ struct GivenOptions {
   std::string signals = kDefaultSignals;
 
   NodeOptions nodes;
+  std::string secret = "auto";
   std::string make_secret;
   bool any_user = false;
 

@@ -392,7 +392,9 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   config.workers_share_store = options.shares_store || (options.rdzv_backend == "static" && !is_alone);
   // What only several nodes need.
   if (one) return;
-  config.store_addresses = {"0.0.0.0", "::"};  // the others may use any address of this node
+  // Without an address the others may use any of this node's.
+  const bool has_address = options.master_addr || (!options.rdzv_endpoint.empty() && config.meeting_file.empty());
+  config.store_addresses = has_address ? std::vector<std::string>() : std::vector<std::string>{"0.0.0.0", "::"};
   if (config.master_port == 0 && config.meeting_file.empty()) {
     throw UsageError(
         "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");

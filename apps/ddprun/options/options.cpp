@@ -179,8 +179,14 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
   config.stdin_reader = stdin_reader(given.stdin_reader, config);
   config.timer_file = timer_file();
-  if (const char* file = getenv(rendezvous::contract::kSecretFile)) config.secret_file = file;
   config.any_user = given.any_user;
+  config.secret = given.secret;
+  const char* secret_file = getenv(rendezvous::contract::kSecretFile);
+  const bool has_secret = given.secret == "auto" ? secret_file && *secret_file != '\0' : given.secret != "none";
+  if (has_secret && config.job.max_nodes == 1) {
+    fprintf(stderr, "ddprun: %s has no effect with one node: a secret guards the links between nodes\n",
+            given.secret == "auto" ? rendezvous::contract::kSecretFile : "--secret");
+  }
   return config;
 }
 
@@ -217,7 +223,8 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
   if (given.print_bindings) return launcher::bindings_table(to_config(given, places).bindings);
   if (given.make_secret.empty()) return std::nullopt;
   rendezvous::make_secret_file(given.make_secret);
-  return given.make_secret + ": a new secret; copy it to each node, and set DDPRUN_SECRET_FILE there\n";
+  return given.make_secret + ": a new secret; copy it to each node, and give --secret " + given.make_secret +
+         " there\n";
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
       {29501, "what answers there is not a ddprun coordinator (first bytes: \"HTTP/1.1 400 Bad\")"},
       {29502,
        "the coordinator at node0:29502 is of another version of ddprun (its agent link is version 99, this node's "
-       "version 2): install the same on every node"},
+       "version 3): install the same on every node"},
       {29503, "no answer yet"},
       {29504, "what answers there is not a ddprun coordinator (it closed the connection without a word)"},
   };
@@ -211,7 +211,7 @@ TEST_CASE("nodes: a host whose options differ from the others' reports both, and
   }
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
-  CHECK(count(newer.out(), "heard 33 bytes") == 1);  // the coordinator's preface, which has its version
+  CHECK(count(newer.out(), "heard 49 bytes") == 1);  // the coordinator's preface, which has its version
   coordinator.wait_for("agent link: refused 10.7.0.3:");
   coordinator.wait_for("it is of another version of ddprun");
 
@@ -303,34 +303,72 @@ TEST_CASE("nodes: the store serves only the job's hosts", "[launcher][integratio
   CHECK(hosts.all_gone());
 }
 
+// Returns the addresses that a host listens on, in the kernel's notation.
+Words listening_on(const Hosts& hosts, int host) {
+  Words found;
+  std::istringstream lines(run(hosts.on(host, {"cat", "/proc/net/tcp", "/proc/net/tcp6"})).out);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, local, remote, state;
+    words >> number >> local >> remote >> state;
+    if (state == "0A") found.push_back(local.substr(0, local.find(':')));
+  }
+  return found;
+}
+
 TEST_CASE("nodes: a job of one node listens on loopback only, a node that does not coordinate on nothing",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  // Addresses in the kernel's notation.
-  const auto listening = [&](int host) {
-    Words found;
-    std::istringstream lines(run(hosts.on(host, {"cat", "/proc/net/tcp", "/proc/net/tcp6"})).out);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
-      std::string number, local, remote, state;
-      words >> number >> local >> remote >> state;
-      if (state == "0A") found.push_back(local.substr(0, local.find(':')));
-    }
-    return found;
-  };
   const Words verbs = {"meet", "catch=USR1", "ready", "wait"};
   Process alone(hosts.on(0, ddprun({}, verbs)));
   alone.wait_for("ready");
-  CHECK(listening(0) == Words{"0100007F", "00000000000000000000000001000000"});
+  CHECK(listening_on(hosts, 0) == Words{"0100007F", "00000000000000000000000001000000"});
   alone.signal(SIGUSR1);
   CHECK(alone.wait().code == 0);
 
   NodesJob job(hosts, static_job(2), verbs);
   for (const int host : {0, 1}) job.start_ranked(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  CHECK(listening(1).empty());
+  CHECK(listening_on(hosts, 1).empty());
+  CHECK(listening_on(hosts, 0) == Words{"0100070A"});
   for (const int host : {0, 1}) job.on(host).signal(SIGUSR1);
   for (const int host : {0, 1}) CHECK(job.on(host).wait().code == 0);
+}
+
+TEST_CASE("nodes: the coordinator listens on the address that is meant, and on all where that cannot be known",
+          "[launcher][integration]") {
+  struct Case {
+    Words options;
+    Words addresses;
+  };
+  using Catch::Matchers::UnorderedEquals;
+  const Words all = {"00000000", "00000000000000000000000000000000"};
+  const auto at = [](const std::string& address) {
+    return Words{"--nnodes=2", "--node_rank=0", "--master_addr=" + address, "--master_port=29500"};
+  };
+  const Words c10d = {"--nnodes=2", "--rdzv-backend=c10d"};
+  const auto check = [](const Hosts& hosts, const std::vector<Case>& cases) {
+    for (const Case& each : cases) {
+      CAPTURE(each.options);
+      Process coordinator(hosts.on(0, ddprun(each.options, {"say=started"})));
+      wait_until([&] { return listening_on(hosts, 0).size() >= each.addresses.size(); });
+      CHECK_THAT(listening_on(hosts, 0), UnorderedEquals(each.addresses));
+      coordinator.signal(SIGTERM);
+      CHECK(coordinator.wait().code == 128 + SIGTERM);
+    }
+    CHECK(hosts.all_gone());
+  };
+  const std::string first = "0100070A", second = "0101070A";  // 10.7.0.1 and 10.7.1.1
+  check(Hosts(2, {.networks = {{0, 1}, {0, 1}}}),
+        {{at("10.7.1.1"), {second}},
+         {at("node0"), {first, second}},
+         {c10d + Words{"--rdzv-endpoint=10.7.0.1:29400"}, {first}},
+         {c10d + Words{"--rdzv-endpoint=10.7.0.1:29400", "--local-addr=10.7.1.1"}, {first, second}},
+         {at("127.0.0.1"), {"0100007F", "00000000000000000000000001000000"}},
+         {at("localhost"), all},
+         {at("10.7.0.2"), all},  // this may be what others call this host, behind a translation of addresses
+         {{"--nnodes=2", "--node_rank=0", "--master_port=29500"}, all}});
+  check(Hosts(1, {.debian_names = true}), {{at("node0"), all}});
 }
 
 TEST_CASE("nodes: if another process has the coordinator's port, its host says so", "[launcher][integration][N12]") {

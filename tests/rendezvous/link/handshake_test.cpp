@@ -169,8 +169,8 @@ TEST_CASE("handshake: MUNGE lets in the same user and says why it refuses anothe
     CHECK(told(other.of_coordinator) == "it is of another user");
     CHECK(kind_of(other.of_coordinator) == Kind::OtherSecret);
     CHECK(told(other.of_agent) ==
-          "the coordinator at node0:29400 does not accept this node: its log says why it refuses the credential of "
-          "MUNGE");
+          "the coordinator at node0:29400 does not accept this node's credential of MUNGE: are both nodes of one "
+          "cluster, run by the same user, and do their clocks agree?");
     CHECK(kind_of(other.of_agent) == Kind::OtherSecret);
   }
   // What the agent vouched for on another connection is worth nothing.

@@ -75,9 +75,7 @@ TEST_CASE("secret: a new file can be read, by its owner only", "[rendezvous][uni
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0600);
 
-  const SecretFile file = read_secret_file(path);
-  CHECK(hex_of(file.secret.bytes()) + "\n" == content);
-  CHECK(file.warning.empty());
+  CHECK(hex_of(read_secret_file(path).bytes()) + "\n" == content);
 }
 
 TEST_CASE("secret: no two new secrets are equal", "[rendezvous][unit]") {
@@ -100,7 +98,7 @@ TEST_CASE("secret: digits may have either case, and blanks at the end do not mat
   std::string upper = kDigits;
   std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
   for (const std::string& content : {kDigits, kDigits + "\n", upper + "\r\n", kDigits + " \t\n\n"}) {
-    CHECK(read_secret_file(folder.write("secret", content)).secret == counting_secret());
+    CHECK(read_secret_file(folder.write("secret", content)) == counting_secret());
   }
 }
 
@@ -109,7 +107,7 @@ TEST_CASE("secret: a file that has no secret is refused with its path and what t
   CHECK_THAT(failure_of([&] { read_secret_file(folder / "none"); }).message,
              Catch::StartsWith("cannot read the secret file " + (folder / "none") +
                                ": No such file or directory; ddprun --make-secret"));
-  CHECK_THAT(failure_of([&] { read_secret_file(folder / ""); }).message, Catch::EndsWith(": Is a directory"));
+  CHECK_THAT(failure_of([&] { read_secret_file(folder / ""); }).message, Catch::EndsWith(": it is not a regular file"));
   const std::string zero(1, '\0');
   for (const std::string& content :
        {std::string(), std::string("\n"), kDigits.substr(1), kDigits + "0", "g" + kDigits.substr(1), " " + kDigits,
@@ -122,16 +120,45 @@ TEST_CASE("secret: a file that has no secret is refused with its path and what t
   }
 }
 
-TEST_CASE("secret: a file that others may read is used, with a warning", "[rendezvous][unit]") {
+TEST_CASE("secret: a file that others may read or change is refused", "[rendezvous][unit]") {
   const Folder folder;
   const std::string path = folder.write("secret", kDigits + "\n");
-  for (const mode_t mode : {0644U, 0640U, 0604U}) {
+  for (const mode_t mode : {0640U, 0644U, 0604U, 0444U}) {
     ::chmod(path.c_str(), mode);
-    CHECK(read_secret_file(path).warning ==
-          "the secret file " + path + " can be read by others than its owner: chmod 600 " + path);
+    CHECK_THAT(
+        failure_of([&] { read_secret_file(path); }).message,
+        Catch::StartsWith("cannot use the secret file " + path + ": others than its owner may read it (mode 06") ||
+            Catch::Contains("may read it (mode 0444); chmod 600 " + path));
+  }
+  for (const mode_t mode : {0620U, 0602U, 0666U}) {
+    ::chmod(path.c_str(), mode);
+    CHECK_THAT(failure_of([&] { read_secret_file(path); }).message,
+               Catch::Contains("others than its owner may change"));
   }
   ::chmod(path.c_str(), 0400);
-  CHECK(read_secret_file(path).warning.empty());
+  CHECK(read_secret_file(path) == counting_secret());
+  if (::geteuid() != 0) return;
+  // Where root's files are mounted into a container, its group may read them, and nobody may change them.
+  ::chmod(path.c_str(), 0440);
+  CHECK(read_secret_file(path, SecretReaders::GroupToo) == counting_secret());
+  for (const mode_t mode : {0444U, 0460U}) {
+    ::chmod(path.c_str(), mode);
+    CHECK_FALSE(failure_of([&] { read_secret_file(path, SecretReaders::GroupToo); }).message.empty());
+  }
+  // A file of another user.
+  ::chmod(path.c_str(), 0600);
+  REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
+  CHECK(failure_of([&] { read_secret_file(path); }).message ==
+        "cannot use the secret file " + path +
+            ": it belongs to uid 65534, who may change it; copy it to a file of your own");
+}
+
+TEST_CASE("secret: what is no file is not waited for", "[rendezvous][unit]") {
+  const Folder folder;
+  const std::string path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(failure_of([&] { read_secret_file(path); }).message ==
+        "cannot use the secret file " + path + ": it is not a regular file");
 }
 
 }  // namespace

@@ -68,6 +68,20 @@ TEST_CASE("addresses: a host is this machine by name, by address, or because the
   CHECK_FALSE(is_own_host("not a name", ""));
 }
 
+TEST_CASE("listening: the addresses that a host means, and all where that cannot be known",
+          "[rendezvous][integration]") {
+  const std::vector<std::string> all = {"0.0.0.0", "::"}, local = {"127.0.0.1", "::1"};
+  CHECK(addresses_for("127.0.0.1", "") == local);
+  CHECK(addresses_for("localhost", "") == all);  // other hosts may have a better name for this one
+  CHECK(addresses_for("192.0.2.1", "") == all);  // perhaps what others call this machine
+  CHECK(addresses_for("127.0.0.1", "192.0.2.1") == all);
+  CHECK(addresses_for("no.such.name.invalid", "") == all);
+  for (const std::string& own : own_addresses()) {
+    CHECK(addresses_for(own, "") == std::vector<std::string>{own});
+    CHECK(addresses_for(own, own) == std::vector<std::string>{own});
+  }
+}
+
 TEST_CASE("listening: every address of the machine, of both families, at one port", "[rendezvous][integration]") {
   const Listeners listeners = listen_on({"0.0.0.0", "::"}, 0);  // :: is left out where there is no IPv6
   REQUIRE((listeners.sockets.size() == 1 || listeners.sockets.size() == 2));

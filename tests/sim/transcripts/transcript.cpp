@@ -177,6 +177,7 @@ struct DescribeCoordinatorAction {
     return "publishes in the store: dead ranks: " + list_of(ranks, 16) + in_parentheses(action.text);
   }
   std::string operator()(const CoordinatorLogLine& action) const { return "logs: " + action.text; }
+  std::string operator()(const RecordNode&) const { return ""; }
 };
 
 bool is_routine(const CoordinatorEvent& event) {
