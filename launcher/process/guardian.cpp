@@ -170,6 +170,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored, and then no child could be waited for
   JobCgroup cgroup = JobCgroup::choose();
+  const Descriptor in_use = cgroup.make();  // all three hold it, until the last of them is gone
   const pid_t guardian = getpid();
 
   const pid_t keeper = fork_or_throw("the keeper", cgroup);
@@ -193,11 +194,14 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only wakes sigwaitinfo()
-  cgroup.make();
   const pid_t pid = fork_or_throw("the agent", cgroup);
   if (pid != 0) {
     rename_command_line(kKeeper);
     cgroup.prepare(workers);
+    for (const JobCgroup::Ended& ended : cgroup.end_abandoned()) {
+      fprintf(stderr, "ddprun: ended %d process%s that an earlier job left when all of its ddprun was killed (in %s)\n",
+              ended.processes, ended.processes == 1 ? "" : "es", ended.path.c_str());
+    }
     alive.read_end.close();
     cleanup.write_end.close();
     return guard({.name = "agent",

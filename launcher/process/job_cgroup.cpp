@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -109,15 +110,57 @@ void kill_all(const std::string& path, bool at_once) {
   if (!at_once || !write_to(path + "/cgroup.kill", "1")) kill_one_by_one(path);
 }
 
-// Removes groups of other jobs whose ddprun was killed together with all its processes. A group
-// that is in use, or whose ddprun lives, stays.
-void remove_abandoned(const std::string& folder) {
+// Returns "ddprun-4026531836-2f1c...-": names the pid namespace and the boot whose processes this one sees.
+std::string name_of_this_place() {
+  std::error_code none;
+  std::string pids = fs::read_symlink("/proc/self/ns/pid", none);  // "pid:[4026531836]"
+  std::erase_if(pids, [](char c) { return c < '0' || c > '9'; });
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::erase(boot, '-');
+  return "ddprun-" + pids + "-" + boot + "-";
+}
+
+Descriptor open_folder(const std::string& path) {
+  return Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+bool is_at(const Descriptor& folder, const std::string& path) {
+  struct stat held = {}, named = {};
+  return folder && fstat(folder.get(), &held) == 0 && stat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino;
+}
+
+// Makes a group that nobody else may open, and locks it. Another ddprun that finds it before it is locked removes it,
+// and then it is made again.
+Descriptor make_locked(const std::string& path) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) break;
+    Descriptor folder = open_folder(path);
+    if (!folder && errno != ENOENT) break;
+    if (folder && flock(folder.get(), LOCK_EX) == 0 && is_at(folder, path)) return folder;
+  }
+  return {};
+}
+
+int processes_in(const std::string& path) {
+  int count = 0;
+  for (const std::string& folder : folders_of(path)) {
+    std::ifstream pids(folder + "/cgroup.procs");
+    for (pid_t pid; pids >> pid;) ++count;
+  }
+  return count;
+}
+
+// Returns the abandoned groups of this user in a folder, as `place` names them.
+std::vector<std::string> groups_in(const std::string& folder, const std::string& place) {
+  std::vector<std::string> groups;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename();
-    const pid_t pid = name.rfind("ddprun-", 0) == 0 ? atoi(name.c_str() + 7) : 0;
-    if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) remove_folders(entry.path());
+    struct stat status = {};
+    if (entry.path().filename().string().rfind(place, 0) != 0) continue;
+    if (stat(entry.path().c_str(), &status) == 0 && status.st_uid == geteuid()) groups.push_back(entry.path());
   }
+  return groups;
 }
 
 // Returns whether a child can start in that group and live. Linux 6.18 (and others) compares how
@@ -125,7 +168,7 @@ void remove_abandoned(const std::string& folder) {
 // child is killed as it starts. So ddprun's own group must never have been killed, and no group of
 // a job is used again after it was.
 bool can_be_born_into(const std::string& path) {
-  const Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder = open_folder(path);
   if (!folder) return false;
   BareStack stack;
   const auto exit_at_once = [](const void*) { kernel_call(SYS_exit_group, 0); };
@@ -151,20 +194,52 @@ JobCgroup JobCgroup::choose() {
   } else if (!folder) {
     group.none("cgroup v2 is not mounted here");
   } else {
-    group.path_ = *folder + "/ddprun-" + std::to_string(getpid()) + "-" + rendezvous::random_id().substr(0, 8);
+    group.place_ = name_of_this_place();
+    group.path_ = *folder + "/" + group.place_ + rendezvous::random_id().substr(0, 8);
     group.words_ = "workers are in the control group " + group.path_;
     group.may_kill_at_once_ = way != "freeze";
   }
   return group;
 }
 
-void JobCgroup::make() {
-  if (path_.empty()) return;
-  if (mkdir(path_.c_str(), 0755) != 0) return none("cannot make " + path_ + ": " + strerror(errno));
-  remove_abandoned(fs::path(path_).parent_path());
-  if (can_be_born_into(path_)) return;
-  rmdir(path_.c_str());
-  none("no process can be born into one");
+Descriptor JobCgroup::make() {
+  if (path_.empty()) return {};
+  Descriptor lock = make_locked(path_);
+  if (!lock) {
+    none("cannot make " + path_ + ": " + strerror(errno));
+  } else if (!can_be_born_into(path_)) {
+    rmdir(path_.c_str());
+    none("no process can be born into one");
+    lock.close();
+  }
+  return lock;
+}
+
+std::vector<JobCgroup::Ended> JobCgroup::end_abandoned() const {
+  std::vector<Ended> ended;
+  if (path_.empty()) return ended;
+  // Other groups of the same user are beside ddprun's own where each login or terminal has one.
+  const fs::path own = fs::path(path_).parent_path();
+  std::vector<std::string> groups = groups_in(own, place_);
+  std::error_code ignored;
+  const bool is_root_of_all = !fs::exists(own / "cgroup.events", ignored);
+  if (!is_root_of_all) {
+    for (const auto& beside : fs::directory_iterator(own.parent_path(), ignored)) {
+      if (!beside.is_directory(ignored) || beside.path() == own) continue;
+      const std::vector<std::string> more = groups_in(beside.path(), place_);
+      groups.insert(groups.end(), more.begin(), more.end());
+    }
+  }
+  for (const std::string& path : groups) {
+    const Descriptor folder = open_folder(path);
+    if (path == path_ || !folder || flock(folder.get(), LOCK_EX | LOCK_NB) != 0) continue;  // in use
+    JobCgroup group = *this;
+    group.path_ = path;
+    const int processes = processes_in(path);
+    group.remove(std::chrono::seconds(1));
+    if (processes > 0) ended.push_back({path, processes});
+  }
+  return ended;
 }
 
 void JobCgroup::none(const std::string& why) {

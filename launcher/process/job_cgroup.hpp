@@ -2,7 +2,11 @@
 // The job's control group (cgroup v2), where ddprun may make one: a folder below ddprun's own
 // group, with a folder in it for each worker of each round. ddprun itself stays outside.
 //
-//     <the cgroup ddprun is in>/ddprun-<pid>-<random>/1.0, 1.1, 1.2, ...      <round>.<local rank>
+//     <the cgroup ddprun is in>/ddprun-<pid namespace>-<boot id>-<random>/1.0, 1.1, ...    <round>.<local rank>
+//
+// Guardian, keeper and agent hold a lock on the group's folder. A group without one is abandoned: all three were killed
+// at once, and what is left in it belongs to no job. The next ddprun of the same user ends it, if the name says that
+// its processes are of this boot and of this pid namespace: those of another container are another one's.
 //
 // A process cannot leave a control group by double-forking, and the kernel kills a whole group at
 // once, which a process that forks without end cannot outrun. The group is used in addition to the
@@ -15,6 +19,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
 
@@ -22,15 +27,23 @@ namespace ddp::launcher {
 
 class JobCgroup {
  public:
-  // Chooses the group's path, below this process's own group, and makes nothing: so the processes
-  // that clean up know the path before the group exists.
+  // Chooses the group's path, below this process's own group, and makes nothing.
   static JobCgroup choose();
-  // Makes the group. There is none without permission, before Linux 5.7, and with
-  // DDPRUN_CGROUP=off.
-  void make();
+  // Makes the group, and returns the lock on it. There is none without permission, before Linux 5.7,
+  // and with DDPRUN_CGROUP=off.
+  [[nodiscard]] rendezvous::Descriptor make();
 
   // Returns a sentence that says where the group is, or why there is none.
   const std::string& describe() const { return words_; }
+
+  // A group whose ddprun was killed, and how many processes were in it.
+  struct Ended {
+    std::string path;
+    int processes = 0;
+  };
+  // Ends the abandoned groups of this user, in ddprun's own group and in those beside it, and
+  // returns those that had a process. For an idle process.
+  std::vector<Ended> end_abandoned() const;
 
   // Makes the folders of the first round's workers in advance, so that open_worker() need not. For
   // an idle process.
@@ -58,7 +71,8 @@ class JobCgroup {
 
   void none(const std::string& why);
 
-  std::string path_;  // empty: there is no group
+  std::string path_;   // empty: there is no group
+  std::string place_;  // the name up to the random part
   std::string words_;
   bool may_kill_at_once_ = true;
 };

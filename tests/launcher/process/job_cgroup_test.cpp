@@ -42,7 +42,7 @@ int end_of(pid_t pid) {
 
 TEST_CASE("job cgroup: a worker's group is removed with it, even while its zombie exists", "[launcher][integration]") {
   JobCgroup group = JobCgroup::choose();
-  group.make();
+  const auto lock = group.make();
   const std::string path = path_of(group);
   if (path.empty()) return;
   const pid_t pid = start_in(group, 1, 0, "exit 0");
@@ -59,7 +59,7 @@ TEST_CASE("job cgroup: a worker's group is removed with it, even while its zombi
 TEST_CASE("job cgroup: processes in one worker's group are killed, and those of others are not",
           "[launcher][integration]") {
   JobCgroup group = JobCgroup::choose();
-  group.make();
+  const auto lock = group.make();
   if (path_of(group).empty()) return;
   const pid_t left = start_in(group, 1, 0, "exec sleep 1000");
   const pid_t other = start_in(group, 1, 1, "exec sleep 1000");
