@@ -701,9 +701,11 @@ void CoordinatorCore::finish_shutdown() {
 }
 
 // Returns how long the end of the job waits for a node to leave. One whose workers succeeded has nothing left to do, so
-// it answers at once; if it has been silent for long enough already, it is most likely dead.
+// it answers at once; if it has been silent for long enough already, it is most likely dead. One that is no member of
+// the round has had no workers, and may be anybody: whatever it says, the end does not wait until it has left.
 TimePoint CoordinatorCore::awaited_until(const Node& node) const {
   const TimePoint latest = over_since_ + config_.lost_after;
+  if (node.seat < 0 && !node.cut) return std::min(latest, over_since_ + kAnswerToEnd);  // mutant: stranger
   if (!roster_.has_succeeded(node)) return latest;
   return std::min(latest, std::max(node.heard + config_.lost_after / 5, over_since_ + kAnswerToEnd));
 }

@@ -55,7 +55,8 @@ inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
 
-// Time that a node whose workers have succeeded has to answer the end of the job, however silent it was before.
+// Time that a node without workers, or whose workers have succeeded, has to answer the end of the job, however silent
+// it was before.
 inline constexpr std::chrono::seconds kAnswerToEnd{1};
 
 // ---- events ----

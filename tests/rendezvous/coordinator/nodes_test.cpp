@@ -576,3 +576,18 @@ TEST_CASE("coordinator: a job whose store cannot be opened ends and says why", "
   CHECK(job.leaves("b", 1));
   CHECK(job.told("b").reason == "round 1 has no store: too many open files");
 }
+
+TEST_CASE("coordinator: the end waits a second for a node without workers, whatever it sends", "[rendezvous][unit]") {
+  Job job(elastic(1, 2));
+  for (const char* host : {"a", "b", "stranger"}) job.join(host);
+  job.start();
+  REQUIRE(job.told("stranger").kind == Directive::Kind::Wait);
+  for (const char* host : {"a", "b"}) job.end(host, true);
+  REQUIRE(job.leaves("b", 0));
+  job.nodes["b"].state.left = true;
+  job.report("b");
+  job.nodes.erase("b");
+  CHECK_FALSE(job.leaves("a", 0));
+  job.pass(kAnswerToEnd);  // the stranger beats, and does not leave
+  CHECK(job.leaves("a", 0));
+}

@@ -168,7 +168,10 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
     const milliseconds silence = has_succeeded(index) ? scene_.plan.lost_after / 5 : scene_.plan.lost_after;
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + silence;
-    promise(Promise::OwnAgentLast, is_lost, other.config.host + " is still there");
+    const auto round = rounds_.find(scene_.coordinator->core.round());
+    const bool is_member = round != rounds_.end() && round->second.contains(index) && !lost_at_.contains(index);
+    const bool had_its_time = scene_.now >= *scene_.coordinator->over_since + rendezvous::kAnswerToEnd;
+    promise(Promise::OwnAgentLast, is_lost || (!is_member && had_its_time), other.config.host + " is still there");
   }
 }
 

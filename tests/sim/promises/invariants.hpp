@@ -67,7 +67,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A job without faults succeeds in its first full round, with code 0 on all nodes that the coordinator has heard.",
   "When the job is over, all nodes with a link hear of it at once, except for the coordinator's own.",
   "All nodes that hear the end leave with the same exit code and reason.",
-  "The coordinator's own agent leaves after all agents that it can reach, or after its deadline.",
+  "The coordinator's own agent leaves after all agents that it can reach, or after their deadlines.",
   "The coordinator's own agent is told to leave once all others have left or are lost.",
   "Once the job is over, no worker is started, except by an agent that was just resumed and does not know yet.",
   "A job that is over stays over.",
