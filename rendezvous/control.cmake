@@ -12,7 +12,8 @@ add_library(ddprun_control STATIC
   link/handshake.cpp
   link/messages.cpp
   link/munge.cpp
-  link/secret.cpp)
+  link/secret.cpp
+  net/boot_timer.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json sodium::static ${CMAKE_DL_LIBS})

@@ -23,6 +23,7 @@
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/boot_timer.hpp"
 #include "rendezvous/net/core_driver.hpp"
 #include "rendezvous/net/own_address.hpp"
 
@@ -54,6 +55,7 @@ class Agent {
         const Limits& inherited_limits)
       : config_(config),
         farewell_(farewell),
+        deadman_(guarded.deadman),
         out_(config, log, host_, guarded),
         coordination_(config, incarnation_,
                       {.warning = [this](const std::string& line) { out_.log.warning("coordinator", line); },
@@ -149,6 +151,7 @@ class Agent {
     out_.log.set_round(core_.state().round);
     rendezvous::Assignment assignment = action.assignment;
     if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
+    deadman_.await_keeper();
     processes_.start(std::move(assignment));
   }
 
@@ -167,6 +170,7 @@ class Agent {
     farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
   }
 
+  void carry_out(const SetDeadman& action) { deadman_.set(action.at); }
   void carry_out(const SendHeartbeat&) { link_->send(rendezvous::Heartbeat{}); }
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
   void carry_out(const LogLine& action) { out_.log.warning("notice", action.text); }
@@ -184,13 +188,15 @@ class Agent {
 
   const LaunchConfig& config_;
   Farewell& farewell_;
+  const Deadman& deadman_;
   const std::string incarnation_ = rendezvous::random_id();
   const std::string host_ = rendezvous::host_name();
   NodeOutput out_;
   Coordination coordination_;
   asio::io_context io_{1};
   AgentCore core_;
-  rendezvous::CoreDriver<AgentCore, AgentEvent, AgentAction, Tick> driver_;
+  // Its clock goes on while the machine is suspended, since the coordinator does.
+  rendezvous::CoreDriver<AgentCore, AgentEvent, AgentAction, Tick, rendezvous::BootTimer> driver_;
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
   RoundProcesses processes_;

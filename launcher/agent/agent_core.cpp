@@ -53,7 +53,10 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
     next_waiting_line_ = now + kFirstWaitingLine;
   }
   forgive_own_sleep();
+  notice_deadman();
   std::visit([this](const auto& e) { on(e); }, event);
+  set_deadman();
+  last_step_ = now;
   due_ = wake_at();
   if (due_) due_ = std::max(*due_, now);  // a sleep is forgiven once
   actions_ = nullptr;
@@ -75,16 +78,50 @@ void AgentCore::on(const LinkDown& event) {
   why_not_linked_ = event.why;
   next_beat_.reset();
   asked_.reset();
-  if (config_.coordinator.empty()) return end(1, "the link to the coordinator broke: " + event.why);
+  if (is_coordinators()) return end(1, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // nothing came over it
   if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since; mutant: first_cut
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
 }
 
-// Moves heard_ forward by the time that this process was stopped, when the coordinator's messages lay unread. The
-// coordinator may have gone on without this node meanwhile, so the lease of the workers runs out all the same.
+// Moves heard_ forward by the time that this process was stopped, when the coordinator's messages lay unread, and what
+// the workers and their leftovers have as their grace, since they may have slept, too. The coordinator may have gone on
+// without this node meanwhile, so the lease of the workers runs out all the same.
 void AgentCore::forgive_own_sleep() {
-  if (due_ && now_ - *due_ >= kOverslept) heard_ += now_ - *due_;
+  if (!due_ || now_ - *due_ < kOverslept) return;
+  const auto slept = now_ - *due_;
+  heard_ += slept;
+  if (deadline_) *deadline_ += slept;
+  for (Worker& worker : workers_) {
+    if (worker.leftovers_until) *worker.leftovers_until += slept;
+  }
+}
+
+// Notes that the keeper has killed the workers, before any of their deaths is handled. Some may have ended before it
+// did: if all have succeeded, nothing happened.
+void AgentCore::notice_deadman() {
+  if (deadman_ && now_ >= *deadman_) {  // mutant: deadman
+    if (workers_live()) {
+      killed_by_keeper_ = "ddprun's keeper killed them, since the agent did not run for " +
+                          in_seconds(now_ - last_step_) + " (was it stopped, or its machine asleep?)";
+    }
+    kill();
+  }
+  if (is_coordinators()) answered_ = now_;
+}
+
+// Reports it, now that a worker is known not to have succeeded.
+void AgentCore::note_killed() {
+  if (killed_by_keeper_.empty()) return;
+  state_.stopped_because = std::exchange(killed_by_keeper_, {});
+  act(LogLine{"the workers of this node are dead: " + state_.stopped_because});
+  report();
+}
+
+void AgentCore::set_deadman() {
+  const auto until = phase_ == Phase::Left ? std::nullopt : kill_at();
+  const auto at = until ? std::optional(*until + kKeeperWaits) : std::nullopt;
+  if (at != std::exchange(deadman_, at)) act(SetDeadman{at});
 }
 
 void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
@@ -168,7 +205,8 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   for (const Worker& worker : workers_) {
     if (may_kill()) consider(worker.leftovers_until);
   }
-  if (phase_ == Phase::Left || !started_ || config_.coordinator.empty()) return soonest;
+  if (is_coordinators() && deadman_) consider(last_step_ + lost_after_ / kBeatsPerLife);
+  if (phase_ == Phase::Left || !started_ || is_coordinators()) return soonest;
   if (!joined()) {
     consider(*started_ + config_.join_timeout);
     if (!linked_) consider(next_waiting_line_);
@@ -235,6 +273,7 @@ void AgentCore::begin_round(int round) {
   state_.succeeded = false;
   state_.failures.clear();  // mutant: old_failures
   state_.stopped_because.clear();
+  killed_by_keeper_.clear();
 }
 
 void AgentCore::run(const Directive& directive) {
@@ -286,6 +325,7 @@ void AgentCore::on(const SpawnFailed& event) {
 }
 
 void AgentCore::on(const NeverStarted&) {
+  note_killed();
   for (Worker& worker : workers_) worker.exited = true;
   become_idle();
 }
@@ -339,6 +379,7 @@ void AgentCore::on(const WorkerExited& event) {
     if (!event.status.success()) set_status(*failure, event.status);
     failure->message = event.message;
     failure->out_of_memory = event.out_of_memory;
+    note_killed();
   }
   if (phase_ != Phase::Killing) {
     worker.leftover_grace = told_to_stop_ ? config_.shutdown_timeout : leftover_grace();
@@ -415,7 +456,7 @@ void AgentCore::on(const StopSignal& event) {
     asked_to_stop_ = now_;
     if (!linked_) return decide_alone();
     // A coordinator in this process has to inform the other nodes, so there is no deadline for it.
-    if (!config_.coordinator.empty()) decision_until_ = now_ + kDecisionWithin;
+    if (!is_coordinators()) decision_until_ = now_ + kDecisionWithin;
     return report();
   }
   if (event.signal != SIGINT && now_ - asked_to_stop_ < kSameRequest) return;
@@ -425,7 +466,7 @@ void AgentCore::on(const StopSignal& event) {
   }
   state_.stop_signal = SIGKILL;
   report();
-  if (!config_.coordinator.empty()) decide_alone();  // else the coordinator informs the others first
+  if (!is_coordinators()) decide_alone();  // else the coordinator informs the others first
 }
 
 void AgentCore::decide_alone() {
@@ -501,7 +542,7 @@ void AgentCore::on(const Tick&) {
   kill_leftovers();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
   watch_lease();
-  if (!config_.coordinator.empty() && phase_ != Phase::Left) watch_link();
+  if (!is_coordinators() && phase_ != Phase::Left) watch_link();
 }
 
 void AgentCore::escalate() {
@@ -525,6 +566,7 @@ void AgentCore::escalate() {
       }
       if (state_.unkillable.empty()) state_.unkillable.push_back(0);  // a descendant, not a worker
       act(LogLine{"processes of this job cannot be killed (stuck in the kernel?); giving up on them"});
+      note_killed();
       become_idle();
       break;
     case Phase::Idle:

@@ -22,6 +22,10 @@
 // of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
 // node sent the newest message that the coordinator has answered, since the coordinator heard from it then or later.
 // After all of lost_after this agent leaves.
+//
+// An agent that does not run (it is stopped, hangs, or its machine sleeps) cannot kill them. Its keeper does so in its
+// place at the time that the newest SetDeadman named, a moment after the end of the lease. The coordinator's own agent
+// has its lease from its own loop: the others lose the coordinator with it.
 #pragma once
 
 #include <chrono>
@@ -61,6 +65,8 @@ inline constexpr std::chrono::seconds kLeftoverGrace{5};
 inline constexpr std::chrono::seconds kFirstSecond{1};
 // Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
+// From the end of the lease, when this agent kills the workers, until its keeper does because the agent does not run.
+inline constexpr std::chrono::milliseconds kKeeperWaits{250};
 // A stop signal this soon after the first one is the same request, unless it is SIGINT: at a time limit Slurm sends
 // SIGTERM twice within milliseconds, and a shell repeats the SIGHUP of its terminal.
 inline constexpr std::chrono::seconds kSameRequest{2};
@@ -146,6 +152,9 @@ struct SendReport {          // if there is a link
   rendezvous::AgentState state;
 };
 struct SendHeartbeat {};
+struct SetDeadman {  // when the keeper kills all descendants, unless another time is set before; nothing: never
+  std::optional<TimePoint> at;
+};
 struct Reconnect {  // the link is silent: drop it and connect again
   std::string why;
 };
@@ -157,8 +166,9 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction = std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants,
-                                 KillLeftovers, ClearDescendants, SendReport, SendHeartbeat, Reconnect, LogLine, Leave>;
+using AgentAction =
+    std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers,
+                 ClearDescendants, SendReport, SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
@@ -200,6 +210,7 @@ class AgentCore {
   void stop(int signal);
   void kill();
   void kill_because(const std::string& reason);
+  void note_killed();
   void await_leftovers();
   void kill_leftovers();
   std::chrono::milliseconds leftover_grace() const;
@@ -208,9 +219,12 @@ class AgentCore {
   void leave(rendezvous::Directive directive);
   void escalate();
   void decide_alone();
+  void notice_deadman();
+  void set_deadman();
   void watch_lease();
   void watch_link();
   bool joined() const { return !state_.epoch.empty(); }
+  bool is_coordinators() const { return config_.coordinator.empty(); }
   bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
@@ -242,6 +256,7 @@ class AgentCore {
   TimePoint workers_started_;                  // when the newest round's workers began to run
   std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure
   std::set<int> exiting_when_told_;            // local ranks that were exiting when the stop came
+  std::string killed_by_keeper_;               // why the keeper has killed the workers; empty: it has not
   bool told_to_stop_ = false;                  // the workers of this round were asked to end
   std::optional<rendezvous::Directive> next_;  // the round to run once idle
   std::optional<rendezvous::Directive> exit_;  // the directive to leave with once idle
@@ -264,7 +279,9 @@ class AgentCore {
   std::optional<TimePoint> next_beat_, next_waiting_line_;
   std::optional<TimePoint> reconnected_;  // when a silent link was last given up
   std::optional<TimePoint> due_;          // when the next Tick was due, as of the last step
-  TimePoint asked_to_stop_;               // when the first stop signal came
+  std::optional<TimePoint> deadman_;      // as set
+  TimePoint last_step_;
+  TimePoint asked_to_stop_;  // when the first stop signal came
   TimePoint now_;
   std::vector<AgentAction>* actions_ = nullptr;
 };

@@ -2,7 +2,9 @@
 #include "launcher/process/guardian.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +38,9 @@ using rendezvous::Pipe;
 constexpr std::chrono::seconds kUnkillableAfter(10);
 // For an agent that ended by itself: it has waited for its descendants already.
 constexpr std::chrono::seconds kAfterItsOwnEnd(1);
+
+// For the workers of an agent that does not run, until it is killed as well.
+constexpr std::chrono::seconds kAgentMayStayFor(2);
 
 constexpr char kKeeper[] = "jobkeeper";
 
@@ -72,6 +77,7 @@ struct Watch {
   // The keeper only:
   pid_t guardian = 0;
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
+  const Deadman* deadman = nullptr;
   std::function<void(const std::string& how)> after_agent = {};
 };
 
@@ -119,8 +125,28 @@ void stop_self() {
   sigprocmask(SIG_BLOCK, &stop, nullptr);
 }
 
+// Kills the workers of an agent that does not run. The agent stays, so that it can say what happened once it goes on;
+// unless it has something below it that cannot be killed from here.
+void fence(const Watch& watch) {
+  if (is_exiting(watch.child)) return;  // its end is noticed in a moment
+  watch.cgroup.kill();
+  const bool all_killed = kill_below(watch.child, kAgentMayStayFor);
+  fprintf(stderr,
+          "ddprun: the agent (pid %d) does not run (is it stopped?), and the other nodes go on without this one soon: "
+          "its keeper has killed the workers of this node%s\n",
+          watch.child, all_killed ? "" : ", and kills the agent, since some of them still live");
+  if (!all_killed) kill(watch.child, SIGKILL);
+}
+
+// Waits until a signal is pending or the deadman has expired.
+void wait_for_signal_or_deadman(const Descriptor& signals, const Deadman& deadman) {
+  pollfd events[] = {{signals.get(), POLLIN, 0}, {deadman.fd(), POLLIN, 0}};
+  poll(events, 2, -1);
+}
+
 int guard(Watch watch) {
   const sigset_t signals = managed_signals();
+  const Descriptor pending(watch.deadman ? signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK) : -1);
   DoubleSignal passed_on;
   while (true) {
     int status = 0;
@@ -132,7 +158,12 @@ int guard(Watch watch) {
     if (watch.alive && getppid() != watch.guardian) watch.alive.close();
     // SIGCHLD wakes this loop too. All other signals go to the child.
     siginfo_t info = {};
-    const int signal = sigwaitinfo(&signals, &info);
+    if (pending) {
+      wait_for_signal_or_deadman(pending, *watch.deadman);
+      watch.deadman->if_expired([&watch] { fence(watch); });
+    }
+    const timespec at_once = {};
+    const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
     const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
     if (passed_on.came_the_other_way(signal, from_above)) continue;
@@ -164,6 +195,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   // In the guardian.
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
+  const Deadman deadman;
   std::vector<pid_t> strangers = children_of_self();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = managed_signals();
@@ -210,6 +242,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                   .cleanup = std::move(cleanup.read_end),
                   .guardian = guardian,
                   .alive = std::move(alive.write_end),
+                  .deadman = &deadman,
                   .after_agent = std::move(after_agent)});
   }
 
@@ -219,7 +252,10 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   cleanup.read_end.close();
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  return agent({alive.read_end.release(), cleanup.write_end.get(), cgroup});
+  return agent({.guardian_fd = alive.read_end.release(),
+                .cleanup_fd = cleanup.write_end.get(),
+                .cgroup = cgroup,
+                .deadman = deadman});
 }
 
 }  // namespace ddp::launcher

@@ -11,6 +11,8 @@
 // agent have the name that people type, and `pkill -9 ddprun` kills both. The keeper has another
 // name, another command line and a session of its own.
 //
+// In a job of several nodes the keeper also kills the workers of an agent that does not run (deadman.hpp).
+//
 // Guardian and keeper have one thread each, and do nothing that can fail after the fork.
 #pragma once
 
@@ -18,6 +20,7 @@
 #include <functional>
 #include <string>
 
+#include "launcher/process/deadman.hpp"
 #include "launcher/process/job_cgroup.hpp"
 
 namespace ddp::launcher {
@@ -26,6 +29,7 @@ struct Guarded {
   int guardian_fd = -1;  // reads end of file once guardian or keeper is gone; the agent closes it
   int cleanup_fd = -1;   // takes paths, each followed by a NUL
   JobCgroup cgroup;      // for the workers
+  const Deadman& deadman;
 
   // Has the file or folder removed if the agent is killed.
   void remove_if_killed(const std::string& path) const;

@@ -231,6 +231,19 @@ void signal_descendants(int number, const std::vector<pid_t>& but_not) {
   }
 }
 
+bool kill_below(pid_t child, std::chrono::milliseconds deadline) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + deadline;
+  const auto lives = [](pid_t pid) { return !is_exiting(pid); };
+  while (true) {
+    signal_family(child, SIGKILL, [&](pid_t pid) { return pid != child; });
+    const std::vector<pid_t> below = descendants_of(child);
+    if (std::none_of(below.begin(), below.end(), lives)) return true;
+    if (Clock::now() >= end) return false;
+    poll(nullptr, 0, 10);
+  }
+}
+
 std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + deadline;

@@ -57,6 +57,10 @@ void signal_family(pid_t child, int number, const std::function<bool(pid_t)>& wa
 // start meanwhile: to kill all, call it again until none is left.
 void signal_descendants(int number, const std::vector<pid_t>& but_not = {});
 
+// Kills everything below one of the caller's children, but not the child itself, which reaps it. Returns whether
+// nothing below it lives any more; false: something still did at `deadline`.
+bool kill_below(pid_t child, std::chrono::milliseconds deadline);
+
 // Kills and reaps until no descendant is left, except children in `but_not` and their descendants.
 // Blocks, so it is for a process that has nothing else to do. Returns the children that still exist
 // after `deadline` (stuck in the kernel).

@@ -761,7 +761,9 @@ Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const 
 }
 
 void CoordinatorCore::send(const Node& node, Directive directive) {
-  directive.lost_after = roster_.is_own(node) ? milliseconds(0) : config_.lost_after;
+  // In a job of one node nobody would go on without it.
+  const bool is_alone = roster_.is_own(node) && config_.job.max_nodes == 1;
+  directive.lost_after = is_alone ? milliseconds(0) : config_.lost_after;
   roster_.set_directive(node.state.incarnation, directive);
   if (!node.cut) actions_->push_back(SendDirective{node.link, std::move(directive)});
 }

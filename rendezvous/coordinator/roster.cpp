@@ -64,7 +64,9 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
                            const std::string& arrived_at) {
   return change(state.incarnation, [&](Node& node) {
     const bool is_new_link = link > node.link;
-    node.unheard_since = is_new_link ? silent_since(node) : now;
+    // A node that could speak would have; a short silence is that between two heartbeats.
+    const bool was_silent = now - node.heard >= options_.lost_after / 3;
+    node.unheard_since = is_new_link || was_silent ? silent_since(node) : now;
     if (is_new_link) {
       links_.erase(node.link);
       links_[link] = state.incarnation;

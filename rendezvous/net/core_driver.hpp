@@ -13,8 +13,8 @@
 namespace ddp::rendezvous {
 
 // `Core` has step(now, event, actions) and wake_at(); `Tick` is the event that says that this time has come. All calls
-// are made on the loop's thread; the core must outlive the driver.
-template <typename Core, typename Event, typename Action, typename Tick>
+// are made on the loop's thread; the core must outlive the driver. `Timer` decides which clock the core's times are of.
+template <typename Core, typename Event, typename Action, typename Tick, typename Timer = asio::steady_timer>
 class CoreDriver {
  public:
   CoreDriver(asio::io_context& io, Core& core, std::function<void(const Action&)> carry_out)
@@ -23,7 +23,7 @@ class CoreDriver {
   // Lets the core decide about the event and carries out its actions in order.
   void handle(const Event& event) {
     std::vector<Action> actions;
-    core_.step(std::chrono::steady_clock::now(), event, actions);
+    core_.step(Timer::clock_type::now(), event, actions);
     for (const Action& action : actions) carry_out_(action);
     set_timer();
   }
@@ -44,7 +44,7 @@ class CoreDriver {
   }
 
   Core& core_;
-  asio::steady_timer timer_;
+  Timer timer_;
   std::optional<std::chrono::steady_clock::time_point> timer_set_to_;
   std::function<void(const Action&)> carry_out_;
 };

@@ -162,6 +162,31 @@ void World::carry_out(Process& process, const SendHeartbeat&) {
   }
 }
 
+void World::carry_out(Process& process, const SetDeadman& action) {
+  process.deadman = action.at;
+  if (!action.at) return;
+  queue_.at(*action.at + lateness(keeper_random_),
+            [this, index = process.index, at = *action.at] { keeper_looks(index, at); });
+}
+
+// The keeper runs while the agent is stopped, but not while the machine is.
+void World::keeper_looks(int index, Time deadman) {
+  scene_.now = now();
+  Process& process = scene_.process(index);
+  if (!process.alive || process.deadman != deadman) return;  // the agent has set another time
+  const Time frozen = scene_.machine(process.machine).frozen_until;
+  if (frozen > now()) {
+    return queue_.at(frozen + keeper_random_.between(Duration(0), kKeeperWakesWithin),
+                     [this, index, deadman] { keeper_looks(index, deadman); });
+  }
+  process.deadman.reset();
+  mark(7, index);
+  note(process.config.host, [] { return "its keeper kills all processes below it, since its agent does not run"; });
+  coverage_.reached(Branch::KeeperKilled);
+  for (const int id : process.workers) kill(scene_.worker(id), Why::Ddprun);
+  if (std::exchange(process.leftovers_act, false)) clear(process);
+}
+
 void World::carry_out(Process& process, const Reconnect& action) {
   coverage_.reached(Branch::LinkGivenUp);
   if (!process.up) return;
@@ -321,6 +346,10 @@ void World::carry_out(Process& process, const LogLine& action) {
   const auto says = [&](const char* words) { return action.text.find(words) != std::string::npos; };
   if (says("killing the workers of this node: it had lost")) {
     coverage_.reached(Branch::LeaseKill);
+    invariants_.on_lease_kill(process);
+  }
+  if (says("the workers of this node are dead: ")) {
+    coverage_.reached(Branch::DeadmanNoticed);
     invariants_.on_lease_kill(process);
   }
   if (says("the link to the coordinator is back")) coverage_.reached(Branch::LinkCameBack);

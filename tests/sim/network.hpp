@@ -8,9 +8,11 @@
 //   sends
 //     a reset to the coordinator's side only would violate this: the node's lease then runs for 2/3 of lost_after,
 //     while the coordinator waits only for kReconnectWindow.) In the other direction there is no such limit.
+//   * A keeper runs within 100 ms, also when its machine wakes.
 //   * All clocks run at the same rate. A process that is not stopped handles a timer within 100 ms. A node whose
 //   process
-//     was stopped may count as lost: for a reconnect window its workers may run beside those that took their place.
+//     was stopped while its link broke may count as lost because of that: until its keeper kills them, or for a
+//     reconnect window after it goes on, its workers may run beside those that took their place.
 //   * A process that received SIGKILL executes nothing more, however long it takes to be reaped, unless the kernel
 //   holds
 //     it.
@@ -26,6 +28,7 @@
 namespace ddp::sim {
 
 inline constexpr milliseconds kBreakSeenWithin{500};
+inline constexpr milliseconds kKeeperWakesWithin{100};
 
 enum class Way { Up, Down };  // to the coordinator, to the agent
 

@@ -86,6 +86,7 @@ struct Process {
   std::optional<Time> timer;
   int ticks_at_once = 0;
   Time last_tick;
+  std::optional<Time> deadman;  // when its keeper kills the workers
 
   std::vector<int> workers;  // the newest round's, by local rank
   int starts = 0;            // times that workers were started; only the newest counts
@@ -119,7 +120,7 @@ struct Coordinator {
 };
 
 struct MachineState {
-  Time frozen_until;
+  Time frozen_until;  // later: when it went on
   Time links_die_until;
   bool powered = true;
   Time calm_from;  // faults on this machine, and what follows from them, are over

@@ -19,7 +19,8 @@ World::World(Plan plan, Coverage& coverage, Transcript* transcript)
       transcript_(transcript),
       spawn_random_(scene_.plan.seed, {3}),
       worker_random_(scene_.plan.seed, {4}),
-      tick_random_(scene_.plan.seed, {5}) {}
+      tick_random_(scene_.plan.seed, {5}),
+      keeper_random_(scene_.plan.seed, {17}) {}
 
 std::optional<Violation> World::run() {
   try {

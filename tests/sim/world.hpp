@@ -69,6 +69,8 @@ class World {
   void clear(Process& process);
   void carry_out(Process& process, const launcher::SendReport& action);
   void carry_out(Process& process, const launcher::SendHeartbeat& action);
+  void carry_out(Process& process, const launcher::SetDeadman& action);
+  void keeper_looks(int process, Time deadman);
   void carry_out(Process& process, const launcher::Reconnect& action);
   void carry_out(Process& process, const launcher::LogLine& action);
   void carry_out(Process& process, const launcher::Leave& action);
@@ -134,7 +136,7 @@ class World {
   Transcript* transcript_;
   std::uint64_t hash_ = 14695981039346656037U;
   Time faults_end_;
-  Random spawn_random_, worker_random_, tick_random_;
+  Random spawn_random_, worker_random_, tick_random_, keeper_random_;
   bool other_coordinator_ = false;
   int alive_ = 0;  // agents that run
   int events_ = 0;

@@ -3,6 +3,7 @@
 // (tests/sim) found.
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <utility>
 
 #include "launcher/agent/agent_core.hpp"
 
@@ -15,15 +16,21 @@ namespace {
 
 // An agent that runs round 1 of a job of several nodes. It counts as lost after 15 s of silence: its lease is 10 s.
 struct Agent {
-  AgentCore core{{.job = {.id = "j", .max_nodes = 2},
-                  .incarnation = "i",
-                  .host = "a",
-                  .workers = 2,
-                  .coordinator = "10.0.0.1:29500"}};
+  static AgentConfig config() {
+    return {.job = {.id = "j", .max_nodes = 2},
+            .incarnation = "i",
+            .host = "a",
+            .workers = 2,
+            .coordinator = "10.0.0.1:29500"};
+  }
+
+  AgentCore core;
   TimePoint now{};
   std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
+  std::optional<TimePoint> deadman;  // as it is set
 
-  Agent() {
+  explicit Agent(AgentConfig of = config()) : core(std::move(of)) {
+    now += seconds(1000);
     step(LinkUp{});
     tell(Directive::Kind::Run, 1);
     step(WorkersStarted{{100, 101}});
@@ -31,6 +38,9 @@ struct Agent {
   void step(const AgentEvent& event) {
     actions.clear();
     core.step(now, event, actions);
+    for (const AgentAction& action : actions) {
+      if (const auto* set = std::get_if<SetDeadman>(&action)) deadman = set->at;
+    }
   }
   void tell(Directive::Kind kind, int round, std::vector<int> exiting = {}) {
     Directive directive{.kind = kind, .epoch = "e", .lost_after = seconds(15), .round = round, .stop_signal = SIGTERM};
@@ -76,6 +86,59 @@ TEST_CASE("agent: the lease is extended by answers, not by whatever the coordina
     agent.tell(Directive::Kind::Wait, 1);
   }
   agent.wait(seconds(1), false);
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: the keeper's time is a moment after the end of the lease, and each answer moves it",
+          "[launcher][unit]") {
+  Agent agent;
+  const TimePoint asked = agent.now;  // the new link's report
+  CHECK(agent.deadman == asked + seconds(10) + kKeeperWaits);
+  agent.wait(seconds(1), true);
+  CHECK(agent.deadman == asked + seconds(11) + kKeeperWaits);
+  agent.wait(seconds(5), false);
+  CHECK_FALSE(agent.does<SetDeadman>());
+  agent.wait(seconds(5), false);
+  CHECK(agent.does<KillDescendants>());  // the agent runs, so it kills them itself
+  CHECK(agent.deadman == std::nullopt);
+}
+
+TEST_CASE("agent: workers that the keeper killed while the agent was stopped have not failed", "[launcher][unit]") {
+  Agent agent;
+  agent.now += seconds(11);
+  agent.step(WorkerExited{0, {.signal = SIGKILL}, {}, "", {}});
+  CHECK(agent.core.state().stopped_because ==
+        "ddprun's keeper killed them, since the agent did not run for 11 s (was it stopped, or its machine asleep?)");
+  REQUIRE(agent.core.state().failures.size() == 1);
+  CHECK(agent.core.state().failures[0].stopped_by_ddprun);
+  CHECK(agent.does<KillDescendants>());  // what the keeper may have missed
+  CHECK(agent.does<SendReport>());
+}
+
+TEST_CASE("agent: the coordinator's own agent has its lease from its own loop", "[launcher][unit]") {
+  AgentConfig config = Agent::config();
+  config.coordinator = "";
+  Agent agent(std::move(config));
+  agent.wait(seconds(60), false);
+  CHECK_FALSE(agent.does<KillDescendants>());
+  CHECK_FALSE(agent.does<SendHeartbeat>());
+  CHECK(agent.deadman >= agent.now + seconds(9));
+  agent.now += seconds(12);
+  agent.step(Tick{});
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: the grace of workers that are told to stop does not run while the machine sleeps",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Stop, 1);
+  agent.wait(seconds(1), true);
+  agent.now += seconds(8);
+  agent.step(Tick{});
+  agent.step(BeatArrived{});
+  agent.wait(seconds(25), true);
+  CHECK_FALSE(agent.does<KillDescendants>());
+  agent.wait(seconds(6), true);
   CHECK(agent.does<KillDescendants>());
 }
 

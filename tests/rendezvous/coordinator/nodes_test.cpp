@@ -591,3 +591,19 @@ TEST_CASE("coordinator: the end waits a second for a node without workers, whate
   job.pass(kAnswerToEnd);  // the stranger beats, and does not leave
   CHECK(job.leaves("a", 0));
 }
+
+TEST_CASE("coordinator: a node that stopped its workers while it was silent explains what its peers reported meanwhile",
+          "[rendezvous][unit]") {
+  Job job(elastic(1, 2, 1));
+  for (const char* host : {"a", "b"}) job.join(host);
+  job.start();
+  job.pass(seconds(10), "b");
+  job.fail("a", 0);  // its connections to b's workers were reset
+  job.pass(seconds(3), "b");
+  job.nodes["b"].state.stopped_because = "its agent did not run";
+  job.report("b");  // over the same link
+  job.stopped();
+  job.start();
+  CHECK(job.core.round() == 2);
+  CHECK(job.core.restarts() == 0);
+}

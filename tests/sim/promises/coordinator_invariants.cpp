@@ -36,7 +36,8 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
     const bool is_new_link = found(reported_, from.index) != link;
-    lost_noticed_.emplace(from.index, is_new_link ? silent_since(from.index) : scene_.now);
+    const bool was_silent = scene_.now - found(heard_, from.index).value_or(scene_.now) >= scene_.plan.lost_after / 3;
+    lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
   }
   const bool is_crowd = known_.size() > 200;
   if (known_.count(from.index) == 0 && scene_.plan.job.node_ranks_given && !is_crowd) {
@@ -108,6 +109,7 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   }
   if (members.empty()) check_budget(directive.round, directive);
   members[to.index] = run;
+  lost_by_cut_.erase(to.index);
 
   const Assignment& other = members.begin()->second;
   const auto agreed = [](const Assignment& a) {
@@ -353,14 +355,14 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   const Time calm_from = std::max(scene_.machine(process.machine).calm_from, scene_.network_calm_from);
   promise(Promise::LostOnlyInTrouble, !process.alive || scene_.now <= calm_from, host);
   coverage_.reached(by_cut ? Branch::LostByCut : Branch::LostBySilence);
+  if (by_cut) lost_by_cut_.insert(process.index);
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
     promise(Promise::LostNodeIsQuiet, worker.process != process.index || !acts_against_orders(worker),
             describe(worker));
   }
-  const bool could_kill = process.alive && !process.asleep && !has_just_woken(process) &&
-                          scene_.machine(process.machine).frozen_until <= scene_.now;
-  promise(Promise::LostNodeIsQuiet, !could_kill || !process.leftovers_act, host + ": what its workers left");
+  const bool leftovers_act = process.alive && process.leftovers_act && could_kill(process);
+  promise(Promise::LostNodeIsQuiet, !leftovers_act, host + ": what its workers left");
   if (newest_act(process) == Time() || !process.alive) return;
   auto& margin = by_cut ? coverage_.least_margin_cut : coverage_.least_margin_silence;
   const bool was_asleep = process.asleep || process.awake_since + scene_.plan.lost_after > scene_.now;

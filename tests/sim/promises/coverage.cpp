@@ -27,6 +27,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a new link is up before the old one is seen to break",
     "a lost node comes back",
     "an agent kills its workers because it lost the coordinator",
+    "a keeper kills the workers of an agent that does not run",
+    "an agent that goes on notices what its keeper did",
     "an agent gives up a silent link",
     "the coordinator sleeps and goes on",
     "the budget is used up",

@@ -33,6 +33,8 @@ enum class Branch {
   NewLinkOvertook,
   LostNodeCameBack,
   LeaseKill,
+  KeeperKilled,
+  DeadmanNoticed,
   LinkGivenUp,
   OwnSleepForgiven,
   BudgetUsedUp,

@@ -85,13 +85,17 @@ bool Invariants::has_just_woken(const Process& process) const {
   return process.awake_since > Time() && process.awake_since + kReconnectWindow > scene_.now;
 }
 
-// Whether a worker acts although its agent could have killed it: neither the agent is suspended, nor its machine, nor
-// is the worker stuck in the kernel.
+// Whether a node that is lost could have killed its workers: its agent, or its keeper if the agent is suspended.
+// Neither could while the machine was. A keeper does not know that the link is broken, and an agent learns it when it
+// goes on.
+bool Invariants::could_kill(const Process& process) const {
+  const bool knew = !lost_by_cut_.contains(process.index) || !(process.asleep || has_just_woken(process));
+  return knew && scene_.machine(process.machine).frozen_until + kKeeperWakesWithin <= scene_.now;
+}
+
+// Whether a worker acts although it could have been killed.
 bool Invariants::acts_against_orders(const Worker& worker) const {
-  const Process& process = scene_.process(worker.process);
-  const bool could_not = process.asleep || has_just_woken(process);
-  return worker.acts && !could_not && !scene_.is_stuck(worker) &&
-         scene_.machine(worker.machine).frozen_until <= scene_.now;
+  return worker.acts && !scene_.is_stuck(worker) && could_kill(scene_.process(worker.process));
 }
 
 void Invariants::check_quiet() const {

@@ -52,7 +52,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "An agent whose guardian is gone starts no worker.",
   "When the first worker of a round starts, none of an older round acts on any node.",
   "At most one worker acts for each node rank and local rank.",
-  "When a node is counted as lost, none of its workers acts.",
+  "When a node is counted as lost, none of its workers acts, whether its agent runs or is stopped.",
   "Only a node that received Run starts workers; a spare never does.",
   "Once an agent knows of a stop, a newer round or the end, it has told each of its workers to end.",
   "The restart count never falls, never exceeds max_restarts, and grows by at most one a round.",
@@ -140,6 +140,7 @@ class Invariants {
   bool has_succeeded(int process) const;
   void check_success(const std::string& who);
   bool has_just_woken(const Process& process) const;
+  bool could_kill(const Process& process) const;
   bool acts_against_orders(const Worker& worker) const;
   bool loss_was_late(int round) const;
   Time silent_since(int process) const;
@@ -158,6 +159,7 @@ class Invariants {
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
+  std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
   Time stopped_at_;

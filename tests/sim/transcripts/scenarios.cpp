@@ -202,6 +202,16 @@ std::vector<Scenario> all_scenarios() {
        "an answer, so that none of them could run beside a replacement. The coordinator counts no node as lost for the "
        "time of its own sleep.",
        coordinator_sleeps()},
+      {"agent_stopped",
+       "The agent of a node of an elastic job is suspended for 20 s. Its keeper kills the workers a moment after their "
+       "lease of 10 s, and after 15 s the others go on without that node. When the agent goes on it is a new node.",
+       with(job_of(1, 2, 2),
+            {{.at = seconds(3), .kind = FaultKind::AgentStopped, .machine = 1, .lasting = seconds(20)}})},
+      {"node_sleeps",
+       "A machine is suspended for 12 s, which is longer than the lease of its workers: they are killed as soon as it "
+       "goes on. The cause of the next round is its sleep, which spends no restart.",
+       with(job_of(1, 2, 2),
+            {{.at = seconds(3), .kind = FaultKind::HostFrozen, .machine = 1, .lasting = seconds(12)}})},
       {"report_overtaken",
        "For 8 s nothing reaches the coordinator from h1, where a worker fails meanwhile. The node drops its silent "
        "link "

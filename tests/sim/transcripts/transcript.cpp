@@ -125,6 +125,7 @@ struct DescribeAgentAction {
   std::string operator()(const ClearDescendants&) const { return "waits for what its workers left, and reaps it"; }
   std::string operator()(const SendReport& action) const { return "reports: " + describe_briefly(action.state); }
   std::string operator()(const SendHeartbeat&) const { return ""; }
+  std::string operator()(const SetDeadman&) const { return ""; }
   std::string operator()(const Reconnect& action) const { return "drops its link" + in_parentheses(action.why); }
   std::string operator()(const LogLine& action) const { return "logs: " + action.text; }
   std::string operator()(const Leave& action) const {
@@ -206,7 +207,7 @@ void Transcript::step(Time now, const CoordinatorEvent& event, const std::vector
   add_step(now, "coordinator", std::visit(DescribeCoordinatorEvent{host_of}, event), texts, is_routine(event));
 }
 
-// An action without text is a heartbeat.
+// An action without text is a heartbeat, or the deadman that is set at each answer to one.
 void Transcript::add_step(Time now, const std::string& who, const std::string& event,
                           const std::vector<std::string>& actions, bool is_routine) {
   std::vector<std::string> told;
