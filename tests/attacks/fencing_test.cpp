@@ -191,32 +191,67 @@ TEST_CASE("fencing: the keeper says farewell for a killed agent in a job with a 
 
 namespace {
 
-// A job all of whose ddprun was killed at once. Its worker dies with the agent; what that had started lives on.
-class AbandonedJob {
+// A control group of this test's own, for everything that it starts. Every ddprun that finds an abandoned group ends
+// it, also if another test has made it. Two levels, since ddprun looks into the groups beside its own.
+class OwnGroup {
  public:
-  AbandonedJob() : job_(ddprun({}, {"escape", "ready", "wait"})) {
+  OwnGroup() {
     JobCgroup group = JobCgroup::choose();
     const auto lock = group.make();
     const std::string words = group.describe();
     group.remove(seconds(1));
     if (words.rfind("no control group", 0) == 0) skip(words);
+    before_ = words.substr(words.find('/'));
+    before_.resize(before_.rfind('/'));
+    outer_ = before_ + "/fencing_test_" + std::to_string(getpid());
+    if (mkdir(outer_.c_str(), 0755) != 0 || mkdir(path().c_str(), 0755) != 0) skip("cannot make " + path());
+    enter(path());
+  }
+  ~OwnGroup() {
+    enter(before_);
+    rmdir(path().c_str());
+    rmdir(beside().c_str());
+    rmdir(outer_.c_str());
+  }
+  OwnGroup(const OwnGroup&) = delete;
+  OwnGroup& operator=(const OwnGroup&) = delete;
+
+  std::string path() const { return outer_ + "/inner"; }
+  // Lets what is started from now on be in another group, as in another login.
+  void enter_beside() const {
+    mkdir(beside().c_str(), 0755);
+    enter(beside());
+  }
+
+ private:
+  std::string beside() const { return outer_ + "/beside"; }
+  static void enter(const std::string& group) { write_file(group + "/cgroup.procs", std::to_string(getpid())); }
+
+  std::string before_, outer_;
+};
+
+// A job all of whose ddprun was killed at once. Its worker dies with the agent; what that had started lives on.
+class AbandonedJob {
+ public:
+  AbandonedJob() : job_(ddprun({}, {"escape", "ready", "wait"})) {
     job_.wait_for("ready");
     const std::vector<pid_t> ddpruns = {job_.pid(), keeper_of(job_), agent_of(job_)};
     signal_all(ddpruns, SIGSTOP);  // so that none of them sees another one die
     signal_all(ddpruns, SIGKILL);
     wait_until([this] { return job_.left_over().size() == 1; });
-    // "0::/…/ddprun-…/1.0", in the group in which the next job's group was made a moment ago.
+    // "0::/…/ddprun-…/1.0"
     const std::string groups = read_file("/proc/" + std::to_string(job_.left_over()[0]) + "/cgroup");
     const auto begin = groups.rfind("/ddprun-") + 1;
-    const std::string own = words.substr(words.find('/'));
-    folder_ = own.substr(0, own.rfind('/') + 1) + groups.substr(begin, groups.find('/', begin) - begin);
+    folder_ = group_.path() + "/" + groups.substr(begin, groups.find('/', begin) - begin);
   }
 
+  const OwnGroup& group() const { return group_; }
   const std::string& folder() const { return folder_; }
   bool is_left_alone() const { return job_.left_over().size() == 1; }
   bool is_ended() const { return job_.all_gone() && !std::filesystem::exists(folder_); }
 
  private:
+  OwnGroup group_;
   Process job_;
   std::string folder_;
 };
@@ -240,6 +275,13 @@ TEST_CASE("abandoned: what is left of a job all of whose ddprun was killed at on
   CHECK(count(next.err, "ddprun: ended 1 process that an earlier job left when all of its ddprun was killed") == 1);
   CHECK(abandoned.is_ended());
   CHECK(run(ddprun({}, {"exit=0"})).err.empty());  // once
+}
+
+TEST_CASE("abandoned: a ddprun in a control group beside that one ends it, too", "[attacks][integration]") {
+  const AbandonedJob abandoned;
+  abandoned.group().enter_beside();
+  CHECK(run(ddprun({}, {"exit=0"})).code == 0);
+  CHECK(abandoned.is_ended());
 }
 
 TEST_CASE("abandoned: a group whose lock is held is left alone", "[attacks][integration]") {

@@ -290,20 +290,23 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
   }
 }
 
-TEST_CASE("nodes: an agent that was stopped for long kills its workers and rejoins, one stopped for a moment goes on",
-          "[launcher][integration][A4]") {
+TEST_CASE(
+    "nodes: an agent that was stopped for long has lost its workers and rejoins, one stopped for a moment goes on",
+    "[launcher][integration][A4]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
+  const pid_t fenced = only_child_of(agent_of(job.on(1)));
   for (const int host : {0, 1}) ::kill(agent_of(job.on(host)), SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(1));  // how long the agents stand still
   ::kill(agent_of(job.on(0)), SIGCONT);
   job.on(0).wait_for("met 2");                  // node1 has been declared lost by then
+  CHECK(state_of(fenced) == 'Z');               // its keeper has killed the worker
   CHECK(count(job.on(0).out(), "met 3") == 1);  // the short stop had no effect
   ::kill(agent_of(job.on(1)), SIGCONT);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3", 2);
-  CHECK(count(job.on(1).err(), "killing the workers of this node: it had lost the coordinator") == 1);
+  CHECK(count(job.on(1).err(), "the workers of this node are dead: ddprun's keeper killed them") == 1);
   succeed(job, {0, 1, 2});
   CHECK(hosts.all_gone());
 }
