@@ -705,7 +705,7 @@ void CoordinatorCore::finish_shutdown() {
 // the round has had no workers, and may be anybody: whatever it says, the end does not wait until it has left.
 TimePoint CoordinatorCore::awaited_until(const Node& node) const {
   const TimePoint latest = over_since_ + config_.lost_after;
-  if (node.seat < 0 && !node.cut) return std::min(latest, over_since_ + kAnswerToEnd);  // mutant: stranger
+  if (node.seat < 0 && !node.cut) return std::min(latest, over_since_ + kAnswerToEnd);
   if (!roster_.has_succeeded(node)) return latest;
   return std::min(latest, std::max(node.heard + config_.lost_after / 5, over_since_ + kAnswerToEnd));
 }
