@@ -35,7 +35,7 @@ Words many_connections(const std::string& address, int port, const std::string& 
 TEST_CASE("silence: a stranger's connections keep neither a node nor its workers out where few files may be open",
           "[attacks][integration]") {
   // No secret is needed to shake hands here.
-  const std::string hello = ddp::rendezvous::AgentHandshake("node0:29500", std::nullopt).preface();
+  const std::string hello = ddp::rendezvous::AgentHandshake("node0:29500", {}).preface();
   const auto& [what, bytes] = GENERATE_COPY(table<std::string, std::string>({
       {"nothing", ""},
       {"the first byte of an agent", "\xdd"},

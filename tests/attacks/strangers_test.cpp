@@ -76,7 +76,7 @@ class IdleNode {
     callbacks.on_heartbeat = [] {};
     callbacks.on_down = callbacks.on_unreachable = callbacks.on_refused = [](const std::string&) {};
     client_ = std::make_unique<rdzv::LinkClient>(
-        io_, rdzv::LinkTarget{.hosts = {"127.0.0.1"}, .ports = {static_cast<std::uint16_t>(port)}}, std::nullopt,
+        io_, rdzv::LinkTarget{.hosts = {"127.0.0.1"}, .ports = {static_cast<std::uint16_t>(port)}}, rdzv::Membership(),
         std::move(callbacks));
     client_->start();
     thread_ = std::thread([this] { io_.run(); });
