@@ -146,7 +146,7 @@ class Load {
 
   struct Agent {
     Agent(Load& load, int rank)
-        : link(load.io_, {.hosts = {"127.0.0.1"}, .ports = {load.port_}}, std::nullopt,
+        : link(load.io_, {.hosts = {"127.0.0.1"}, .ports = {load.port_}}, Membership(),
                {.on_up =
                     [this](const std::string&) {
                       is_linked = true;
