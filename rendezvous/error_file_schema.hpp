@@ -7,9 +7,14 @@
 // All that we write has the first one. A launcher adds "errorCode" beside "extraInfo": the exit code of the process.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string_view>
 
 namespace ddp::rendezvous::error_file {
+
+// Mode of the file. A traceback quotes the program's own lines and values, which are nobody else's.
+inline constexpr mode_t kMode = 0600;
 
 // ---- Key names ----
 inline constexpr char kMessage[] = "message";  // the record, and in it the text

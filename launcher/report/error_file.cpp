@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/demangle.hpp"
 #include "launcher/text/printable.hpp"
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/new_file.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 
@@ -126,20 +126,13 @@ std::string record_for_parent(const std::string& reason, std::int64_t unix_secon
 
 bool write_error_file(const std::string& path, const std::string& record) {
   struct stat status = {};
-  const bool replace = stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-  const std::string target = replace ? path + ".tmp." + std::to_string(getpid()) : path;
-  const int flags = O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | (replace ? O_CREAT | O_TRUNC : 0);
-  const int fd = open(target.c_str(), flags, 0644);
-  if (fd < 0) return false;
-  bool good = write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
-  good = close(fd) == 0 && good;
-  if (!replace) return good;
-  // The file is renamed into place, so that no reader sees half of it.
-  if (good && rename(target.c_str(), path.c_str()) == 0) return true;
-  const int why = errno;
-  unlink(target.c_str());
-  errno = why;
-  return false;
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
+    return rendezvous::replace_file(path, record, rendezvous::error_file::kMode);
+  }
+  rendezvous::Descriptor file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!file) return false;
+  const bool is_written = write(file.get(), record.data(), record.size()) == static_cast<ssize_t>(record.size());
+  return close(file.release()) == 0 && is_written;
 }
 
 }  // namespace ddp::launcher

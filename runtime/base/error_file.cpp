@@ -2,14 +2,12 @@
 #include "runtime/base/error_file.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/new_file.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -32,13 +30,8 @@ bool record_error(const std::string& message, const std::string& trace) noexcept
     if (path == nullptr || *path == '\0') return false;
     struct stat there = {};
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;  // do not replace a device
-    // Rename the file into place, so that the launcher never reads half of it.
-    const std::string temporary = std::string(path) + ".tmp." + std::to_string(getpid());
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out << error_file_text(message, trace, static_cast<std::int64_t>(std::time(nullptr)));
-    out.close();
-    if (out && std::rename(temporary.c_str(), path) == 0) return true;
-    std::remove(temporary.c_str());
+    const std::string text = error_file_text(message, trace, static_cast<std::int64_t>(std::time(nullptr)));
+    return rendezvous::replace_file(path, text, rendezvous::error_file::kMode);
   } catch (...) {
     // The launcher still has the exit code and the last lines of stderr.
   }

@@ -25,6 +25,7 @@
 #include <typeinfo>
 
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/base/new_file.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/error_file.hpp"
@@ -65,10 +66,10 @@ pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 // ---- What signal handlers call: no allocation and no locks, only system calls and memory that exists already ----
 
 void put_in_place(std::string_view record) {
-  const int fd = open(prepared.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return;
-  write_all(fd, record);
-  close(fd);
+  rendezvous::Descriptor file = rendezvous::create_file(prepared.temporary, error_file::kMode);
+  if (!file) return;
+  write_all(file.get(), record);
+  file.close();
   rename(prepared.temporary, prepared.path);
 }
 
@@ -300,7 +301,7 @@ bool prepare() {
   prepared.pid = getpid();
   if (strlen(path) >= sizeof prepared.path) return false;
   strcpy(prepared.path, path);
-  snprintf(prepared.temporary, sizeof prepared.temporary, "%s.tmp.%d", path, prepared.pid);
+  snprintf(prepared.temporary, sizeof prepared.temporary, "%s", rendezvous::temporary_name(path).c_str());
   void* frame = nullptr;
   backtrace(&frame, 1);  // makes backtrace() load its library now, since a signal handler could not
   prepared.earlier_terminate = std::set_terminate(on_terminate);

@@ -2,6 +2,7 @@
 #include "runtime/diagnosis/flight_recorder.hpp"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <mutex>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/new_file.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/signal_safe_text.hpp"
@@ -213,13 +215,15 @@ bool write_to(int fd, std::string_view why) {
 bool put_in_place(const char* path, std::string_view why) {
   char temporary[PATH_MAX + 32];
   FixedText name(temporary, sizeof temporary - 1);
-  name.add(path).add(".tmp.").add_number(static_cast<std::uint64_t>(syscall(SYS_gettid)));
+  std::uint64_t id = 0;  // as rendezvous::temporary_name(), which allocates memory
+  if (getrandom(&id, sizeof id, 0) != sizeof id) return false;
+  name.add(path).add(".tmp.").add_number(id, 16);
   temporary[name.text().size()] = '\0';
-  const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return false;
-  const bool written = write_to(fd, why);
+  rendezvous::Descriptor file = rendezvous::create_file(temporary, 0644);
+  if (!file) return false;
+  const bool written = write_to(file.get(), why);
   const int why_not = errno;
-  close(fd);
+  file.close();
   if (written && rename(temporary, path) == 0) return true;
   if (!written) errno = why_not;
   unlink(temporary);
