@@ -2,7 +2,6 @@
 #include "runtime/training/checkpoint/checkpoint.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,10 +23,10 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-CheckpointRecord read_record(const std::string& folder) {
-  const std::string path = folder + "/" + kRecordFile;
-  if (access(path.c_str(), F_OK) != 0) corrupt(folder, std::string("it lacks ") + kRecordFile);
-  const OpenFile file(path);
+CheckpointRecord read_record(const std::string& path, const OpenFile& file) {
+  if (file.size() > kMaxRecordBytes) {
+    corrupt(path, "it has " + std::to_string(file.size()) + " bytes, too many for the record of a checkpoint");
+  }
   std::string text(file.size(), '\0');
   if (file.read_at(text.data(), text.size(), 0) != text.size()) corrupt(path, "it shrank while being read");
   return parse_record(path, text);
@@ -116,7 +115,8 @@ std::string describe_part(const std::string& name, const CheckpointRecord::Tenso
 
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   if (is_folder(path)) {
-    record_ = read_record(path);
+    folder_ = open_folder(path);
+    record_ = read_record(path + "/" + kRecordFile, OpenFile(folder_, path, kRecordFile));
   } else {
     record_ = record_of(path, only_.emplace(path));
   }
@@ -196,10 +196,14 @@ void Checkpoint::read_box(const std::string& name, const Record::Tensor& tensor,
 
 void Checkpoint::verify(std::size_t first, std::size_t stride) const {
   if (only_) return;
-  for (std::size_t file = first; file < record_.files.size(); file += stride) verify_file(file);
+  std::vector<std::vector<NamedPart>> parts(record_.files.size());
+  for (const auto& tensor : record_.tensors) {
+    for (const Record::Part& part : tensor.second.parts) parts[part.file].push_back({&tensor, &part});
+  }
+  for (std::size_t file = first; file < record_.files.size(); file += stride) verify_file(file, parts[file]);
 }
 
-void Checkpoint::verify_file(std::size_t i) const {
+void Checkpoint::verify_file(std::size_t i, const std::vector<NamedPart>& parts) const {
   const Record::File& expected = record_.files[i];
   const std::string path = file_path(i);
   const OpenFile file = open_file(i);
@@ -212,11 +216,10 @@ void Checkpoint::verify_file(std::size_t i) const {
       checksum(header.data(), header.size()) != expected.header_checksum) {
     corrupt(path, "its header is not what was written: its checksum is wrong");
   }
-  for (const auto& [name, tensor] : record_.tensors) {
-    for (const Record::Part& part : tensor.parts) {
-      if (part.file != i) continue;
-      PartReader(file, describe_part(name, tensor, part), part, part_bytes(tensor, part), path).verify();
-    }
+  for (const NamedPart& each : parts) {
+    const auto& [name, tensor] = *each.tensor;
+    const Record::Part& part = *each.part;
+    PartReader(file, describe_part(name, tensor, part), part, part_bytes(tensor, part), path).verify();
   }
 }
 
@@ -224,10 +227,6 @@ std::string Checkpoint::file_path(std::size_t file) const {
   return only_ ? path_ : path_ + "/" + record_.files[file].name;
 }
 
-OpenFile Checkpoint::open_file(std::size_t file) const {
-  const std::string path = file_path(file);
-  if (access(path.c_str(), F_OK) != 0) corrupt(path, "it is not there");
-  return OpenFile(path);
-}
+OpenFile Checkpoint::open_file(std::size_t file) const { return {folder_, path_, record_.files[file].name}; }
 
 }  // namespace ddp::runtime

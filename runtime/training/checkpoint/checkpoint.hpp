@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/ddp.h"
@@ -43,19 +44,25 @@ class Checkpoint {
 
  private:
   using Record = CheckpointRecord;
+  using NamedTensor = std::pair<const std::string, Record::Tensor>;
+  struct NamedPart {
+    const NamedTensor* tensor;
+    const Record::Part* part;
+  };
 
   const Record::Tensor& find(const std::string& name) const;
   [[noreturn]] void mismatch(const std::string& name, const Record::Tensor& tensor, const std::string& asked,
                              std::int32_t dtype) const;
   void read_box(const std::string& name, const Record::Tensor& tensor, const Box& box, char* to) const;
-  void verify_file(std::size_t file) const;
+  void verify_file(std::size_t file, const std::vector<NamedPart>& parts) const;
   std::string file_path(std::size_t file) const;
   OpenFile open_file(std::size_t file) const;
 
   std::string path_;
-  std::optional<OpenFile> only_;  // set if this is a plain file
+  std::optional<OpenFile> only_;   // set if this is a plain file
+  rendezvous::Descriptor folder_;  // set if it is not
   Record record_;
-  std::vector<const std::pair<const std::string, Record::Tensor>*> tensors_;  // point into record_
+  std::vector<const NamedTensor*> tensors_;  // point into record_
 };
 
 }  // namespace ddp::runtime

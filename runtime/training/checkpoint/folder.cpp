@@ -277,11 +277,17 @@ std::string CheckpointFolder::write(const Job& job, const SavePlan& plan) const 
 std::string CheckpointFolder::commit(std::int64_t step, const SavePlan& plan,
                                      const std::vector<SaveReport>& reports) const {
   std::vector<CheckpointRecord> ranks;
-  for (const SaveReport& each : reports) ranks.push_back(parse_record(plan.folder, each.text));
+  for (const SaveReport& each : reports) ranks.push_back(parse_rank_record(plan.folder, each.text));
   const CheckpointRecord whole = join(ranks);
   for (const CheckpointRecord::File& file : whole.files) check_visible(plan.folder, file);
   if (has_index(whole)) write_file(plan.folder + "/" + kIndexFile, index_json(whole));
-  write_file(plan.folder + "/" + kRecordFile, to_string(whole));
+  const std::string record = to_string(whole);
+  if (record.size() > kMaxRecordBytes) {
+    throw Error(ErrorCode::InvalidArgument, std::string(kRecordFile) + " would be larger than " +
+                                                rendezvous::describe_bytes(kMaxRecordBytes) +
+                                                ": save fewer or larger slices");
+  }
+  write_file(plan.folder + "/" + kRecordFile, record);
   folders_.publish(plan.folder, step);
   return "";
 }

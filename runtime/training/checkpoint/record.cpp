@@ -2,11 +2,14 @@
 #include "runtime/training/checkpoint/record.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
 #include "runtime/training/tensor_file/checksum.hpp"
+#include "runtime/training/tensor_file/json_form.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"
 
 namespace ddp::runtime {
@@ -20,32 +23,7 @@ using Record = CheckpointRecord;
 constexpr char kFormat[] = "ddp checkpoint 1";
 constexpr std::string_view kChecksumStart = "{\"checksum\":\"";
 constexpr std::string_view kChecksumEnd = "\",\n";
-
-// What is missing or impossible in a record. Caught by parse_record(), which knows the file.
-struct Wrong {
-  std::string what;
-};
-
-const Json& field(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw Wrong{std::string("\"") + key + "\" is missing"};
-  return *found;
-}
-
-template <typename T>
-T get(const Json& object, const char* key) {
-  const Json& value = field(object, key);
-  if (std::is_unsigned_v<T> && !value.is_number_unsigned()) {
-    throw Wrong{std::string("\"") + key + "\" is not a natural number"};
-  }
-  return value.get<T>();
-}
-
-std::uint64_t get_checksum(const Json& text) {
-  const auto checksum = parse_checksum(text.get<std::string>());
-  if (!checksum) throw Wrong{"\"" + text.get<std::string>() + "\" is not a checksum"};
-  return *checksum;
-}
+constexpr std::uint64_t kMaxFileHeaderBytes = sizeof(std::uint64_t) + kMaxHeaderBytes;  // with the length before it
 
 Json to_json(const Record::Tensor& tensor) {
   Json parts = Json::array();
@@ -61,53 +39,134 @@ Json to_json(const Record::Tensor& tensor) {
   return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"parts", std::move(parts)}};
 }
 
-Record::Part parse_part(const Json& json) {
-  Record::Part part;
-  part.file = get<std::size_t>(json, "file");
-  part.begin = get<std::uint64_t>(json, "begin");
-  part.box = {get<Shape>(json, "offset"), get<Shape>(json, "shape")};
-  for (const Json& each : field(json, "checksums")) part.checksums.push_back(get_checksum(each));
-  return part;
+std::uint64_t checksum_in(const std::string& text) {
+  const auto checksum = parse_checksum(text);
+  if (!checksum) throw WrongJson{"\"" + text + "\" is not a checksum"};
+  return *checksum;
 }
 
-Record::Tensor parse_tensor(const std::string& name, const Json& json, const Record& record) {
-  Record::Tensor tensor{get<std::string>(json, "dtype"), get<Shape>(json, "shape")};
+// Returns the record as the text gives it, which may be impossible.
+Record parse_json(std::string_view text) {
+  Record record;
+  std::string* value = nullptr;      // of the metadata
+  Record::Tensor* tensor = nullptr;  // the one that is being read
+  const auto natural = [](auto take) {
+    return JsonForm::number([take](std::uint64_t n) { take(static_cast<std::int64_t>(n)); });
+  };
+  const JsonForm format = JsonForm::text([](const std::string& name) {
+    if (name != kFormat) throw WrongJson{"it has another version: " + name};
+  });
+  const JsonForm block = JsonForm::number([](std::uint64_t bytes) {
+    if (bytes != kChecksumBlock) throw WrongJson{"its checksums are of blocks of another size"};
+  });
+  const JsonForm metadata = JsonForm::map(JsonForm::text([&](const std::string& given) { *value = given; }),
+                                          [&](const std::string& key) { value = &record.metadata[key]; });
+  const JsonForm file = JsonForm::object(
+      {{"name", JsonForm::text([&](const std::string& name) { record.files.back().name = name; })},
+       {"bytes", JsonForm::number([&](std::uint64_t n) { record.files.back().bytes = n; })},
+       {"header_bytes", JsonForm::number([&](std::uint64_t n) { record.files.back().header_bytes = n; })},
+       {"header_checksum",
+        JsonForm::text([&](const std::string& given) { record.files.back().header_checksum = checksum_in(given); })}});
+  const JsonForm checksum =
+      JsonForm::text([&](const std::string& given) { tensor->parts.back().checksums.push_back(checksum_in(given)); });
+  const JsonForm part = JsonForm::object(
+      {{"file", JsonForm::number([&](std::uint64_t n) { tensor->parts.back().file = n; })},
+       {"begin", JsonForm::number([&](std::uint64_t n) { tensor->parts.back().begin = n; })},
+       {"offset", JsonForm::array(natural([&](std::int64_t n) { tensor->parts.back().box.begin.push_back(n); }))},
+       {"shape", JsonForm::array(natural([&](std::int64_t n) { tensor->parts.back().box.size.push_back(n); }))},
+       {"checksums", JsonForm::array(checksum)}});
+  const JsonForm one_tensor =
+      JsonForm::object({{"dtype", JsonForm::text([&](const std::string& dtype) { tensor->dtype = dtype; })},
+                        {"shape", JsonForm::array(natural([&](std::int64_t n) { tensor->shape.push_back(n); }))},
+                        {"parts", JsonForm::array(part, [&] { tensor->parts.emplace_back(); })}});
+  const auto next_tensor = [&](const std::string& name) {
+    const auto [place, is_new] = record.tensors.try_emplace(name);
+    if (!is_new) throw WrongJson{"it has two tensors named " + name};
+    tensor = &place->second;
+  };
+  read_json(text, JsonForm::object({{"format", format},
+                                    {"step", natural([&](std::int64_t n) { record.step = n; })},
+                                    {"metadata", metadata},
+                                    {"block", block},
+                                    {"files", JsonForm::array(file, [&] { record.files.emplace_back(); })},
+                                    {"tensors", JsonForm::map(one_tensor, next_tensor)}}));
+  return record;
+}
+
+void check_files(const Record& record) {
+  std::set<std::string_view> names;
+  for (const Record::File& file : record.files) {
+    const std::string_view name = file.name;
+    if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+      throw WrongJson{"\"" + file.name + "\" is not a file name"};
+    }
+    if (!names.insert(name).second) throw WrongJson{"it names the file " + file.name + " twice"};
+    if (file.header_bytes > std::min(file.bytes, kMaxFileHeaderBytes)) {
+      throw WrongJson{file.name + " cannot have a header of " + std::to_string(file.header_bytes) + " bytes"};
+    }
+  }
+}
+
+void check_tensor(const std::string& name, const Record::Tensor& tensor, const Record& record) {
   const std::uint64_t size = file_type_size(tensor.dtype);
   if (size == 0 || !shape_bytes(tensor.shape, size)) {
-    throw Wrong{name + " cannot be " + to_string(tensor.shape) + " of " + tensor.dtype};
+    throw WrongJson{name + " cannot be " + to_string(tensor.shape) + " of " + tensor.dtype};
   }
-  for (const Json& each : field(json, "parts")) {
-    Record::Part part = parse_part(each);
+  for (const Record::Part& part : tensor.parts) {
     if (part.file >= record.files.size() || !is_within(part.box, tensor.shape)) {
-      throw Wrong{name + " has a part " + to_string(part.box) + " that cannot be"};
+      throw WrongJson{name + " has a part " + to_string(part.box.size) + " at " + to_string(part.box.begin) +
+                      " that cannot be"};
     }
+    const Record::File& file = record.files[part.file];
     const std::uint64_t bytes = part_bytes(tensor, part);
-    const std::uint64_t file_bytes = record.files[part.file].bytes;
-    if (part.begin > file_bytes || bytes > file_bytes - part.begin || part.checksums.size() != block_count(bytes)) {
-      throw Wrong{name + ": its part " + to_string(part.box) + " cannot be where it is said to be"};
+    if (part.begin > file.bytes || bytes > file.bytes - part.begin || part.checksums.size() != block_count(bytes)) {
+      throw WrongJson{name + ": its part " + to_string(part.box) + " cannot be where it is said to be"};
     }
-    tensor.parts.push_back(std::move(part));
   }
-  return tensor;
 }
 
-Record parse_json(const Json& json) {
-  if (get<std::string>(json, "format") != kFormat)
-    throw Wrong{"it has another version: " + get<std::string>(json, "format")};
-  if (get<std::uint64_t>(json, "block") != kChecksumBlock) throw Wrong{"its checksums are of blocks of another size"};
-  Record record;
-  record.step = get<std::int64_t>(json, "step");
-  record.metadata = get<std::map<std::string, std::string>>(json, "metadata");
-  for (const Json& each : field(json, "files")) {
-    record.files.push_back({get<std::string>(each, "name"), get<std::uint64_t>(each, "bytes"),
-                            get<std::uint64_t>(each, "header_bytes"), get_checksum(field(each, "header_checksum"))});
-    const std::string& name = record.files.back().name;
-    if (name.empty() || name.find('/') != std::string::npos) throw Wrong{"\"" + name + "\" is not a file name"};
+// Checks that the parts fill each file from its header to its end, without gaps. So no byte is read twice.
+void check_places(const Record& record) {
+  struct Place {
+    std::size_t file;
+    std::uint64_t begin;
+    std::uint64_t end;
+    auto operator<=>(const Place&) const = default;  // an empty part may share its place with the one that follows it
+  };
+  std::vector<Place> places;
+  for (const auto& [name, tensor] : record.tensors) {
+    for (const Record::Part& part : tensor.parts) {
+      places.push_back({part.file, part.begin, part.begin + part_bytes(tensor, part)});
+    }
   }
-  for (const auto& item : field(json, "tensors").items()) {
-    record.tensors.emplace(item.key(), parse_tensor(item.key(), item.value(), record));
+  std::sort(places.begin(), places.end());
+  auto place = places.begin();
+  for (std::size_t i = 0; i < record.files.size(); ++i) {
+    const Record::File& file = record.files[i];
+    std::uint64_t next = file.header_bytes;
+    for (; place != places.end() && place->file == i; next = (place++)->end) {
+      if (place->begin != next) {
+        throw WrongJson{"a part begins at byte " + std::to_string(place->begin) + " of " + file.name +
+                        ", but what is before it ends at " + std::to_string(next)};
+      }
+    }
+    if (next != file.bytes) {
+      throw WrongJson{file.name + " has " + std::to_string(file.bytes) + " bytes, but its parts end at " +
+                      std::to_string(next)};
+    }
   }
-  return record;
+}
+
+// Returns which tensor is not whole, and why; empty if all are.
+std::string why_not_whole(const Record& record) {
+  for (const auto& [name, tensor] : record.tensors) {
+    std::vector<Box> boxes;
+    boxes.reserve(tensor.parts.size());
+    for (const Record::Part& part : tensor.parts) boxes.push_back(part.box);
+    const std::string why = why_not_whole(tensor.shape, boxes);
+    if (!why.empty()) return "tensor " + name + " is not whole: " + why;
+  }
+  return "";
 }
 
 void add(Record& whole, const Record& rank) {
@@ -154,7 +213,7 @@ std::string to_string(const Record& record) {
          std::string(kChecksumEnd) + body;
 }
 
-Record parse_record(const std::string& path, std::string_view text) {
+Record parse_rank_record(const std::string& path, std::string_view text) {
   const std::size_t body = kChecksumStart.size() + 16 + kChecksumEnd.size();
   if (text.size() < body || !text.starts_with(kChecksumStart) || !text.substr(0, body).ends_with(kChecksumEnd)) {
     corrupt(path, "it does not begin as it should");
@@ -162,13 +221,21 @@ Record parse_record(const std::string& path, std::string_view text) {
   const auto expected = parse_checksum(text.substr(kChecksumStart.size(), 16));
   if (expected != checksum(text.data() + body, text.size() - body)) corrupt(path, "its checksum is wrong");
   try {
-    const Json json = Json::parse("{" + std::string(text.substr(body)));
-    return parse_json(json);
-  } catch (const Wrong& wrong) {
+    const Record record = parse_json("{" + std::string(text.substr(body)));
+    check_files(record);
+    for (const auto& [name, tensor] : record.tensors) check_tensor(name, tensor, record);
+    check_places(record);
+    return record;
+  } catch (const WrongJson& wrong) {
     corrupt(path, wrong.what);
-  } catch (const Json::exception& error) {
-    corrupt(path, error.what());
   }
+}
+
+Record parse_record(const std::string& path, std::string_view text) {
+  Record record = parse_rank_record(path, text);
+  const std::string why = why_not_whole(record);
+  if (!why.empty()) corrupt(path, why);
+  return record;
 }
 
 Record join(const std::vector<Record>& ranks) {
@@ -176,13 +243,8 @@ Record join(const std::vector<Record>& ranks) {
   whole.step = ranks.at(0).step;
   whole.metadata = ranks.at(0).metadata;
   for (const Record& rank : ranks) add(whole, rank);
-  for (const auto& [name, tensor] : whole.tensors) {
-    // The parts of each tensor must cover it exactly once.
-    std::vector<Box> boxes;
-    for (const Record::Part& part : tensor.parts) boxes.push_back(part.box);
-    const std::string why = why_not_whole(tensor.shape, boxes);
-    if (!why.empty()) throw Error(ErrorCode::Mismatch, "tensor " + name + " is not whole: " + why);
-  }
+  const std::string why = why_not_whole(whole);
+  if (!why.empty()) throw Error(ErrorCode::Mismatch, why);
   return whole;
 }
 

@@ -24,7 +24,8 @@
 
 namespace ddp::runtime {
 
-inline constexpr std::uint64_t kChecksumBlock = 4ULL << 20;  // bytes
+inline constexpr std::uint64_t kChecksumBlock = 4ULL << 20;     // bytes
+inline constexpr std::uint64_t kMaxRecordBytes = 512ULL << 20;  // what four million parts need
 
 struct CheckpointRecord {
   struct File {
@@ -56,8 +57,11 @@ std::uint64_t block_count(std::uint64_t bytes);
 
 std::string to_string(const CheckpointRecord& record);
 // Returns the record that `text` holds. path is for messages. Throws Error{Corrupt} if the text is
-// not what to_string() writes, or if a part is not possible.
+// not what to_string() writes, if a part is not possible or a tensor is not whole, or if the parts do
+// not fill the files. The checksum is no proof: anybody can compute it.
 CheckpointRecord parse_record(const std::string& path, std::string_view text);
+// Does the same for the record of one rank, whose tensors need not be whole.
+CheckpointRecord parse_rank_record(const std::string& path, std::string_view text);
 // Returns the files and tensors of all ranks, with the step and metadata of rank 0. Throws
 // Error{Mismatch} if ranks disagree about a tensor, or if the parts do not make a tensor whole.
 CheckpointRecord join(const std::vector<CheckpointRecord>& ranks);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/new_file.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -20,6 +21,10 @@ using rendezvous::ErrorCode;
 // Bytes after which write() asks the disk to start, so that it writes while the rest is being
 // copied.
 constexpr std::uint64_t kHandOver = 32ULL << 20;
+
+// Opening a FIFO or a device for reading may wait for ever without O_NONBLOCK. It changes nothing for
+// regular files.
+constexpr int kReading = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 }  // namespace
 
@@ -52,8 +57,7 @@ void make_folders(const std::string& path) {
   }
 }
 
-NewFile::NewFile(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+NewFile::NewFile(const std::string& path) : path_(path), file_(rendezvous::create_file(path.c_str(), 0666)) {
   if (!file_) system_error(path_, "cannot create", errno);
 }
 
@@ -94,14 +98,34 @@ void NewFile::replace(const std::string& path) {
   fsync_folder(folder_of(path));
 }
 
-OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+rendezvous::Descriptor open_folder(const std::string& path) {
+  rendezvous::Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) system_error(path, "cannot open this folder", errno);
+  return folder;
+}
+
+OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), kReading)) {
   if (!file_) system_error(path_, "cannot open", errno);
+  check();
+}
+
+OpenFile::OpenFile(const rendezvous::Descriptor& folder, const std::string& path, const std::string& name)
+    : path_(path + "/" + name), file_(openat(folder.get(), name.c_str(), kReading | O_NOFOLLOW)) {
+  if (!file_ && errno == ENOENT) corrupt("it is not there");
+  if (!file_ && errno == ELOOP) corrupt("it is a symbolic link, which is not followed");
+  if (!file_) system_error(path_, "cannot open", errno);
+  check();
+}
+
+void OpenFile::check() {
   struct stat facts = {};
   if (fstat(file_.get(), &facts) != 0) system_error(path_, "cannot stat", errno);
-  if (!S_ISREG(facts.st_mode)) {
-    throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": it is not a regular file");
-  }
+  if (!S_ISREG(facts.st_mode)) corrupt("it is not a regular file");
   size_ = static_cast<std::uint64_t>(facts.st_size);
+}
+
+void OpenFile::corrupt(const std::string& what) const {
+  throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": " + what);
 }
 
 std::uint64_t OpenFile::read_at(void* to, std::uint64_t size, std::uint64_t offset) const {
@@ -111,7 +135,7 @@ std::uint64_t OpenFile::read_at(void* to, std::uint64_t size, std::uint64_t offs
         pread(file_.get(), static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EIO) {  // the bytes are lost, so treat them like changed ones
-      throw Error(ErrorCode::Corrupt, "checkpoint " + path_ + ": cannot read: " + std::strerror(EIO));
+      corrupt(std::string("cannot read: ") + std::strerror(EIO));
     }
     if (got < 0) system_error(path_, "cannot read", errno);
     if (got == 0) break;

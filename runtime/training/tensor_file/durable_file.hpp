@@ -21,7 +21,8 @@ void fsync_folder(const std::string& path);
 // Creates the folder and its missing parents, durably.
 void make_folders(const std::string& path);
 
-// A file being written. Removes the file again unless finish() or replace() was called.
+// A file being written, which must not exist before. Removes the file again unless finish() or
+// replace() was called.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
@@ -43,16 +44,27 @@ class NewFile {
   std::uint64_t handed_over_ = 0;  // bytes that the disk has been asked to write
 };
 
-// A file opened for reading.
+// Opens a folder, so that its files can be opened wherever it is moved.
+rendezvous::Descriptor open_folder(const std::string& path);
+
+// A file opened for reading. Throws Error{Corrupt} if it is not a regular file; opening it never
+// waits.
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path);  // throws Error{Corrupt} if it is not a regular file
+  // Opens what the user has named. That may be a link, as in Hugging Face's cache.
+  explicit OpenFile(const std::string& path);
+  // Opens the file FOLDER/NAME. Throws Error{Corrupt} as well if it is not there, or a link: that may
+  // lead out of the folder. `folder` is its descriptor.
+  OpenFile(const rendezvous::Descriptor& folder, const std::string& path, const std::string& name);
 
   std::uint64_t size() const { return size_; }
   // Reads size bytes, or fewer if the file ends before, and returns how many. Any thread may call.
   std::uint64_t read_at(void* to, std::uint64_t size, std::uint64_t offset) const;
 
  private:
+  void check();
+  [[noreturn]] void corrupt(const std::string& what) const;
+
   std::string path_;
   rendezvous::Descriptor file_;
   std::uint64_t size_ = 0;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/training/tensor_file/safetensors.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/new_file.hpp"
 #include "rendezvous/base/text.hpp"
 #include "runtime/base/buffer.hpp"
+#include "runtime/training/tensor_file/json_form.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -26,7 +26,6 @@ using Json = nlohmann::ordered_json;
 static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
 
 constexpr char kMetadata[] = "__metadata__";
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::uint64_t kPrefix = 8;
 
 // The names of libddp's types, in the order of ddp_dtype, then those that only other programs
@@ -67,32 +66,47 @@ std::uint64_t checked_bytes(const std::string& path, const ddp_tensor& tensor) {
   return *bytes;
 }
 
-// Returns a name next to path that no other process or thread uses.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<unsigned> counter{0};
-  return path + ".tmp." + std::to_string(getpid()) + "." + std::to_string(counter++);
+// What a header's entry says of a tensor.
+struct Entry {
+  std::string dtype;
+  Shape shape;
+  std::vector<std::uint64_t> offsets;
+};
+
+// Returns the entry as a tensor in a file whose data begins at this byte.
+FileTensor checked_tensor(const std::string& name, Entry& entry, std::uint64_t data_begin) {
+  if (entry.offsets.size() != 2)
+    throw WrongJson{"tensor " + name + " has " + std::to_string(entry.offsets.size()) + " data_offsets, not 2"};
+  const std::uint64_t begin = entry.offsets[0];
+  const std::uint64_t end = entry.offsets[1];
+  const std::uint64_t size = file_type_size(entry.dtype);
+  if (size == 0) throw WrongJson{"tensor " + name + " is of the unknown type " + entry.dtype};
+  if (begin > end || shape_bytes(entry.shape, size) != end - begin) {
+    throw WrongJson{"tensor " + name + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
+                    " cannot be " + to_string(entry.shape) + " of " + entry.dtype};
+  }
+  return {std::move(entry.dtype), std::move(entry.shape), data_begin + begin, data_begin + end};
 }
 
-FileTensor parse_tensor(const std::string& path, const std::string& name, const Json& entry, std::uint64_t data_begin) {
-  const auto natural = [](const Json& j) { return j.is_number_unsigned() && j.get<std::uint64_t>() <= INT64_MAX / 2; };
-  const auto dtype = entry.find("dtype");
-  const auto shape = entry.find("shape");
-  const auto offsets = entry.find("data_offsets");
-  if (dtype == entry.end() || shape == entry.end() || offsets == entry.end() || !dtype->is_string() ||
-      !shape->is_array() || !offsets->is_array() || offsets->size() != 2 ||
-      !std::all_of(shape->begin(), shape->end(), natural) || !std::all_of(offsets->begin(), offsets->end(), natural)) {
-    corrupt(path, "tensor " + name + " lacks a valid dtype, shape or data_offsets");
-  }
-  const auto begin = (*offsets)[0].get<std::uint64_t>();
-  const auto end = (*offsets)[1].get<std::uint64_t>();
-  FileTensor tensor{dtype->get<std::string>(), shape->get<Shape>(), data_begin + begin, data_begin + end};
-  const std::uint64_t size = file_type_size(tensor.dtype);
-  if (size == 0) corrupt(path, "tensor " + name + " is of the unknown type " + tensor.dtype);
-  if (begin > end || shape_bytes(tensor.shape, size) != end - begin) {
-    corrupt(path, "tensor " + name + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) + " cannot be " +
-                      to_string(tensor.shape) + " of " + tensor.dtype);
-  }
-  return tensor;
+// Reads a header's JSON into `header`, whose `bytes` is known.
+void parse_header(std::string_view text, FileHeader& header) {
+  std::map<std::string, Entry> entries;
+  Entry* entry = nullptr;        // the one that is being read
+  std::string* value = nullptr;  // of the metadata
+  const JsonForm tensor = JsonForm::object(
+      {{"dtype", JsonForm::text([&](const std::string& dtype) { entry->dtype = dtype; })},
+       {"shape", JsonForm::array(
+                     JsonForm::number([&](std::uint64_t n) { entry->shape.push_back(static_cast<std::int64_t>(n)); }))},
+       {"data_offsets", JsonForm::array(JsonForm::number([&](std::uint64_t n) { entry->offsets.push_back(n); }))}});
+  const JsonForm metadata = JsonForm::map(JsonForm::text([&](const std::string& given) { *value = given; }),
+                                          [&](const std::string& key) { value = &header.metadata[key]; });
+  const auto next_tensor = [&](const std::string& name) {
+    const auto [place, is_new] = entries.try_emplace(name);
+    if (!is_new) throw WrongJson{"it has two tensors named " + name};
+    entry = &place->second;
+  };
+  read_json(text, JsonForm::map(tensor, next_tensor, {{kMetadata, metadata}}));
+  for (auto& [name, each] : entries) header.tensors.emplace(name, checked_tensor(name, each, header.bytes));
 }
 
 // Checks that the tensors fill the data one after the other, without gaps.
@@ -153,7 +167,11 @@ std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, st
 }
 
 void corrupt(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::Corrupt, "checkpoint " + path + ": " + what + " (delete it and go on from an older one)");
+  std::string text = "checkpoint " + path + ": " + what + " (delete it and go on from an older one)";
+  // Parts of it may be what a file says, and must not do more to a terminal than be read.
+  const auto is_control = [](char byte) { return (byte >= 0 && byte < ' ') || byte == 0x7f; };
+  std::replace_if(text.begin(), text.end(), is_control, '?');
+  throw Error(ErrorCode::Corrupt, text);
 }
 
 std::string make_header(const std::string& path, std::span<const ddp_tensor> tensors,
@@ -161,35 +179,36 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
   if (tensors.data() == nullptr && !tensors.empty()) invalid(path, "the tensors are null");
   if (metadata.data() == nullptr && !metadata.empty()) invalid(path, "the metadata is null");
   // The metadata comes first, then the tensors with their offsets.
-  Json header = Json::object();
+  std::vector<std::pair<std::string, Json>> header;
   if (!metadata.empty()) {
-    Json entries = Json::object();
+    std::map<std::string, std::string> entries;
     for (const ddp_metadata_entry& e : metadata) {
       if (e.key == nullptr || e.value == nullptr) invalid(path, "a metadata entry is null");
       entries[e.key] = e.value;
     }
-    header[kMetadata] = std::move(entries);
+    header.emplace_back(kMetadata, std::move(entries));
   }
   std::set<std::string_view> names;
   std::uint64_t offset = 0;
   for (const ddp_tensor& t : tensors) {
     const std::uint64_t bytes = checked_bytes(path, t);
     if (!names.insert(t.name).second) invalid(path, std::string("two tensors are named ") + t.name);
-    header[t.name] = {{"dtype", file_type(t.dtype)},
-                      {"shape", std::vector<std::int64_t>(t.shape, t.shape + t.rank)},
-                      {"data_offsets", {offset, offset + bytes}}};
+    header.emplace_back(t.name, Json{{"dtype", file_type(t.dtype)},
+                                     {"shape", std::vector<std::int64_t>(t.shape, t.shape + t.rank)},
+                                     {"data_offsets", {offset, offset + bytes}}});
     offset += bytes;
   }
   std::string text;
   try {
-    text = header.dump();
+    // Made at once: an ordered JSON object searches all its keys at each insertion.
+    text = Json(Json::object_t(header.begin(), header.end())).dump();
   } catch (const Json::exception&) {
     invalid(path, "a name or a metadata entry is not valid UTF-8");
   }
   // Pad, so that the data begins at a multiple of 8, and prepend the length.
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxHeader)
-    invalid(path, "the header would be larger than " + rendezvous::describe_bytes(kMaxHeader));
+  if (text.size() > kMaxHeaderBytes)
+    invalid(path, "the header would be larger than " + rendezvous::describe_bytes(kMaxHeaderBytes));
   const std::uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), kPrefix) + text;
 }
@@ -205,7 +224,7 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
   if (size < kPrefix || file.read_at(&length, kPrefix, 0) != kPrefix) {
     corrupt(path, "it is truncated: " + std::to_string(size) + " bytes, shorter than the length of a header");
   }
-  if (length > kMaxHeader) {
+  if (length > kMaxHeaderBytes) {
     corrupt(path, "it announces a header of " + std::to_string(length) + " bytes: not a safetensors file");
   }
   if (length > size - kPrefix) {
@@ -214,24 +233,12 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
   }
   std::string text(length, '\0');
   if (file.read_at(text.data(), length, kPrefix) != length) corrupt(path, "it shrank while being read");
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) corrupt(path, "its header is not a JSON object");
-
   FileHeader header;
-  // Each entry is a tensor, except the one with the metadata.
   header.bytes = kPrefix + length;
-  for (const auto& item : json.items()) {
-    const std::string& name = item.key();
-    const Json& entry = item.value();
-    if (!entry.is_object()) corrupt(path, "the entry " + name + " of its header is not an object");
-    if (name == kMetadata) {
-      for (const auto& pair : entry.items()) {
-        if (!pair.value().is_string()) corrupt(path, "the metadata " + pair.key() + " is not a string");
-        header.metadata[pair.key()] = pair.value().get<std::string>();
-      }
-    } else if (!header.tensors.emplace(name, parse_tensor(path, name, entry, header.bytes)).second) {
-      corrupt(path, "it has two tensors named " + name);
-    }
+  try {
+    parse_header(text, header);
+  } catch (const WrongJson& wrong) {
+    corrupt(path, "its header is wrong: " + wrong.what);
   }
   check_places(path, header, size - header.bytes);
   return header;
@@ -240,7 +247,7 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
 void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
                      std::span<const ddp_metadata_entry> metadata) {
   const std::string header = make_header(path, tensors, metadata);
-  NewFile file(temporary_name(path));
+  NewFile file(rendezvous::temporary_name(path));
   file.write(header.data(), header.size());
   for (const ddp_tensor& t : tensors) file.write(t.data, data_bytes(t));
   file.replace(path);

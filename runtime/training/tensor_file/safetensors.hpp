@@ -32,6 +32,8 @@ std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, st
 
 // ---- Files ----
 
+inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // of JSON: the reference implementation's limit
+
 struct FileTensor {
   std::string dtype;  // as in the file; may be a type that libddp lacks
   Shape shape;

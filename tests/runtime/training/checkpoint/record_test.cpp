@@ -74,26 +74,47 @@ TEST_CASE("checkpoint record: impossible content is corrupt even with a correct 
   const auto [from, to, why] = GENERATE(table<std::string, std::string, std::string>({
       {"ddp checkpoint 1", "ddp checkpoint 2", "has another version"},
       {"4194304", "4194305", "blocks of another size"},
-      {"\"step\":500,", "", "\"step\" is missing"},
-      {"\"file\":1", "\"file\":2", "a part [2:4, 0:3] that cannot be"},
+      {"\"step\":500,", "", "step is missing"},
+      {"\"file\":1", "\"file\":2", "a part [2, 3] at [2, 0] that cannot be"},
       {"\"file\":1", "\"file\":-1", "not a natural number"},
       {"\"begin\":128,\"offset\":[2", "\"begin\":129,\"offset\":[2", "cannot be where it is said to be"},
-      {"\"begin\":128,\"offset\":[2", "\"begin\":9223372036854775807,\"offset\":[2",
+      {"\"begin\":128,\"offset\":[2", "\"begin\":4611686018427387903,\"offset\":[2",
        "cannot be where it is said to be"},
       {"\"offset\":[2,0]", "\"offset\":[3,0]", "that cannot be"},
+      {"\"offset\":[2,0],\"shape\":[2,3]", "\"offset\":[2,0],\"shape\":[]", "a part [] at [2, 0] that cannot be"},
+      {"\"offset\":[2,0],\"shape\":[2,3]", "\"offset\":[],\"shape\":[2,3]", "a part [2, 3] at [] that cannot be"},
+      {"\"offset\":[2,0]", "\"offset\":[1,0]", "tensor w is not whole: [1:2, 0:3] of [4, 3] is given twice"},
+      {"\"file\":1,\"begin\":128", "\"file\":0,\"begin\":128",
+       "a part begins at byte 128 of a, but what is before it ends at 152"},
+      {"\"name\":\"b\",\"bytes\":152", "\"name\":\"b\",\"bytes\":153", "b has 153 bytes, but its parts end at 152"},
+      {"\"name\":\"b\",\"bytes\":152,\"header_bytes\":128", "\"name\":\"b\",\"bytes\":152,\"header_bytes\":120",
+       "a part begins at byte 128 of b, but what is before it ends at 120"},
+      {"\"header_bytes\":128", "\"header_bytes\":153", "b cannot have a header of 153 bytes"},
+      {"\"name\":\"b\"", "\"name\":\"a\"", "it names the file a twice"},
+      {"\"name\":\"b\"", "\"name\":\"..\"", "not a file name"},
+      {"\"name\":\"b\"", "\"name\":\"b\\u0000\"", "not a file name"},
       {"\"F32\"", "\"Q4\"", "cannot be [4, 3] of Q4"},
-      {"\"shape\":[4,3]", "\"shape\":[-4,3]", "cannot be [-4, 3]"},
+      {"\"shape\":[4,3]", "\"shape\":[-4,3]", "tensors.w.shape is not a natural number"},
+      {"\"shape\":[4,3]", "\"shape\":[8,3]", "tensor w is not whole: 12 of the 24 elements of [8, 3] are missing"},
+      {"\"shape\":[4,3]", "\"shape\":[4611686018427387903,3]", "w cannot be [4611686018427387903, 3] of F32"},
       {"\"0000000000000011\"]", "]", "cannot be where"},
       {"\"0000000000000011\"", "\"11\"", "\"11\" is not a checksum"},
       {"\"name\":\"b\"", "\"name\":\"../b\"", "not a file name"},
-      {"\"files\":", "\"filed\":", "\"files\" is missing"},
-      {"{\"w\"", "[{\"w\"", "parse error"},
+      {"\"files\":", "\"filed\":", "files is missing"},
+      {"{\"w\"", "[{\"w\"", "tensors is not an object"},
+      {"{\"w\"", "{\"w", "it is no JSON: byte"},
   }));
   std::string changed = body;
   const std::size_t at = changed.rfind(from);
   REQUIRE(at != std::string::npos);
   changed.replace(at, from.size(), to);
   CHECK_THAT(why_not(signed_text(changed)), Contains(why));
+}
+
+TEST_CASE("checkpoint record: of one rank's tensors only a part may be there", "[training][unit]") {
+  const std::string part = to_string(rank_with("a", 0));
+  CHECK(parse_rank_record("R", part).tensors.at("w").parts.size() == 1);
+  CHECK_THAT(why_not(part), Contains("tensor w is not whole: 6 of the 12 elements of [4, 3] are missing"));
 }
 
 TEST_CASE("checkpoint record: an error names the tensor about which ranks disagree, or of which a part is missing",

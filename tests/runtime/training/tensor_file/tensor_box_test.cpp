@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <numeric>
 #include <random>
 #include <string>
@@ -90,6 +91,64 @@ TEST_CASE("tensor box: parts that are whole, overlap or lack something are recog
   CHECK(why_not_whole({4, 3}, {upper, lower, {{1, 1}, {2, 1}}}) == "[1:2, 1:2] of [4, 3] is given twice");
   CHECK(why_not_whole({}, {whole_box({}), whole_box({})}) == "[] of [] is given twice");
   CHECK(why_not_whole({3, 3}, {upper, lower}) == "[2:4, 0:3] is not within [3, 3]");
+}
+
+TEST_CASE("tensor box: a tensor cut at random is whole, and no longer if a box is changed", "[training][unit]") {
+  const unsigned seed = std::random_device()();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<unsigned long>(std::max<std::int64_t>(n, 1)));
+  };
+  for (int round = 0; round < 500; ++round) {
+    Shape shape(1 + random() % 4);
+    for (std::int64_t& n : shape) n = 1 + below(6);
+    std::vector<Box> boxes = {whole_box(shape)};
+    for (int cut = 0; cut < 12; ++cut) {
+      const std::size_t i = random() % boxes.size(), d = random() % shape.size();
+      Box rest = boxes[i];
+      const std::int64_t kept = below(rest.size[d] + 1);
+      rest.begin[d] += kept;
+      rest.size[d] -= kept;
+      boxes[i].size[d] = kept;
+      boxes.push_back(rest);
+    }
+    std::shuffle(boxes.begin(), boxes.end(), random);
+    REQUIRE(why_not_whole(shape, boxes).empty());
+    Box& changed = *std::find_if(boxes.begin(), boxes.end(), [](const Box& box) { return element_count(box) > 0; });
+    const Box before = changed;
+    changed = random_box(random, shape);
+    INFO(to_string(before) << " of " << to_string(shape) << " became " << to_string(changed));
+    REQUIRE(why_not_whole(shape, boxes).empty() == (changed == before));
+  }
+}
+
+TEST_CASE("tensor box: 100,000 parts are compared in well under a second, however they lie", "[training][unit]") {
+  const auto [rows, columns, depth] =
+      GENERATE(table<int, int, int>({{100'000, 1, 1}, {1, 100'000, 1}, {316, 316, 1}, {46, 46, 46}}));
+  const Shape shape = {rows, columns, depth};
+  std::vector<Box> boxes;
+  for (int i = 0; i < rows; ++i) {
+    for (int k = 0; k < columns; ++k) {
+      for (int l = 0; l < depth; ++l) boxes.push_back({{i, k, l}, {1, 1, 1}});
+    }
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(why_not_whole(shape, boxes).empty());
+  boxes.back() = boxes.front();
+  CHECK_FALSE(why_not_whole(shape, boxes).empty());
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));  // a minute or more if each meets each
+}
+
+TEST_CASE("tensor box: what is split in more dimensions than can be checked is refused", "[training][unit]") {
+  const Shape shape(7, 2);
+  std::vector<Box> boxes = {whole_box(shape)};
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    Box half = boxes.back();
+    boxes.back().size[d] = half.size[d] = half.begin[d] = 1;
+    boxes.push_back(half);
+  }
+  CHECK_THAT(why_not_whole(shape, boxes), Catch::Matchers::Contains("split in 7 dimensions"));
 }
 
 TEST_CASE("tensor box: a box that a dimension cannot hold is not within the tensor", "[training][unit]") {
