@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Writes the fuzzer's first inputs: every recorded conversation, cut into short pieces, as scripts
 // (store_script.hpp).
-// usage: store_seeds CAPTURES_FOLDER CORPUS_FOLDER
+// usage, in the root of the repository: store_seeds CORPUS_FOLDER
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -87,11 +87,11 @@ int write_seeds(const std::filesystem::path& captures, const std::filesystem::pa
 }  // namespace ddp::rendezvous::fuzz
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: store_seeds CAPTURES_FOLDER CORPUS_FOLDER\n";
+  if (argc != 2) {
+    std::cerr << "usage: store_seeds CORPUS_FOLDER\n";
     return 2;
   }
-  const int seeds = ddp::rendezvous::fuzz::write_seeds(argv[1], argv[2]);
+  const int seeds = ddp::rendezvous::fuzz::write_seeds("tests/rendezvous/store/captures", argv[1]);
   std::cout << seeds << " seeds\n";
   return seeds > 0 ? 0 : 1;
 }
