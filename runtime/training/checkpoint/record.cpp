@@ -48,7 +48,7 @@ std::uint64_t checksum_in(const std::string& text) {
 // Returns the record as the text gives it, which may be impossible.
 Record parse_json(std::string_view text) {
   Record record;
-  std::string* value = nullptr;      // of the metadata
+  std::string* value = nullptr;      // an entry of the metadata
   Record::Tensor* tensor = nullptr;  // the one that is being read
   const auto natural = [](auto take) {
     return JsonForm::number([take](std::uint64_t n) { take(static_cast<std::int64_t>(n)); });

@@ -104,20 +104,18 @@ rendezvous::Descriptor open_folder(const std::string& path) {
   return folder;
 }
 
-OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), kReading)) {
-  if (!file_) system_error(path_, "cannot open", errno);
-  check();
-}
+OpenFile::OpenFile(const std::string& path) : path_(path), file_(open(path.c_str(), kReading)) { check(); }
 
 OpenFile::OpenFile(const rendezvous::Descriptor& folder, const std::string& path, const std::string& name)
     : path_(path + "/" + name), file_(openat(folder.get(), name.c_str(), kReading | O_NOFOLLOW)) {
   if (!file_ && errno == ENOENT) corrupt("it is not there");
   if (!file_ && errno == ELOOP) corrupt("it is a symbolic link, which is not followed");
-  if (!file_) system_error(path_, "cannot open", errno);
   check();
 }
 
 void OpenFile::check() {
+  if (!file_ && (errno == ENXIO || errno == ENODEV)) corrupt("it is not a regular file");  // a socket, or a device
+  if (!file_) system_error(path_, "cannot open", errno);
   struct stat facts = {};
   if (fstat(file_.get(), &facts) != 0) system_error(path_, "cannot stat", errno);
   if (!S_ISREG(facts.st_mode)) corrupt("it is not a regular file");

@@ -62,7 +62,7 @@ class OpenFile {
   std::uint64_t read_at(void* to, std::uint64_t size, std::uint64_t offset) const;
 
  private:
-  void check();
+  void check();  // that it is open, and regular
   [[noreturn]] void corrupt(const std::string& what) const;
 
   std::string path_;

@@ -87,12 +87,12 @@ class JsonFormReader : public nlohmann::json_sax<nlohmann::json> {
     if (in.form == nullptr) return true;
     const auto& fields = in.form->fields_;
     const auto field =
-        std::find_if(fields.begin(), fields.end(), [&](const auto& each) { return each.name == in.name; });
+        std::find_if(fields.begin(), fields.end(), [&](const auto& each) { return each.first == in.name; });
     if (field != fields.end()) {
       const std::uint64_t bit = std::uint64_t{1} << (field - fields.begin());
       if ((in.seen & bit) != 0) throw WrongJson{place() + " is given twice"};
       in.seen |= bit;
-      next_ = &field->form;
+      next_ = &field->second;
     } else if (in.form->kind_ == JsonForm::Kind::Map) {
       in.form->on_name_(in.name);
       next_ = &in.form->each_[0];
@@ -107,7 +107,7 @@ class JsonFormReader : public nlohmann::json_sax<nlohmann::json> {
     for (std::size_t i = 0; i < ended.form->fields_.size(); ++i) {
       if ((ended.seen >> i & 1) != 0) continue;
       const std::string where = place();
-      throw WrongJson{where + (where.empty() ? "" : ".") + ended.form->fields_[i].name + " is missing"};
+      throw WrongJson{where + (where.empty() ? "" : ".") + ended.form->fields_[i].first + " is missing"};
     }
     return true;
   }
@@ -132,7 +132,7 @@ class JsonFormReader : public nlohmann::json_sax<nlohmann::json> {
   struct Container {
     const JsonForm* form = nullptr;  // null: it is skipped
     std::uint64_t seen = 0;          // a bit for each of the form's fields
-    std::string name = {};           // of the field that is being read
+    std::string name = {};           // the field that is being read
   };
 
   // Returns the form of the value that begins; null if it is skipped.

@@ -13,6 +13,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ddp::runtime {
@@ -24,7 +25,7 @@ struct WrongJson {
 
 class JsonForm {
  public:
-  struct Field;
+  using Field = std::pair<std::string, JsonForm>;  // its name, and the form of its value
   using OnNumber = std::function<void(std::uint64_t)>;
   using OnText = std::function<void(const std::string&)>;
   using OnName = std::function<void(const std::string&)>;
@@ -57,11 +58,6 @@ class JsonForm {
   OnName on_name_ = {};
   std::vector<JsonForm> each_ = {};  // the form of an array's or a map's values, one
   std::vector<Field> fields_ = {};   // 64 at most
-};
-
-struct JsonForm::Field {
-  std::string name;
-  JsonForm form;
 };
 
 // Containers within containers, from the outermost. What is deeper is refused.

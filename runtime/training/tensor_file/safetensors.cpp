@@ -89,10 +89,10 @@ FileTensor checked_tensor(const std::string& name, Entry& entry, std::uint64_t d
 }
 
 // Reads a header's JSON into `header`, whose `bytes` is known.
-void parse_header(std::string_view text, FileHeader& header) {
+void read_entries(std::string_view text, FileHeader& header) {
   std::map<std::string, Entry> entries;
   Entry* entry = nullptr;        // the one that is being read
-  std::string* value = nullptr;  // of the metadata
+  std::string* value = nullptr;  // an entry of the metadata
   const JsonForm tensor = JsonForm::object(
       {{"dtype", JsonForm::text([&](const std::string& dtype) { entry->dtype = dtype; })},
        {"shape", JsonForm::array(
@@ -233,14 +233,18 @@ FileHeader read_header(const std::string& path, const OpenFile& file) {
   }
   std::string text(length, '\0');
   if (file.read_at(text.data(), length, kPrefix) != length) corrupt(path, "it shrank while being read");
+  return parse_header(path, text, size);
+}
+
+FileHeader parse_header(const std::string& path, std::string_view text, std::uint64_t file_bytes) {
   FileHeader header;
-  header.bytes = kPrefix + length;
+  header.bytes = kPrefix + text.size();
   try {
-    parse_header(text, header);
+    read_entries(text, header);
   } catch (const WrongJson& wrong) {
     corrupt(path, "its header is wrong: " + wrong.what);
   }
-  check_places(path, header, size - header.bytes);
+  check_places(path, header, file_bytes - header.bytes);
   return header;
 }
 

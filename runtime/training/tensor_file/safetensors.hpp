@@ -32,7 +32,7 @@ std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, st
 
 // ---- Files ----
 
-inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // of JSON: the reference implementation's limit
+inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 
 struct FileTensor {
   std::string dtype;  // as in the file; may be a type that libddp lacks
@@ -55,6 +55,8 @@ std::string make_header(const std::string& path, std::span<const ddp_tensor> ten
 std::uint64_t data_bytes(const ddp_tensor& tensor);
 // Throws Error{Corrupt} if the file is not a valid safetensors file.
 FileHeader read_header(const std::string& path, const OpenFile& file);
+// Does the same for the JSON of a header. The file has as many bytes at least as precede its data.
+FileHeader parse_header(const std::string& path, std::string_view json, std::uint64_t file_bytes);
 [[noreturn]] void corrupt(const std::string& path, const std::string& what);
 
 // Writes a whole file under a temporary name, fsyncs it and renames it: a crash leaves the old file
