@@ -37,7 +37,7 @@ void remove_old_fifo(const std::string& path) {
   if (lstat(path.c_str(), &status) != 0) return;
   if (!S_ISFIFO(status.st_mode))
     refuse(path, "this exists and is no FIFO", "give the path of a file that does not exist");
-  if (const Descriptor writer(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)); writer) {
+  if (const Descriptor writer(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC)); writer) {
     refuse(path, "another job uses it", "give each job on this machine a path of its own, or leave it out");
   }
   unlink(path.c_str());
@@ -47,7 +47,7 @@ int make_fifo(const std::string& path) {
   remove_old_fifo(path);
   // Opened for writing too, so that it has no end of file while no client has it open.
   const bool is_made = mkfifo(path.c_str(), 0600) == 0;
-  const int fd = is_made ? open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1;
+  const int fd = is_made ? open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC) : -1;
   if (fd >= 0) return fd;
   const std::string why = strerror(errno);
   if (is_made) unlink(path.c_str());

@@ -2,6 +2,7 @@
 #include "launcher/output/attempt_folder.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
@@ -18,6 +20,17 @@
 namespace ddp::launcher {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Makes a folder that no other user can look into, as torchrun does: tracebacks and logs are in it.
+// Nobody else can have made it before.
+std::error_code make_private(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0) return {};
+  return {errno, std::generic_category()};
+}
+
+}  // namespace
 
 AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatibility, const std::string& run_id,
                              Logger log, const std::function<void(const std::string& path)>& on_temporary)
@@ -36,7 +49,8 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
                               "--log-dir " + config.folder + ": this is a file; give a folder");
     }
     root_ = (fs::absolute(config.folder) / name).string();
-    fs::create_directories(root_, error);
+    fs::create_directories(config.folder, error);
+    if (!error) error = make_private(root_);
     const std::string why = error ? error.message() : write_error();
     if (why.empty()) return;
     if (!error) fs::remove(root_, error);
@@ -48,7 +62,10 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
   const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
   removed_at_end_ = !config.writes_logs();
   if (removed_at_end_) on_temporary(path);
-  if (!make(path, "the job goes on without log files")) return;
+  if (const std::error_code why = make_private(path)) {
+    note_failure(path, why, "the job goes on without log files");
+    return;
+  }
   root_ = path;
   if (!removed_at_end_) log_("logs are in " + root_ + " (--log-dir chooses another place)");
 }
@@ -91,17 +108,16 @@ std::string AttemptFolder::write_error() const {
 }
 
 std::string AttemptFolder::made(const std::string& path) {
-  return make(path, "the job goes on without its logs") ? path : "";
-}
-
-bool AttemptFolder::make(const std::string& path, const std::string& instead) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (!error) return true;
-  if (!std::exchange(has_logged_, true)) {
-    log_("cannot make the folder " + path + ": " + error.message() + "; " + instead);
-  }
-  return false;
+  if (!error) return path;
+  note_failure(path, error, "the job goes on without its logs");
+  return "";
+}
+
+void AttemptFolder::note_failure(const std::string& path, const std::error_code& why, const std::string& instead) {
+  if (std::exchange(has_logged_, true)) return;
+  log_("cannot make the folder " + path + ": " + why.message() + "; " + instead);
 }
 
 }  // namespace ddp::launcher

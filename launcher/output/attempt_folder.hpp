@@ -10,11 +10,13 @@
 //
 // Earlier attempts are kept. A round that began because nodes came or went counts as an attempt
 // too; torchrun counts restarts and overwrites the files of such a round. Without a log dir the
-// folder is under $TMPDIR, and is removed at the end if it has no logs.
+// folder is under $TMPDIR, and is removed at the end if it has no logs. Only the user can look into
+// <run id>_<random>, wherever it is.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <system_error>
 
 #include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/log_config.hpp"
@@ -53,8 +55,8 @@ class AttemptFolder {
   void keep() { removed_at_end_ = false; }
 
  private:
-  bool make(const std::string& path, const std::string& instead);
-  std::string made(const std::string& path);
+  std::string made(const std::string& path);  // makes it too; empty if that fails
+  void note_failure(const std::string& path, const std::error_code& why, const std::string& instead);
 
   Logger log_;
   bool has_logged_ = false;
