@@ -21,6 +21,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
+constexpr int kMaxDepth = 32;               // containers within containers; the known shapes have three
 
 using nlohmann::json;
 using namespace rendezvous::error_file;  // the names of its keys
@@ -33,7 +34,7 @@ std::string first_bytes(const std::string& path) {
   std::string bytes;
   struct stat status = {};
   if (fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
-    bytes.resize(kMaxBytes);
+    bytes.resize(std::min(kMaxBytes, static_cast<std::size_t>(status.st_size)));
     std::size_t size = 0;
     for (ssize_t got = 1; got > 0 && size < bytes.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
       got = read(file.get(), bytes.data() + size, bytes.size() - size);
@@ -41,6 +42,18 @@ std::string first_bytes(const std::string& path) {
     bytes.resize(size);
   }
   return bytes;
+}
+
+// Returns a discarded value if this is no JSON. What is nested deeper than any record counts as none: the library
+// copies and writes nested values by recursion, and the stack has an end.
+json parsed(const std::string& bytes) {
+  bool is_deep = false;
+  const auto on_event = [&](int depth, json::parse_event_t /*event*/, json& /*value*/) {
+    is_deep = is_deep || depth > kMaxDepth;
+    return !is_deep;
+  };
+  json content = json::parse(bytes, on_event, /*allow_exceptions=*/false);
+  return is_deep ? json(json::value_t::discarded) : content;
 }
 
 const json* member(const json& object, const char* name) {
@@ -94,7 +107,7 @@ json record_of(const std::string& message, const std::string& trace, std::int64_
 ErrorFile read_error_file(const std::string& path) {
   ErrorFile file;
   const std::string bytes = first_bytes(path);
-  const json content = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const json content = parsed(bytes);
   const json* message = member(content, kMessage);
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // an unknown shape
@@ -105,7 +118,7 @@ ErrorFile read_error_file(const std::string& path) {
 
 std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
   using std::chrono::duration_cast, std::chrono::seconds;
-  json record = json::parse(cause.error_record, nullptr, /*allow_exceptions=*/false);
+  json record = parsed(cause.error_record);
   if (!has_known_shape(record)) {
     const std::string what = describe(cause);
     std::string trace = what;

@@ -70,6 +70,23 @@ TEST_CASE("error file: only the first MiB of an endless one is read", "[launcher
   CHECK(read(std::string(3 << 20, 'x')).text.size() == 1 << 20);
 }
 
+TEST_CASE("error file: one that is nested deeply is shown as it is, and passed on to nobody", "[launcher][unit]") {
+  const auto nested = [](std::size_t depth) {
+    return R"({"message": {"message": "x", "extraInfo": {"timestamp": "17"}, "more": )" + std::string(depth, '[') +
+           std::string(depth, ']') + "}}";
+  };
+  CHECK(read(nested(30)).text == "x");
+  CHECK_FALSE(read(nested(30)).record.empty());
+  for (const std::size_t depth : {std::size_t{40}, std::size_t{300'000}}) {
+    CAPTURE(depth);
+    CHECK(read(nested(depth)).record.empty());
+    CHECK(read(nested(depth)).text == nested(depth));
+    // It may have come from another node.
+    CHECK(json::parse(record_for_parent(cause(nested(depth), 1, 0))).at("message").at("message") ==
+          "rank 3 on node b exited with code 1");
+  }
+}
+
 TEST_CASE("error file: a folder, a pipe, a device or nothing in its place causes no error and no wait",
           "[launcher][unit]") {
   const TemporaryFolder folder;
@@ -109,6 +126,8 @@ TEST_CASE("error file: it replaces an earlier one, but never a device", "[launch
   const std::string path = folder.write("error.json", "an earlier one, which is longer");
   CHECK(write_error_file(path, "new"));
   CHECK(read_file(path) == "new");
+  struct stat written = {};
+  CHECK((stat(path.c_str(), &written) == 0 && (written.st_mode & 07777) == 0600));
   REQUIRE(symlink("/dev/null", (folder / "null").c_str()) == 0);
   CHECK(write_error_file(folder / "null", "nobody reads this"));
   struct stat status = {};
