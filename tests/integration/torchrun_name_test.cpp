@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tests/integration/ddprun.hpp"
@@ -187,8 +188,26 @@ TEST_CASE("plug-ins: --event-log-handler console puts the records on stderr", "[
   CHECK(states == Words{"RENDEZVOUS", "START", "SUCCEEDED", "SUCCEEDED"});
 }
 
+TEST_CASE("print: --version --verbose names what is copied into each program, with its version",
+          "[launcher][integration]") {
+  const std::string out = run(ddprun_raw({"--version", "--verbose"})).out;
+  INFO(out);
+  for (const std::string program : {"ddprun", "ddp_store", "libddp"}) {
+    CHECK(count(out, "\ncopied into " + program + ": Boost 1.") == 1);
+  }
+  const auto is_numbered = [&](const std::string& library) {
+    return std::regex_search(out, std::regex("[:,] " + library + " [0-9]+\\.[0-9.]*[0-9][,\n]"));
+  };
+  for (const std::string library : {"Boost", "CLI11", "fmt", "libsodium", "nlohmann_json", "spdlog", "utfcpp", "xxHash"}) {
+    INFO(library);
+    CHECK(is_numbered(library));
+  }
+  CHECK(count(run(ddprun({"--verbose"}, {"exit=0"})).err, "--verbose belongs to --version") == 1);
+}
+
 TEST_CASE("print: --version, --print-man and --print-completion need no program", "[launcher][integration]") {
   CHECK(run(ddprun_raw({"--version"})).out.starts_with("ddprun "));
+  CHECK(count(run(ddprun_raw({"--version"})).out, "\n") == 1);
   CHECK(run(ddprun_raw({"--print-man"})).out.starts_with(".TH DDPRUN 1 "));
   const Torchrun torchrun;
   CHECK(count(run({torchrun.folder / "torchrun", "--print_completion=bash"}).out, "complete -F _torchrun torchrun") ==

@@ -229,6 +229,11 @@ void declare(Declaration& d, GivenOptions& given) {
       .variable("")
       .ddprun_only();
   d.flag("version", given.version, "Print the version and exit.").variable("").ddprun_only();
+  d.flag("verbose", given.verbose,
+         "With --version: print the versions of the libraries that are copied into the programs too. What a "
+         "distribution mends in them comes with a new build only.")
+      .variable("")
+      .ddprun_only();
   d.flag("help", given.help, "Print this page and exit.", 'h').variable("");
 }
 

@@ -49,6 +49,7 @@ struct GivenOptions {
   std::string print_completion;
   bool print_man = false;
   bool version = false;
+  bool verbose = false;
   bool help = false;
 };
 

@@ -31,6 +31,7 @@ namespace ddp::apps {
 namespace {
 
 constexpr char kVersion[] = "ddprun " DDPRUN_VERSION "\n";
+constexpr char kCopiedIn[] = DDPRUN_COPIED_IN;  // a line for each program and library of this build
 
 // Returns the number, or -1 if the text is none, or if it is negative or larger than anybody can mean.
 int parse_count(const std::string& text) {
@@ -217,7 +218,8 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
 // Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
                                          const Invocation& invocation, const launcher::ProgramPlaces& places) {
-  if (given.version) return kVersion;
+  if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn : kVersion;
+  if (given.verbose) throw UsageError("--verbose belongs to --version; --log-level debug makes ddprun say more");
   if (given.print_man) return man_page(options, DDPRUN_VERSION);
   if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
   if (given.print_bindings) return launcher::bindings_table(to_config(given, places).bindings);
