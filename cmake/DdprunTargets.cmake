@@ -16,6 +16,9 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+# In the build tree too: CMake would fill a shorter path up with ":", and each of these empty elements is the working
+# directory, in which anybody may have put a libc.
+set(CMAKE_BUILD_RPATH "${CMAKE_INSTALL_RPATH}")
 
 # Clones share the compiler cache, wherever they lie: ccache writes paths below the base folder relative to the build folder
 # and does not hash that one. Whatever form a path has, debug information, __FILE__ and Catch2 name it from the root of the
@@ -28,6 +31,17 @@ if(CCACHE_PROGRAM)
 endif()
 file(RELATIVE_PATH to_root "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
 add_compile_options("-ffile-prefix-map=${to_root}=" "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+
+# What turns a mistake of ours with memory into a clean end: checks of the library's containers and of libc's functions,
+# canaries on the stack, and tables of functions that are read-only once the program runs. Programs that link libddp
+# choose for themselves.
+add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
+add_compile_options(-fstack-protector-strong)
+if(NOT DDPRUN_SANITIZE AND NOT DDPRUN_FUZZ)  # sanitizers check the same functions; without -O nothing does
+  set(optimised "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
+  add_compile_options($<${optimised}:-U_FORTIFY_SOURCE> $<${optimised}:-D_FORTIFY_SOURCE=3>)
+endif()
+add_link_options(LINKER:-z,relro LINKER:-z,now)
 
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer)
