@@ -218,7 +218,8 @@ TEST_CASE("failure: a time of day that jumps by an hour either way changes nothi
   const TemporaryFolder folder;
   const std::string clock = folder.write("clock", "0");
   const Process::Options options = with_fake_libc("FAKE_LIBC_CLOCK", clock);
-  const Words job = {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:" + std::to_string(free_port()),
+  const Words job = {"--nnodes=2", "--secret=none", "--rdzv-backend=c10d",
+                     "--rdzv-endpoint=localhost:" + std::to_string(free_port()),
                      "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"};
   const Words verbs = {"meet", "catch=USR1", "ready", "wait"};
   Process one(ddprun(job, verbs), options), other(ddprun(job, verbs), options);

@@ -135,7 +135,7 @@ def of_the_process():
         "cpus": sorted(os.sched_getaffinity(0)),
         "cwd": [os.getcwd(), os.readlink("/proc/self/cwd"), os.readlink("/proc/self/root")],
         "executable": os.readlink("/proc/self/exe"),
-        "cgroup": [re.sub(r"ddprun-\d+-\w+", "ddprun-..", line) for line in lines("/proc/self/cgroup")],
+        "cgroup": [re.sub(r"ddprun-[\w-]+", "ddprun-..", line) for line in lines("/proc/self/cgroup")],
         "environment": dict(os.environ),
         "environment in bytes": sorted(map(plain, os.environb.items())),
         "environment of C": c_environment(),
