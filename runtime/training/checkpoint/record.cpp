@@ -2,9 +2,9 @@
 #include "runtime/training/checkpoint/record.hpp"
 
 #include <algorithm>
-#include <compare>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
@@ -131,7 +131,6 @@ void check_places(const Record& record) {
     std::size_t file;
     std::uint64_t begin;
     std::uint64_t end;
-    auto operator<=>(const Place&) const = default;  // an empty part may share its place with the one that follows it
   };
   std::vector<Place> places;
   for (const auto& [name, tensor] : record.tensors) {
@@ -139,7 +138,10 @@ void check_places(const Record& record) {
       places.push_back({part.file, part.begin, part.begin + part_bytes(tensor, part)});
     }
   }
-  std::sort(places.begin(), places.end());
+  // An empty part may share its place with the one that follows it.
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::tie(a.file, a.begin, a.end) < std::tie(b.file, b.begin, b.end);
+  });
   auto place = places.begin();
   for (std::size_t i = 0; i < record.files.size(); ++i) {
     const Record::File& file = record.files[i];
