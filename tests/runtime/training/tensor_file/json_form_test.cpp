@@ -28,7 +28,7 @@ TEST_CASE("json form: values come in their order, and what has no place in the f
   const JsonForm form = JsonForm::object(
       {{"a", JsonForm::array(number, [&] { seen.push_back("next"); })},
        {"b", JsonForm::map(text, [&](const std::string& name) { seen.push_back(name + ":"); }, {{"c", number}})}});
-  CHECK(why_not(R"({"x":{"a":[true,{"a":1}]},"a":[1,2],"y":[[null]],"b":{"k":"v","c":7},"z":-1.5})", form) == "");
+  CHECK(why_not(R"({"x":{"a":[true,{"a":1}]},"a":[1,2],"y":[[null]],"b":{"k":"v","c":7},"z":-1.5})", form).empty());
   CHECK(seen == std::vector<std::string>{"next", "1", "next", "2", "k:", "v", "7"});
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("json form: what is nested more than 32 deep is refused, also where it
   const auto nested = [](std::size_t depth) {
     return "{\"x\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
   };
-  CHECK(why_not(nested(kMaxJsonDepth), nothing) == "");
+  CHECK(why_not(nested(kMaxJsonDepth), nothing).empty());
   CHECK(why_not(nested(kMaxJsonDepth + 1), nothing) == "its values are nested more than 32 deep");
   CHECK(why_not(std::string(8 << 20, '['), nothing) == "it is not an object");
   CHECK(why_not("{\"x\":" + std::string(8 << 20, '['), nothing) == "its values are nested more than 32 deep");
