@@ -4,6 +4,7 @@ add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
   coordinator/roster.cpp
+  link/accept.cpp
   link/acceptor.cpp
   link/cipher.cpp
   link/client.cpp
@@ -12,8 +13,10 @@ add_library(ddprun_control STATIC
   link/handshake.cpp
   link/messages.cpp
   link/munge.cpp
+  link/printable.cpp
   link/secret.cpp
   net/boot_timer.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
-target_link_libraries(ddprun_control PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json sodium::static ${CMAKE_DL_LIBS})
+target_link_libraries(ddprun_control
+  PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp sodium::static ${CMAKE_DL_LIBS})

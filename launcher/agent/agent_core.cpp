@@ -220,8 +220,30 @@ std::optional<TimePoint> AgentCore::wake_at() const {
 
 // ---- Directives ----
 
+// Returns what in a directive cannot be meant for this node, as far as accept() could not know; empty: nothing.
+std::string AgentCore::why_not_believed(const Directive& directive) const {
+  if (directive.kind != Directive::Kind::Run) return "";
+  const rendezvous::Assignment& place = directive.assignment;
+  const rendezvous::JobShape& job = config_.job;
+  const auto counted = [](int number, const char* what) { return std::to_string(number) + " " + what; };
+  if (place.node_count < job.min_nodes || place.node_count > job.max_nodes) return counted(place.node_count, "nodes");
+  if (job.node_ranks_given && place.node_rank != config_.node_rank) {
+    return "node rank " + std::to_string(place.node_rank);
+  }
+  if (place.max_restarts != job.max_restarts) return counted(place.max_restarts, "restarts");
+  const bool has_ranks = place.base_rank <= place.world_size - config_.workers &&
+                         place.base_role_rank <= place.role_world_size - config_.workers;
+  if (has_ranks) return "";
+  return counted(config_.workers, "workers") + " from rank " + std::to_string(place.base_rank) + " of " +
+         std::to_string(place.world_size);
+}
+
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
+  if (const std::string what = why_not_believed(directive); !what.empty()) {
+    return end(1, "the coordinator" + (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
+                      " gives this node what cannot be its own: " + what);
+  }
   // Every directive shows that the coordinator is there, and carries its settings.
   if (joined() && directive.epoch != state_.epoch) {
     return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
@@ -258,12 +280,20 @@ void AgentCore::on(const DirectiveArrived& event) {
       }
       break;
     case Directive::Kind::Exit:
-      decision_until_.reset();
-      if (phase_ == Phase::Idle) return leave(directive);
-      exit_ = directive;  // workers first
-      if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
-      break;
+      return on_exit(directive);
   }
+}
+
+void AgentCore::on_exit(Directive exit) {
+  decision_until_.reset();
+  const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
+  if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
+    exit.exit_code = 1;
+    exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have";
+  }
+  if (phase_ == Phase::Idle) return leave(exit);
+  exit_ = exit;  // workers first
+  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
 }
 
 // ---- Workers ----
@@ -285,6 +315,7 @@ void AgentCore::run(const Directive& directive) {
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
+  assigned_round_ = directive.round;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
   told_to_stop_ = false;
   begin_round(directive.round);

@@ -201,6 +201,8 @@ class AgentCore {
   void on(const GuardianGone& event);
   void on(const Tick& event);
 
+  std::string why_not_believed(const rendezvous::Directive& directive) const;
+  void on_exit(rendezvous::Directive exit);
   void begin_round(int round);
   void run(const rendezvous::Directive& directive);
   rendezvous::WorkerFailure* failure_of(int local_rank);
@@ -252,6 +254,7 @@ class AgentCore {
   Phase phase_ = Phase::Idle;
   rendezvous::AgentState state_;
   rendezvous::Assignment assignment_;
+  int assigned_round_ = 0;                     // the newest round whose workers this node was to run
   std::vector<Worker> workers_;                // by local rank
   TimePoint workers_started_;                  // when the newest round's workers began to run
   std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure

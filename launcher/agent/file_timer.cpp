@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "launcher/process/process_tree.hpp"
-#include "launcher/text/printable.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 
@@ -146,7 +146,7 @@ void FileTimer::take_line(std::string_view line) {
 void FileTimer::note_bad_line(std::string_view line) {
   const std::string text = "a line in " + path_ +
                            " that is no request of torch.distributed.elastic.timer is ignored: " +
-                           cut_line(printable(line.substr(0, kFifoHolds)), kLineShown);
+                           rendezvous::cut_line(rendezvous::printable(line.substr(0, kFifoHolds)), kLineShown);
   if (std::exchange(has_logged_bad_line_, true)) return log_.debug("timer", text);
   log_.warning("timer", text);
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "launcher/text/json_text.hpp"
-#include "launcher/text/printable.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 
@@ -54,7 +54,7 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line) {
 std::string describe(const ExpiredTimers& timers) {
   std::string scopes;
   for (const std::string& scope : timers.scopes) {
-    scopes += (scopes.empty() ? "\"" : ", \"") + cut_line(printable(scope), kScopeShown) + "\"";
+    scopes += (scopes.empty() ? "\"" : ", \"") + rendezvous::cut_line(rendezvous::printable(scope), kScopeShown) + "\"";
   }
   return (timers.scopes.size() == 1 ? "the timer of scope " : "the timers of scopes ") + scopes +
          " expired (torch.distributed.elastic.timer)";

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/demangle.hpp"
-#include "launcher/text/printable.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/new_file.hpp"
 #include "rendezvous/base/text.hpp"
@@ -111,7 +111,7 @@ ErrorFile read_error_file(const std::string& path) {
   const json* message = member(content, kMessage);
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // an unknown shape
-  file.text = without_end(demangled(printable(file.text)));
+  file.text = without_end(demangled(rendezvous::printable(file.text)));
   if (has_known_shape(content)) file.record = dump(content);
   return file;
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launcher/text/printable.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 
@@ -35,7 +35,7 @@ std::vector<std::string> last_lines(std::string_view text, std::size_t count, st
   while (!text.empty() && lines.size() < count) {
     const std::size_t begin = text.rfind('\n') + 1;
     const std::string_view line = last_state(text.substr(begin));
-    if (!line.empty()) lines.push_back(cut_line(printable(line), width));
+    if (!line.empty()) lines.push_back(rendezvous::cut_line(rendezvous::printable(line), width));
     text = text.substr(0, begin == 0 ? 0 : begin - 1);
   }
   std::reverse(lines.begin(), lines.end());

@@ -26,7 +26,7 @@ std::uint16_t free_port() { return listen_on({"0.0.0.0", "::"}, 0).port; }
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
     : config_(std::move(config)),
       options_(std::move(options)),
-      room_log_(options_.log),
+      strangers_log_(options_.log),
       core_(config_),
       driver_(io_, core_, [this](const CoordinatorAction& action) {
         std::visit([this](const auto& a) { carry_out(a); }, action);
@@ -92,7 +92,7 @@ void Coordinator::make_room_for_link() {
   }
   for (const std::uint64_t chosen : choose_silent(std::move(silent))) {
     const auto id = static_cast<AgentId>(chosen);
-    room_log_.write("agent link: closed the one from " + silent_links_[id].address +
+    strangers_log_.write("agent link: closed the one from " + silent_links_[id].address +
                     ": it said nothing after the handshake, and its place was needed");
     carry_out(CloseLink{id});
     driver_.handle(AgentGone{id, "it said nothing after the handshake"});
@@ -119,6 +119,7 @@ void Coordinator::link(AcceptedLink accepted) {
   const auto link =
       std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
+  driver_.handle(AgentLinked{id, accepted.address});
   link->start(accepted.first_bytes);
 }
 
@@ -177,6 +178,7 @@ void Coordinator::carry_out(const PublishFailure& action) {
 }
 
 void Coordinator::carry_out(const CoordinatorLogLine& action) {
+  if (action.is_about_stranger) return strangers_log_.write(action.text);
   if (options_.log) options_.log(action.text);
 }
 

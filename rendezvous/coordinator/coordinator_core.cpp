@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 
@@ -22,7 +23,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBetweenSilenceChecks{500};  // interval between searches for silent nodes
 constexpr milliseconds kOverslept{2000};  // a longer time between two steps means that this process was stopped
 constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete by then
-constexpr int kMaxSlots = 65536;
+constexpr std::size_t kMaxOwnStops = 4;  // reasons of one node for ending its workers, in one round
+constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
 constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
 
@@ -70,7 +72,8 @@ void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::ve
 
 std::optional<TimePoint> CoordinatorCore::wake_at() const {
   std::optional<TimePoint> soonest;
-  for (const auto& time : {gather_wake_, next_silence_check_, next_waiting_message_, shutdown_until_}) {
+  for (const auto& time :
+       {gather_wake_, next_silence_check_, next_link_check_, next_waiting_message_, shutdown_until_}) {
     if (time && (!soonest || *time < *soonest)) soonest = time;
   }
   return soonest;
@@ -81,22 +84,100 @@ void CoordinatorCore::on(const CoordinatorTick&) {
     next_silence_check_ = now_ + kBetweenSilenceChecks;
     expire_silent_nodes();
   }
+  if (next_link_check_ && now_ >= *next_link_check_) close_unheard_links();
   if (next_waiting_message_ && now_ >= *next_waiting_message_) send_waiting_message();
   if (shutdown_until_ && now_ >= *shutdown_until_) finish_shutdown();
   advance();
 }
 
+// ---- Links ----
+
+void CoordinatorCore::on(const AgentLinked& event) {
+  if (event.address.empty()) return;  // from this process
+  if (unheard_.size() >= kMaxUnheardLinks) {
+    const auto [oldest, link] = *unheard_.begin();
+    close_link(oldest);
+    actions_->push_back(CoordinatorLogLine{"agent link: closed " + link.address + ": too many that say nothing", true});
+  }
+  expect_report(event.agent, event.address);
+}
+
+void CoordinatorCore::expect_report(AgentId agent, const std::string& address) {
+  if (address.empty()) return;
+  unheard_.emplace(agent, UnheardLink{now_ + kFirstReportWithin, address});
+  if (!next_link_check_) next_link_check_ = now_ + kBetweenSilenceChecks;
+}
+
+void CoordinatorCore::close_unheard_links() {
+  for (auto entry = unheard_.begin(); entry != unheard_.end();) {
+    const auto [agent, link] = *entry++;
+    if (now_ < link.until) continue;
+    const bool was_refused = speakers_.contains(agent);
+    close_link(agent);
+    if (was_refused) continue;
+    actions_->push_back(CoordinatorLogLine{
+        "agent link: closed " + link.address + ": no report within " + to_string(kFirstReportWithin), true});
+  }
+  next_link_check_.reset();
+  if (!unheard_.empty()) next_link_check_ = now_ + kBetweenSilenceChecks;
+}
+
+void CoordinatorCore::close_link(AgentId agent) {
+  actions_->push_back(CloseLink{agent});
+  speakers_.erase(agent);
+  unheard_.erase(agent);
+}
+
+// Returns what in a report cannot be true, as far as accept() could not know; empty: nothing. An agent keeps what it
+// was welcomed with, and learns of rounds from this coordinator only.
+std::string CoordinatorCore::why_not_believed(const AgentReported& event) const {
+  const AgentState& state = event.state;
+  const auto speaker = speakers_.find(event.agent);
+  if (speaker != speakers_.end() && speaker->second != state.incarnation) return "it reported as two agents";
+  if (state.epoch == config_.epoch && state.round > job_.round) {
+    return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(job_.round);
+  }
+  const Node* const node = roster_.find(state.incarnation);
+  if (!node) return "";
+  if (roster_.is_own(*node) && event.agent != node->link) return "it reported as the coordinator's own agent";
+  const auto fixed = [](const AgentState& s) {
+    return std::tie(s.job, s.node_rank, s.slots, s.role, s.host, s.addresses, s.endpoint_host);
+  };
+  if (fixed(state) != fixed(node->state)) return "it reported another job, node rank, role, name or number of workers";
+  if (!state.epoch.empty() && state.epoch != config_.epoch) return "it reported another epoch";
+  if (event.agent >= node->link && state.round < node->state.round) {
+    return "it went back to round " + std::to_string(state.round);
+  }
+  if (node->seat < 0 || state.round != job_.round) return "";
+  for (const WorkerFailure& failure : state.failures) {
+    if (failure.rank - failure.local_rank == node->base_rank) continue;
+    return "it reported that rank " + std::to_string(failure.rank) + " failed, which is not its own";
+  }
+  return "";
+}
+
+void CoordinatorCore::disbelieve(const AgentReported& event, const std::string& why) {
+  const bool is_nodes_link = roster_.on_link(event.agent) != nullptr;
+  close_link(event.agent);
+  if (is_nodes_link) return on(AgentGone{event.agent, why});
+  const std::string who = describe(event.state.host, event.address);
+  actions_->push_back(CoordinatorLogLine{"agent link: closed that of node " + who + ": " + why, true});
+}
+
 // ---- Nodes come and go ----
 
 void CoordinatorCore::on(const AgentReported& event) {
+  if (const std::string why = why_not_believed(event); !why.empty()) return disbelieve(event, why);
+  speakers_[event.agent] = event.state.incarnation;
   const Node* const known = roster_.find(event.state.incarnation);
   if (!known) {
     if (!event.state.left) welcome(event);
     return;
   }
   if (event.agent < known->link) return;  // it came on a link that has been replaced
+  unheard_.erase(event.agent);
   const bool is_new_link = event.agent > known->link;
-  if (is_new_link && !known->cut) actions_->push_back(CloseLink{known->link});
+  if (is_new_link && !known->cut) close_link(known->link);
   const TimePoint gone_since = known->cut.value_or(now_);
   const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
@@ -111,8 +192,10 @@ void CoordinatorCore::on(const AgentReported& event) {
 void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
   if (const std::string reason = why_refused(state); !reason.empty()) {
-    return refuse(event.agent, state, event.address, reason);
+    refuse(event.agent, state, event.address, reason);
+    return expect_report(event.agent, event.address);
   }
+  unheard_.erase(event.agent);
   if (over() && state.incarnation != config_.own_incarnation) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
@@ -168,6 +251,11 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   if (ours.node_ranks_given && state.node_rank == 0 && !own_is_there && state.incarnation != config_.own_incarnation) {
     return "--node-rank 0 is the coordinator's node: give each host a --node-rank of its own";
   }
+  const std::size_t nodes = roster_.nodes().size();
+  if (nodes >= static_cast<std::size_t>(ours.max_nodes) + kMaxSpares && state.incarnation != config_.own_incarnation) {
+    return std::to_string(nodes) + " nodes are there, more than enough for --nnodes " + nnodes(ours) +
+           " and all spares: start this one later";
+  }
   if (state.slots < 1 || state.slots > kMaxSlots) {
     return std::to_string(state.slots) + " workers on one node: give 1 to " + std::to_string(kMaxSlots);
   }
@@ -194,6 +282,7 @@ void CoordinatorCore::mark_heard(const Node& node) {
     refuse(other.link, other.state, other.address,
            "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +
                " and claimed by node " + describe(other) + ": give each host a --node-rank of its own");
+    expect_report(other.link, other.address);
     roster_.remove(challenger);
   }
 }
@@ -206,6 +295,8 @@ void CoordinatorCore::on(const AgentBeat& event) {
 }
 
 void CoordinatorCore::on(const AgentGone& event) {
+  speakers_.erase(event.agent);
+  unheard_.erase(event.agent);
   const Node* const node = roster_.on_link(event.agent);
   if (!node) return;  // it never reported, or the node has a newer link
   roster_.mark_cut(node->state.incarnation, now_, event.why);
@@ -236,7 +327,7 @@ void CoordinatorCore::record(RecordNode::What what, const Node& node, const std:
 
 void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::string& text) {
   record(RecordNode::What::Left, lost, text);
-  if (!lost.cut) actions_->push_back(CloseLink{lost.link});
+  if (!lost.cut) close_link(lost.link);
   // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
@@ -266,9 +357,11 @@ void CoordinatorCore::release(const Node& node) {
 // While this process was stopped (by a debugger, or with its machine), what the nodes sent lay unread: that time does
 // not count as their silence.
 void CoordinatorCore::forgive_own_sleep() {
-  if (!last_step_ || !next_silence_check_ || now_ - *last_step_ < kOverslept) return;
+  const bool looks_at_clock = next_silence_check_ || next_link_check_;
+  if (!last_step_ || !looks_at_clock || now_ - *last_step_ < kOverslept) return;
   const auto slept = now_ - *last_step_;
   roster_.forgive_sleep(slept);
+  for (auto& [agent, link] : unheard_) link.until += slept;
   // What was noticed before the sleep keeps its distance from what is noticed after it.
   for (KnownFailure& known : failures_) known.seen += slept;
   for (Loss& loss : losses_) loss.noticed += slept;
@@ -329,14 +422,16 @@ void CoordinatorCore::on_round_report(const Node& node) {
 // Adds the failures of a report. Reports repeat failures that are known, with more about them each time: what a worker
 // printed last is reported after its death.
 void CoordinatorCore::note_failures(const Node& node) {
+  std::size_t& text = failure_text_[node.state.incarnation];
   for (const WorkerFailure& failure : node.state.failures) {
     const auto [known, is_new] =
         failure_of_.emplace(std::pair(node.state.incarnation, failure.local_rank), failures_.size());
-    if (is_new) {
-      failures_.push_back({node.state.incarnation, now_, failure});
-    } else {
-      failures_[known->second].failure = failure;
-    }
+    if (is_new) failures_.push_back({node.state.incarnation, now_, {}});
+    WorkerFailure& noted = failures_[known->second].failure;
+    text -= text_bytes(noted);
+    noted = failure;
+    if (text + text_bytes(noted) > kMaxFailureText) forget_text(noted);  // reports may name other failures each time
+    text += text_bytes(noted);
   }
 }
 
@@ -344,8 +439,12 @@ void CoordinatorCore::note_failures(const Node& node) {
 void CoordinatorCore::note_own_stop(const Node& node) {
   if (node.state.stopped_because.empty()) return;
   const std::string text = "node " + describe(node) + " stopped its workers: " + node.state.stopped_because;
-  const bool is_known = std::any_of(losses_.begin(), losses_.end(), [&](const Loss& l) { return l.text == text; });
-  if (!is_known) losses_.push_back({node.unheard_since, text});
+  std::size_t earlier = 0;
+  for (const Loss& loss : losses_) {
+    if (loss.text == text) return;
+    if (loss.stopped_itself == node.state.incarnation) ++earlier;
+  }
+  if (earlier < kMaxOwnStops) losses_.push_back({node.unheard_since, text, node.state.incarnation});
 }
 
 std::vector<int> CoordinatorCore::ranks_of(const Node& node) const {
@@ -479,6 +578,7 @@ void CoordinatorCore::open_round() {
   job_.phase = Phase::Opening;
   failures_.clear();
   failure_of_.clear();
+  failure_text_.clear();
   losses_.clear();
   stop_ = {};
   stop_gathering();

@@ -55,11 +55,22 @@ inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
 
+// Time for an agent to report over a new link, and to leave when it was refused; after it the link is closed.
+inline constexpr std::chrono::seconds kFirstReportWithin{5};
+// Links on which nobody has reported yet; one more closes the oldest. As kMaxPendingHandshakes.
+inline constexpr std::size_t kMaxUnheardLinks = 8192;
+// Nodes beyond max_nodes that may wait at the same time.
+inline constexpr std::size_t kMaxSpares = 1024;
+
 // Time that a node without workers, or whose workers have succeeded, has to answer the end of the job, however silent
 // it was before.
 inline constexpr std::chrono::seconds kAnswerToEnd{1};
 
 // ---- events ----
+struct AgentLinked {  // a link is up, and nobody has reported over it
+  AgentId agent;
+  std::string address = {};  // as in AgentReported
+};
 struct AgentReported {  // the first report on a link says which agent it is
   AgentId agent;
   AgentState state;
@@ -83,7 +94,8 @@ struct StoreFailed {  // the other answer to OpenStore
   std::string why;
 };
 struct CoordinatorTick {};  // the time has come that wake_at() named
-using CoordinatorEvent = std::variant<AgentReported, AgentBeat, AgentGone, StoreOpened, StoreFailed, CoordinatorTick>;
+using CoordinatorEvent =
+    std::variant<AgentLinked, AgentReported, AgentBeat, AgentGone, StoreOpened, StoreFailed, CoordinatorTick>;
 
 // ---- actions ----
 struct SendDirective {
@@ -93,7 +105,7 @@ struct SendDirective {
 struct AnswerBeat {  // answer a heartbeat with one
   AgentId agent;
 };
-struct CloseLink {  // without a message: the node has a newer link, or is lost
+struct CloseLink {  // without a message: the node has a newer link or is lost, or what it said cannot be true
   AgentId agent;
 };
 struct OpenStore {  // open an empty store for this round; connections to the one before are closed
@@ -106,6 +118,7 @@ struct PublishFailure {  // write into the store, for the workers that are still
 };
 struct CoordinatorLogLine {  // for the user, on the coordinator's node
   std::string text;
+  bool is_about_stranger = false;  // who may cause as many of them as he likes
 };
 struct RecordNode {  // for the job's records: another node came in, was refused, or is no longer part of the job
   enum class What { Joined, Refused, Left };
@@ -151,6 +164,11 @@ class CoordinatorCore {
   struct Loss {
     TimePoint noticed;
     std::string text;
+    Incarnation stopped_itself = {};  // the node, if it is there and has ended its workers
+  };
+  struct UnheardLink {
+    TimePoint until;  // when it is closed
+    std::string address;
   };
   // Holds what another life of this coordinator would have to know.
   struct Job {
@@ -163,12 +181,20 @@ class CoordinatorCore {
     std::string why_round;  // why it is opened
   };
 
+  void on(const AgentLinked& event);
   void on(const AgentReported& event);
   void on(const AgentBeat& event);
   void on(const AgentGone& event);
   void on(const StoreOpened& event);
   void on(const StoreFailed& event);
   void on(const CoordinatorTick& event);
+
+  // Links.
+  std::string why_not_believed(const AgentReported& event) const;
+  void disbelieve(const AgentReported& event, const std::string& why);
+  void expect_report(AgentId agent, const std::string& address);
+  void close_unheard_links();
+  void close_link(AgentId agent);
 
   // Nodes come and go. Why a node is refused; empty: it is not.
   std::string why_refused(const AgentState& state) const;
@@ -221,12 +247,16 @@ class CoordinatorCore {
   CoordinatorConfig config_;
   Job job_;
   Roster roster_;
+  std::map<AgentId, Incarnation> speakers_;  // by open link: the agent that reports over it
+  std::map<AgentId, UnheardLink> unheard_;   // open links without a node: nobody has reported, or the agent was refused
   std::vector<KnownFailure> failures_;                             // this round's, in order of arrival
   std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // index in failures_ by node and local rank
+  std::map<Incarnation, std::size_t> failure_text_;                // bytes of text in failures_, by node
   std::vector<Loss> losses_;                                       // members that this round has lost
   Stop stop_;
   std::optional<Directive> exit_;  // how the job ended, once it is over
   std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
+  std::optional<TimePoint> next_link_check_;
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_, over_since_;
   std::string addresses_differ_;  // the newest warning that the nodes have no MASTER_ADDR in common

@@ -7,8 +7,10 @@
 
 namespace ddp::rendezvous {
 
-std::string describe(const Node& node) {
-  return node.state.host + (node.address.empty() ? "" : " (" + node.address + ")");
+std::string describe(const Node& node) { return describe(node.state.host, node.address); }
+
+std::string describe(const std::string& host, const std::string& address) {
+  return host + (address.empty() ? "" : " (" + address + ")");
 }
 
 const Node* Roster::find(const Incarnation& incarnation) const {
@@ -50,6 +52,7 @@ const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, co
   Node& node = nodes_[state.incarnation];
   links_[link] = state.incarnation;
   node.state = state;
+  node.state.failures.clear();
   node.address = address;
   node.arrived_at = arrived_at;
   node.link = link;
@@ -76,6 +79,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
       node.arrived_at = arrived_at;
     }
     node.state = state;
+    if (node.seat < 0) node.state.failures.clear();
   });
 }
 

@@ -24,7 +24,7 @@ using Incarnation = std::string;  // names one agent process
 
 // What the coordinator knows about one agent process.
 struct Node {
-  AgentState state;              // its newest report
+  AgentState state;              // its newest report; without a seat it has no failures, since no round has them
   std::string address;           // numeric, where its link comes from; empty: from this process
   std::string arrived_at;        // numeric, this machine's address at which that link arrived
   AgentId link = 0;              // its newest link
@@ -42,6 +42,7 @@ struct Node {
 
 // Returns "b (10.0.0.2)".
 std::string describe(const Node& node);
+std::string describe(const std::string& host, const std::string& address);
 
 class Roster {
  public:

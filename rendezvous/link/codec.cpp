@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/link/accept.hpp"
+#include "rendezvous/link/printable.hpp"
+
 namespace ddp::rendezvous {
 
 using nlohmann::json;
@@ -84,6 +87,8 @@ namespace {
 constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
 constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kKeptBytes = 16 << 10;  // of a decoder's buffer, after a large frame
+constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // of a stranger's, in a log line
 
 std::string frame(json message, const char* type) {
   message["type"] = type;
@@ -97,10 +102,35 @@ std::string frame(json message, const char* type) {
 }
 
 json parse(std::string_view body) {
-  return json::parse(body, [](int depth, json::parse_event_t, json&) {
+  return json::parse(body, [](int depth, json::parse_event_t, json& parsed) {
     if (depth > kMaxDepth) throw std::length_error("nested deeper than " + std::to_string(kMaxDepth));
+    if (parsed.is_number_float()) throw std::out_of_range("a number that is not whole");  // no member is one
     return true;
   });
+}
+
+// Whether a word of an enumeration is known: an unknown one is read as the first.
+bool is_known(const json& message, const AgentState& state) { return message.at("phase") == json(state.phase); }
+bool is_known(const json& message, const Directive& directive) { return message.at("kind") == json(directive.kind); }
+
+template <typename Message>
+DecodedFrame accepted(const json& message) {
+  auto read = message.get<Message>();
+  if (!is_known(message, read)) return MalformedFrame{"a word that is not known"};
+  if (const auto why = accept(read)) return MalformedFrame{*why};
+  return read;
+}
+
+DecodedFrame decode(std::string_view body) {
+  try {
+    const json message = parse(body);
+    const auto type = message.at("type").get<std::string>();
+    if (type == kAgentState) return accepted<AgentState>(message);
+    if (type == kDirective) return accepted<Directive>(message);
+    return MalformedFrame{"a message of type '" + cut_line(printable_line(type), kMaxTypeBytes) + "'"};
+  } catch (const std::exception& error) {
+    return MalformedFrame{cut_line(printable_line(error.what()), kMaxWhyBytes)};  // it may quote the message
+  }
 }
 
 }  // namespace
@@ -109,33 +139,17 @@ std::string encode(const AgentState& state) { return frame(state, kAgentState); 
 std::string encode(const Directive& directive) { return frame(directive, kDirective); }
 std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 
-std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame> FrameDecoder::next() {
+DecodedFrame FrameDecoder::next() {
   if (buffer_.size() < kLengthBytes) return NeedMoreBytes{};
   std::size_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) length = length << 8 | static_cast<unsigned char>(buffer_[i]);
   if (length > kMaxFrameBytes) return MalformedFrame{"a frame of " + std::to_string(length) + " bytes"};
-  if (length == 0) {
-    buffer_.erase(0, kLengthBytes);
-    return Heartbeat{};
-  }
   if (buffer_.size() < kLengthBytes + length) return NeedMoreBytes{};
-  try {
-    const json message = parse(std::string_view(buffer_).substr(kLengthBytes, length));
-    const auto type = message.at("type").get<std::string>();
-    if (type == kAgentState) {
-      auto state = message.get<AgentState>();
-      buffer_.erase(0, kLengthBytes + length);
-      return state;
-    }
-    if (type == kDirective) {
-      auto directive = message.get<Directive>();
-      buffer_.erase(0, kLengthBytes + length);
-      return directive;
-    }
-    return MalformedFrame{"a message of type '" + type + "'"};
-  } catch (const std::exception& error) {
-    return MalformedFrame{error.what()};
-  }
+  DecodedFrame message = Heartbeat{};
+  if (length > 0) message = decode(std::string_view(buffer_).substr(kLengthBytes, length));
+  buffer_.erase(0, kLengthBytes + length);
+  if (length > kKeptBytes) buffer_.shrink_to_fit();  // thousands of links live for days
+  return message;
 }
 
 }  // namespace ddp::rendezvous

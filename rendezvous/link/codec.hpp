@@ -28,11 +28,14 @@ struct MalformedFrame {
   std::string why;
 };
 
-// Turns bytes into messages; any split of the input gives the same messages. MalformedFrame is final.
+using DecodedFrame = std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame>;
+
+// Turns bytes into messages that accept() has let through; any split of the input gives the same messages.
+// MalformedFrame is final.
 class FrameDecoder {
  public:
   void feed(std::string_view bytes) { buffer_.append(bytes); }
-  std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame> next();
+  DecodedFrame next();
 
  private:
   std::string buffer_;

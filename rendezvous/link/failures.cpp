@@ -33,13 +33,20 @@ std::string_view telling_line(std::string_view message) {
   return message.substr(0, message.find('\n'));
 }
 
+}  // namespace
+
 std::size_t text_bytes(const WorkerFailure& failure) {
   std::size_t bytes = failure.message.size() + failure.error_record.size() + failure.hint.size();
   for (const std::string& line : failure.stderr_tail) bytes += line.size();
   return bytes;
 }
 
-}  // namespace
+void forget_text(WorkerFailure& failure) {
+  failure.message.clear();
+  failure.error_record.clear();
+  failure.hint.clear();
+  failure.stderr_tail.clear();
+}
 
 std::string describe_with_message(const WorkerFailure& failure) {
   std::string_view line = telling_line(failure.message);

@@ -19,6 +19,10 @@ inline constexpr std::size_t kMaxFailuresBytes = 1 << 20;
 // Returns one line: "rank 5 on node b exited with code 1: ValueError: loss is NaN".
 std::string describe_with_message(const WorkerFailure& failure);
 
+// Returns how much was written about a failure, and removes it.
+std::size_t text_bytes(const WorkerFailure& failure);
+void forget_text(WorkerFailure& failure);
+
 // Returns at most about `bytes` of a text of many lines: its beginning, a line that says how much is left out, and its
 // end, where tracebacks say most.
 std::string shortened(const std::string& text, std::size_t bytes);

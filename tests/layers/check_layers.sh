@@ -94,7 +94,7 @@ forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/link/(secret|cipher)\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
-forbid "$code" 'utf8'                    'launcher/text/printable\.cpp'
+forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 exit $bad

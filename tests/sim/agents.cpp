@@ -268,6 +268,10 @@ void World::accept(Process& process, int number) {
   if (!other_coordinator_) {
     link.agent_id = scene_.coordinator->next_agent++;
     scene_.coordinator->links[link.agent_id] = id;
+    deliver(scene_.coordinator->process, [this, id] {
+      const Link& linked = scene_.network.link(id);
+      if (linked.coordinator_open) handle(rendezvous::AgentLinked{linked.agent_id, address_of(linked.machine)});
+    });
   }
   deliver_at(answered, process.index, [this, index = process.index, number, id] {
     if (scene_.process(index).tries != number) return close_agents_end(id);
@@ -316,6 +320,7 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     Process& process = scene_.process(scene_.network.link(id).process);
     if (!scene_.network.link(id).agent_open) return;
     process.wait = kShortestWait;
+    invariants_.on_message(directive);
     invariants_.on_told(process, directive);
     const bool same_epoch = directive.epoch == "epoch";
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);

@@ -80,8 +80,9 @@ void World::report_arrives(LinkId id, const AgentState& state) {
                   [&] { return "(a report of " + process.config.host + " on a closed link is dropped)"; });
     }
     note_failures(process, state);
+    invariants_.on_message(state);
     invariants_.on_heard(process, id, state);
-    handle(AgentReported{link.agent_id, state, link.local ? "" : "10.0.0." + std::to_string(link.machine),
+    handle(AgentReported{link.agent_id, state, link.local ? "" : address_of(link.machine),
                          link.local ? "" : arrived_at(scene_.plan, link.machine)});
     if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(CoordinatorTick{});
   });

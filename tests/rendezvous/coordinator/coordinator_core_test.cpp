@@ -25,7 +25,7 @@ AgentState agent_on(const std::string& host, int node_rank, int slots, int max_r
 
 WorkerFailure failure_of(int rank, ExitStatus status, int ms, bool already_exiting = true) {
   WorkerFailure failure;
-  failure.rank = rank;
+  failure.rank = failure.local_rank = rank;
   failure.host = "a";
   failure.status = status;
   failure.time = WallTime(milliseconds(ms));

@@ -58,6 +58,7 @@ TEST_CASE("acceptor: an agent's first message may come with the end of its proof
   LinkLoop loop;
   LinkCoordinator coordinator(loop, {.membership = kSecret});
   AgentState state;
+  state.incarnation = "b";
   state.host = "node-b";
   RawConnection raw = connected(coordinator, kSecretPreface);
   const std::string preface = preface_from(loop, raw);

@@ -178,6 +178,7 @@ TEST_CASE("link client: the agent's state arrives, the coordinator's directive t
     CHECK(heard_by(loop, recorder) == "up 127.0.0.1");
     CHECK(recorder.client->local_address() == "127.0.0.1");
     AgentState state;
+    state.incarnation = "b";
     state.host = "node-b";
     recorder.client->send(state);
     recorder.client->send(Heartbeat{});
@@ -185,6 +186,7 @@ TEST_CASE("link client: the agent's state arrives, the coordinator's directive t
     REQUIRE(coordinator.agents.size() == 1);
     CHECK(coordinator.agents[0].states == std::vector<AgentState>{state});
     Directive directive;
+    directive.epoch = "e";
     directive.reason = "waiting for 1 of 2 nodes";
     coordinator.agents[0].link->send(directive);
     CHECK(loop.until([&] { return recorder.has("message waiting for 1 of 2 nodes"); }));
@@ -447,7 +449,7 @@ TEST_CASE("link client: every callback may stop or destroy it", "[rendezvous][in
       if (last == "message" || last == "heartbeat" || last == "down") {
         REQUIRE(loop.until([&] { return coordinator.agents.size() == 1; }));
         auto& link = coordinator.agents[0].link;
-        link->send(Directive{});
+        link->send(Directive{.epoch = "e"});
         link->send(Heartbeat{});
         link->send(Heartbeat{});
         if (last == "down") link->stop();

@@ -24,6 +24,7 @@ AgentState some_state() {
   state.unkillable = {7, 8};
   WorkerFailure failure;
   failure.rank = 5;
+  failure.host = "node-b";
   failure.pid = 4242;
   failure.status = {.code = 0, .signal = 9};
   failure.time = WallTime(std::chrono::milliseconds(1'700'000'000'123));
@@ -134,4 +135,27 @@ TEST_CASE("link codec: nonsense is malformed, and no memory is allocated for it"
   CHECK(std::holds_alternative<MalformedFrame>(decode(frame(R"({"type":"agent_state"})"))));
   CHECK(std::holds_alternative<MalformedFrame>(decode(frame(std::string(100, '[') + std::string(100, ']')))));
   CHECK(std::holds_alternative<NeedMoreBytes>(decode(std::string(3, '\0'))));
+}
+
+TEST_CASE("link codec: a message that is not accepted is malformed, and so are unknown words and broken numbers",
+          "[rendezvous][unit]") {
+  const auto why = [](std::string bytes, const std::string& old, const std::string& now) {
+    bytes.replace(bytes.find(old), old.size(), now);
+    const std::size_t size = bytes.size() - 4;
+    bytes[2] = static_cast<char>(size >> 8);
+    bytes[3] = static_cast<char>(size & 0xff);
+    FrameDecoder decoder;
+    decoder.feed(bytes);
+    const auto next = decoder.next();
+    const auto* malformed = std::get_if<MalformedFrame>(&next);
+    return malformed ? malformed->why : "it is accepted";
+  };
+  const std::string state = encode(some_state()), directive = encode(some_directive());
+  CHECK(why(state, "\"round\":3", "\"round\":3 ") == "it is accepted");
+  CHECK(why(state, "\"stop_signal\":2", "\"stop_signal\":200") == "stop_signal is 200");
+  CHECK(why(state, "\"phase\":\"stopping\"", "\"phase\":\"flying\"") == "a word that is not known");
+  CHECK(why(state, "\"round\":3", "\"round\":3.5") == "a number that is not whole");
+  CHECK(why(state, "\"round\":3", "\"round\":1e300") == "a number that is not whole");
+  CHECK(why(directive, "\"kind\":\"run\"", "\"kind\":\"fly\"") == "a word that is not known");
+  CHECK(why(directive, "\"type\":\"directive\"", "\"type\":\"\\u001b[2J\"") == "a message of type ''");
 }

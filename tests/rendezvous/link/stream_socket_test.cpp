@@ -35,6 +35,7 @@ struct Pair {
 
 std::string directive_of(const std::string& reason) {
   Directive directive;
+  directive.epoch = "e";
   directive.reason = reason;
   return encode(directive);
 }

@@ -31,13 +31,20 @@ struct Link {
   Link() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0); }
 };
 
+AgentState some_state() {
+  AgentState state;
+  state.epoch = "e";
+  state.incarnation = "i";
+  return state;
+}
+
 }  // namespace
 
 TEST_CASE("link stream: everything that was sent before stop() arrives, then the end", "[rendezvous][unit]") {
   Link link;
   End<Directive> agent(link.io, link.fds[0]);
   End<AgentState> coordinator(link.io, link.fds[1]);
-  AgentState state;
+  AgentState state = some_state();
   for (state.round = 1; state.round <= 3; ++state.round) agent.stream->send(state);
   agent.stream->stop();
   link.io.run();
@@ -51,12 +58,13 @@ TEST_CASE("link stream: bytes that do not fit the kernel's buffer follow when th
           "[rendezvous][unit]") {
   Link link;
   End<Directive> agent(link.io, link.fds[0]);
-  AgentState state;
-  state.stopped_because = std::string(100'000, 'x');
-  for (state.round = 1; state.round <= 10; ++state.round) agent.stream->send(state);
+  AgentState state = some_state();
+  state.role = std::string(4000, 'x');
+  state.addresses.assign(1000, "255.255.255.255");
+  for (state.round = 1; state.round <= 30; ++state.round) agent.stream->send(state);
   End<AgentState> coordinator(link.io, link.fds[1]);
-  while (coordinator.messages.size() < 10 && link.io.run_one() > 0) {
+  while (coordinator.messages.size() < 30 && link.io.run_one() > 0) {
   }
-  REQUIRE(coordinator.messages.size() == 10);
-  for (int i = 0; i < 10; ++i) CHECK(coordinator.messages[static_cast<std::size_t>(i)].round == i + 1);
+  REQUIRE(coordinator.messages.size() == 30);
+  for (int i = 0; i < 30; ++i) CHECK(coordinator.messages[static_cast<std::size_t>(i)].round == i + 1);
 }

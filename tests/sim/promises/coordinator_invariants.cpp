@@ -329,6 +329,8 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
 }
 
 void Invariants::on_said(const std::string& text) {
+  const bool is_disbelieved = has(text, "it reported ") || has(text, "it went back to");
+  promise(Promise::HonestAreBelieved, !is_disbelieved, text);
   if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/link/accept.hpp"
 #include "tests/sim/promises/coverage.hpp"
 #include "tests/sim/scene.hpp"
 
@@ -23,7 +24,7 @@ enum class Promise {
   SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, EndIsTold, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
-  NoBusyLoop, FewMessages, CoresThrowNothing,
+  NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
   Count
 };
 
@@ -82,6 +83,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "After a Tick a core does not ask for another one at once.",
   "A node costs only a few messages for each link and each round.",
   "A core throws no exception.",
+  "What an honest agent or coordinator says is accepted as it is, and believed.",
 };
 // clang-format on
 
@@ -95,6 +97,13 @@ class Invariants {
   Invariants(const Scene& scene, Coverage& coverage) : scene_(scene), coverage_(coverage) {}
 
   // Take in what the coordinator did, and what its driver received and sent.
+  // A message arrives: accept() must not change it.
+  template <typename Message>
+  void on_message(const Message& message) const {
+    Message accepted = message;
+    const auto why = rendezvous::accept(accepted);
+    promise(Promise::HonestAreBelieved, !why && accepted == message, why.value_or("its words were changed"));
+  }
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);

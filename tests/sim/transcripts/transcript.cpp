@@ -143,6 +143,7 @@ struct DescribeCoordinatorEvent {
   const Transcript::HostOf& host_of;
 
   std::string link(AgentId agent) const { return "link " + std::to_string(agent) + " to " + host_of(agent); }
+  std::string operator()(const AgentLinked&) const { return ""; }  // the agent's side says so
   std::string operator()(const AgentReported& event) const {
     return event.state.host + " reports on link " + std::to_string(event.agent) + ": " + describe(event.state);
   }
@@ -182,7 +183,7 @@ struct DescribeCoordinatorAction {
 };
 
 bool is_routine(const CoordinatorEvent& event) {
-  return std::holds_alternative<AgentBeat>(event) || std::holds_alternative<CoordinatorTick>(event);
+  return std::holds_alternative<AgentLinked>(event) || std::holds_alternative<AgentBeat>(event) || std::holds_alternative<CoordinatorTick>(event);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/text/printable.hpp"
+#include "rendezvous/link/printable.hpp"
 
 #include <utf8.h>
 
 #include <cstdio>
 
-namespace ddp::launcher {
+namespace ddp::rendezvous {
 
 namespace {
 
@@ -56,9 +56,7 @@ bool turns_text(std::string_view text) {
   return second == 0x81 && third >= 0xa6 && third <= 0xa9;
 }
 
-}  // namespace
-
-std::string printable(std::string_view bytes) {
+std::string made_printable(std::string_view bytes, bool keep_newlines) {
   const std::string valid = valid_utf8(bytes);
   std::string out;
   out.reserve(valid.size());
@@ -68,7 +66,7 @@ std::string printable(std::string_view bytes) {
     std::size_t length = 1;
     if (first == 0x1b && length_of_escape(text) > 0) {
       length = length_of_escape(text);
-    } else if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) {
+    } else if ((first < 0x20 && !(first == '\n' && keep_newlines) && first != '\t') || first == 0x7f) {
       snprintf(shown, sizeof shown, "\\x%02x", first);
       out += shown;
     } else if (first == 0xc2 && second < 0xa0) {  // control characters of two bytes: U+009B begins a sequence too
@@ -88,6 +86,12 @@ std::string printable(std::string_view bytes) {
   return out;
 }
 
+}  // namespace
+
+std::string printable(std::string_view bytes) { return made_printable(bytes, true); }
+
+std::string printable_line(std::string_view bytes) { return made_printable(bytes, false); }
+
 std::string cut_line(std::string line, std::size_t bytes) {
   if (line.size() <= bytes) return line;
   const auto limit = line.begin() + static_cast<std::ptrdiff_t>(bytes);
@@ -95,4 +99,4 @@ std::string cut_line(std::string line, std::size_t bytes) {
   return line + kCut;
 }
 
-}  // namespace ddp::launcher
+}  // namespace ddp::rendezvous

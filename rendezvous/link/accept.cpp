@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link/accept.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "rendezvous/link/failures.hpp"
+#include "rendezvous/link/printable.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+constexpr std::size_t kMaxIdBytes = 64;            // an epoch, an incarnation
+constexpr std::size_t kMaxJobIdBytes = 128 << 10;  // --rdzv-id: as much as Linux lets a user give
+constexpr std::size_t kMaxHostBytes = 255;         // a name in DNS, and HOST_NAME_MAX
+constexpr std::size_t kMaxRoleBytes = 4096;
+constexpr std::size_t kMaxAddresses = 1024;
+constexpr std::size_t kMaxAddressBytes = 64;  // INET6_ADDRSTRLEN and a scope
+// What is cut. The agent's own limits are lower.
+constexpr std::size_t kMaxLineBytes = 8192;
+constexpr std::size_t kMaxLines = 100;
+constexpr std::size_t kMaxTextBytes = 2 * kMaxMessageBytes;
+constexpr std::size_t kMaxUnkillable = 1024;
+// From 300 ms on, as --rdzv-conf has it; with less, heartbeats would be all that the two ends do.
+constexpr std::int64_t kLeastLostAfter = 300, kMostLostAfter = 1'000'000'000'000;
+constexpr std::int64_t kYear10000 = 253'402'300'800'000;  // in ms since 1970
+constexpr int kMaxSignal = 64, kMaxNamedSignal = 31;
+constexpr int kMaxExitCode = 255;
+
+using Reason = std::optional<std::string>;
+
+// Collects the first thing that is wrong.
+class Check {
+ public:
+  void in_range(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
+    if (value < low || value > high) fail(std::string(name) + " is " + std::to_string(value));
+  }
+  void at_most(const char* name, std::size_t count, std::size_t most) {
+    if (count > most) fail(std::string(name) + " has a size of " + std::to_string(count));
+  }
+  void holds(bool condition, const char* if_not) {
+    if (!condition) fail(if_not);
+  }
+  void holds(const char* name, bool condition, const char* if_not) {
+    if (!condition) fail(std::string(name) + if_not);
+  }
+  bool passed() const { return !reason_; }
+  Reason reason() const { return reason_; }
+
+ private:
+  void fail(std::string reason) {
+    if (!reason_) reason_ = std::move(reason);
+  }
+  Reason reason_;
+};
+
+bool is_numeric(const std::string& address) {
+  const std::string number = address.substr(0, address.find('%'));  // "fe80::1%eth0"
+  unsigned char bytes[sizeof(in6_addr)];
+  if (number.find('\0') != std::string::npos) return false;
+  return inet_pton(AF_INET, number.c_str(), bytes) == 1 || inet_pton(AF_INET6, number.c_str(), bytes) == 1;
+}
+
+// Whether a text can be a name or an address: a worker gets it in its environment, and resolves it.
+bool is_host(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte > ' ' && byte != 0x7f;
+  });
+}
+
+void check_address(Check& check, const char* name, const std::string& address) {
+  check.at_most(name, address.size(), kMaxAddressBytes);
+  check.holds(name, is_numeric(address) && is_host(address), " is no address");
+}
+
+void check_host(Check& check, const char* name, const std::string& host) {
+  check.at_most(name, host.size(), kMaxHostBytes);
+  check.holds(name, is_host(host), " has characters that no name has");
+}
+
+void check_id(Check& check, const char* name, const std::string& id) {
+  check.at_most(name, id.size(), kMaxIdBytes);
+  check.holds(name, printable_line(id) == id, " is not printable");
+}
+
+void make_line(std::string& line) {
+  line = cut_line(printable_line(std::string_view(line).substr(0, 2 * kMaxLineBytes)), kMaxLineBytes);
+}
+
+void make_text(std::string& text) {
+  text = printable(text);
+  if (text.size() > kMaxTextBytes) text = shortened(text, kMaxMessageBytes);
+}
+
+// Makes its words printable and cuts them.
+void tidy(WorkerFailure& failure) {
+  for (std::string* line : {&failure.host, &failure.stderr_log, &failure.flight_recorder, &failure.out_of_memory}) {
+    make_line(*line);
+  }
+  make_text(failure.message);
+  make_text(failure.hint);
+  if (failure.stderr_tail.size() > kMaxLines) failure.stderr_tail.resize(kMaxLines);
+  for (std::string& line : failure.stderr_tail) make_line(line);
+  if (failure.error_record.size() > kMaxTextBytes) failure.error_record.clear();  // a part of it is of no use
+}
+
+void check_failure(Check& check, const WorkerFailure& failure) {
+  check.in_range("failures.rank", failure.rank, 0, kMaxInt);
+  check.in_range("failures.local_rank", failure.local_rank, 0, kMaxSlots - 1);
+  check.in_range("failures.pid", failure.pid, 0, kMaxInt);
+  check.in_range("failures.status.code", failure.status.code, 0, kMaxExitCode);
+  check.in_range("failures.status.signal", failure.status.signal, 0, kMaxSignal);
+  check.holds(!failure.status.success(), "a failure has exit code 0");
+  check.holds(failure.status.code == 0 || failure.status.signal == 0, "a failure has an exit code and a signal");
+  check.in_range("failures.time_ms", failure.time.time_since_epoch().count(), 0, kYear10000);
+}
+
+void check_failures(Check& check, std::vector<WorkerFailure>& failures) {
+  std::size_t bytes = 0;
+  for (WorkerFailure& failure : failures) {
+    if (!check.passed()) return;
+    check_failure(check, failure);
+    tidy(failure);
+    bytes += text_bytes(failure);
+  }
+  check.at_most("the text of the failures", bytes, 2 * kMaxFailuresBytes);
+}
+
+void check_assignment(Check& check, const Assignment& place) {
+  check.in_range("node_count", place.node_count, 1, kMaxInt);
+  check.in_range("node_rank", place.node_rank, 0, place.node_count - 1);
+  check.in_range("world_size", place.world_size, place.node_count,
+                 std::min<std::int64_t>(kMaxInt, std::int64_t{place.node_count} * kMaxSlots));
+  check.in_range("base_rank", place.base_rank, place.node_rank, place.world_size - 1);
+  check.in_range("role_world_size", place.role_world_size, 1, place.world_size);
+  check.in_range("base_role_rank", place.base_role_rank, 0, std::min(place.base_rank, place.role_world_size - 1));
+  check.in_range("max_restarts", place.max_restarts, 0, kMaxInt);
+  check.in_range("restart_count", place.restart_count, 0, place.max_restarts);
+  check.in_range("master_port", place.master_port, 1, 65535);
+  check_host(check, "master_addr", place.master_addr);
+}
+
+}  // namespace
+
+std::optional<std::string> accept(AgentState& state) {
+  Check check;
+  check.at_most("job.id", state.job.id.size(), kMaxJobIdBytes);
+  check.in_range("job.min_nodes", state.job.min_nodes, 1, state.job.max_nodes);
+  check.in_range("job.max_restarts", state.job.max_restarts, 0, kMaxInt);
+  check_id(check, "epoch", state.epoch);
+  check_id(check, "incarnation", state.incarnation);
+  check.holds(!state.incarnation.empty(), "incarnation is empty");
+  check.at_most("host", state.host.size(), kMaxHostBytes);
+  check.at_most("addresses", state.addresses.size(), kMaxAddresses);
+  if (!check.passed()) return check.reason();
+  for (const std::string& address : state.addresses) check_address(check, "addresses", address);
+  if (!state.coordinator_address.empty()) check_address(check, "coordinator_address", state.coordinator_address);
+  check_host(check, "endpoint_host", state.endpoint_host);
+  check.at_most("role", state.role.size(), kMaxRoleBytes);
+  check.in_range("round", state.round, 0, kMaxInt);
+  check.in_range("stop_signal", state.stop_signal, 0, kMaxNamedSignal);
+  const bool has_run = state.round > 0;
+  const bool is_idle = state.phase == WorkersPhase::Idle;
+  check.holds(has_run || (is_idle && !state.succeeded && state.failures.empty()), "workers ran in no round");
+  check.holds(!has_run || !state.epoch.empty(), "a round without an epoch");
+  check.holds(!state.succeeded || (is_idle && state.failures.empty()), "succeeded, and workers failed or run");
+  for (const int pid : state.unkillable) check.in_range("unkillable", pid, 0, kMaxInt);
+  if (!check.passed()) return check.reason();
+
+  if (state.unkillable.size() > kMaxUnkillable) state.unkillable.resize(kMaxUnkillable);
+  make_line(state.host);
+  make_line(state.stopped_because);
+  check_failures(check, state.failures);
+  if (!check.passed() || state.failures.empty()) return check.reason();
+  std::vector<bool> has_failed(static_cast<std::size_t>(std::clamp(state.slots, 0, kMaxSlots)));
+  for (const WorkerFailure& failure : state.failures) {
+    const auto local_rank = static_cast<std::size_t>(failure.local_rank);
+    if (local_rank >= has_failed.size()) return "a failure of local rank " + std::to_string(local_rank);
+    if (has_failed[local_rank]) return "two failures of local rank " + std::to_string(local_rank);
+    if (failure.host != state.host) return "a failure of another node";
+    has_failed[local_rank] = true;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> accept(Directive& directive) {
+  using Kind = Directive::Kind;
+  Check check;
+  check_id(check, "epoch", directive.epoch);
+  check.holds(!directive.epoch.empty(), "epoch is empty");
+  if (directive.lost_after.count() != 0) {
+    check.in_range("lost_after_ms", directive.lost_after.count(), kLeastLostAfter, kMostLostAfter);
+  }
+  const bool is_about_round = directive.kind == Kind::Run || directive.kind == Kind::Stop;
+  check.in_range("round", directive.round, is_about_round ? 1 : 0, kMaxInt);
+  const bool is_stop = directive.kind == Kind::Stop;
+  check.in_range("stop_signal", directive.stop_signal, is_stop ? 1 : 0, is_stop ? kMaxNamedSignal : 0);
+  check.in_range("exit_code", directive.exit_code, 0, directive.kind == Kind::Exit ? kMaxExitCode : 0);
+  if (directive.kind == Kind::Run) check_assignment(check, directive.assignment);
+  make_line(directive.reason);
+  if (directive.cause) {
+    check_failure(check, *directive.cause);
+    tidy(*directive.cause);
+  }
+  check_failures(check, directive.failures);
+  if (directive.kind != Kind::Exit || !check.passed()) return check.reason();
+  const bool has_failed = directive.cause || !directive.failures.empty();
+  check.holds(directive.exit_code != 0 || !has_failed, "exit_code is 0, and workers failed");
+  check.holds(!directive.cause || directive.exit_code == directive.cause->status.shell_code(),
+              "exit_code is not that of the cause");
+  return check.reason();
+}
+
+}  // namespace ddp::rendezvous
