@@ -289,7 +289,7 @@ void AgentCore::on_exit(Directive exit) {
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;
-    exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have";
+    exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have succeeded";
   }
   if (phase_ == Phase::Idle) return leave(exit);
   exit_ = exit;  // workers first

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "launcher/process/process_tree.hpp"
-#include "rendezvous/link/printable.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 

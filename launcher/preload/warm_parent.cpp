@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "launcher/placement/topology.hpp"
@@ -148,37 +147,18 @@ bool WarmParent::read_lines() {
   char bytes[4096];
   const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  received_.append(bytes, static_cast<std::size_t>(got));
-  for (std::size_t end; state_ != State::Lost && (end = received_.find('\n')) != std::string::npos;) {
-    const std::string line = received_.substr(0, end);
-    received_.erase(0, end + 1);
-    on_line(line);
+  lines_.feed({bytes, static_cast<std::size_t>(got)});
+  for (ParentLine line; state_ != State::Lost && lines_.next(line);) {
+    std::visit([this](const auto& what) { on_line(what); }, line);
   }
   return true;
 }
 
-void WarmParent::on_line(const std::string& line) {
-  std::istringstream words(line);
-  std::string what;
-  words >> what >> std::ws;
-  if (what == "ready" && state_ == State::Importing) {
-    double seconds = 0;
-    std::string modules;
-    words >> seconds >> modules;
-    state_ = State::Ready;
-    deadline_.cancel();
-    callbacks_.on_ready(modules, std::chrono::milliseconds(static_cast<long long>(seconds * 1000)));
-  } else if (what == "spawned" && state_ == State::Forking) {
-    std::vector<pid_t> pids;
-    for (pid_t pid; words >> pid;) pids.push_back(pid);
-    on_spawned(std::move(pids));
-  } else if (what == "refused" || what == "failed") {
-    std::string why;
-    std::getline(words, why);
-    lose(why);
-  } else {
-    lose("it said '" + line + "'");
-  }
+void WarmParent::on_line(const ParentReady& ready) {
+  if (state_ != State::Importing) return lose("it said twice that it is ready");
+  state_ = State::Ready;
+  deadline_.cancel();
+  callbacks_.on_ready(ready.modules, ready.took);
 }
 
 void WarmParent::fork(std::vector<WorkerCommand> commands) {
@@ -200,7 +180,9 @@ void WarmParent::fork(std::vector<WorkerCommand> commands) {
   }
 }
 
-void WarmParent::on_spawned(std::vector<pid_t> pids) {
+void WarmParent::on_line(const ParentForked& forked) {
+  if (state_ != State::Forking) return lose("it forked workers that nobody had asked for");
+  std::vector<pid_t> pids = forked.pids;
   if (pids.size() != requested_.size()) return lose("it forked " + number(pids.size()) + " workers");
   deadline_.cancel();
   state_ = State::Ready;

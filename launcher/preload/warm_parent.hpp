@@ -25,6 +25,7 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
+#include "launcher/preload/parent_lines.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -70,8 +71,10 @@ class WarmParent {
   void expect_within(std::chrono::seconds time, const std::string& what);
   void wait_for_lines();
   bool read_lines();
-  void on_line(const std::string& line);
-  void on_spawned(std::vector<pid_t> pids);
+  void on_line(const ParentReady& ready);
+  void on_line(const ParentForked& forked);
+  void on_line(const ParentGivesUp& gives_up) { lose(gives_up.why); }
+  void on_line(const ParentTalksNonsense& nonsense) { lose(nonsense.what); }
   void on_disconnect();
   std::string how_it_ended(const rendezvous::ExitStatus& status);
   void lose(const std::string& why);
@@ -82,7 +85,7 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  std::string received_;  // beginning of a line whose end has not arrived
+  ParentLines lines_;
   std::optional<StartGate> gate_;
   std::vector<WorkerCommand> requested_;
 };

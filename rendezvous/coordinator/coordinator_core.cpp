@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBetweenSilenceChecks{500};  // interval between searches for silent nodes
 constexpr milliseconds kOverslept{2000};  // a longer time between two steps means that this process was stopped
 constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete by then
-constexpr std::size_t kMaxOwnStops = 4;  // reasons of one node for ending its workers, in one round
+constexpr std::size_t kMaxOwnStops = 4;                  // reasons of one node for ending its workers, in one round
 constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
 constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
@@ -495,13 +495,13 @@ bool CoordinatorCore::has_newcomer() const {
 
 void CoordinatorCore::gather() {
   const JobShape& job = config_.job;
+  gather_wake_.reset();
   if (roster_.nodes().empty()) return;
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
     gather_until_ = now_ + config_.join_timeout;  // mutant: join_timeout
   }
   if (!next_waiting_message_ && job.max_nodes > 1) next_waiting_message_ = now_ + kFirstWaitingMessage;
-  gather_wake_.reset();
   // A member of the last round whose link is broken will be back in a moment, or lost.
   if (roster_.has_broken_link() && job_.round > 0) return;
   const bool own_is_there = roster_.has_own();  // it may be the last to come
@@ -788,6 +788,7 @@ void CoordinatorCore::finish(Directive exit) {
 // store; a node that has not heard of the end by then never will.
 void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(config_.own_incarnation);
+  shutdown_until_.reset();
   if (own_was_told_ || !own) return;
   shutdown_until_ = now_;
   for (const auto& [incarnation, node] : roster_.nodes()) {

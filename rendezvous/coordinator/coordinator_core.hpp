@@ -145,6 +145,13 @@ class CoordinatorCore {
   int round() const { return job_.round; }
   int restarts() const { return job_.restarts; }
   bool over() const { return job_.phase == Phase::Over; }
+  // Says how much is held; whatever the agents say, there is a limit to each.
+  struct Held {
+    std::size_t nodes, links, silent_links, failures, losses;
+  };
+  Held held() const {
+    return {roster_.nodes().size(), speakers_.size(), unheard_.size(), failures_.size(), losses_.size()};
+  }
 
  private:
   // Why the round is being stopped.
@@ -249,7 +256,7 @@ class CoordinatorCore {
   Roster roster_;
   std::map<AgentId, Incarnation> speakers_;  // by open link: the agent that reports over it
   std::map<AgentId, UnheardLink> unheard_;   // open links without a node: nobody has reported, or the agent was refused
-  std::vector<KnownFailure> failures_;                             // this round's, in order of arrival
+  std::vector<KnownFailure> failures_;       // this round's, in order of arrival
   std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // index in failures_ by node and local rank
   std::map<Incarnation, std::size_t> failure_text_;                // bytes of text in failures_, by node
   std::vector<Loss> losses_;                                       // members that this round has lost

@@ -87,7 +87,7 @@ namespace {
 constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kKeptBytes = 16 << 10;  // of a decoder's buffer, after a large frame
+constexpr std::size_t kKeptBytes = 16 << 10;                   // of a decoder's buffer, after a large frame
 constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // of a stranger's, in a log line
 
 std::string frame(json message, const char* type) {

@@ -165,6 +165,6 @@ TEST_CASE("directives: an end with code 0 while a node's workers run is no succe
   REQUIRE(link.say(exit));
   const auto result = node.wait();
   CHECK(result.code == 1);
-  CHECK_THAT(result.err, Contains("but not all workers of this node have"));
+  CHECK_THAT(result.err, Contains("but not all workers of this node have succeeded"));
   CHECK(node.left_over().empty());
 }

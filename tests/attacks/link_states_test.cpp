@@ -40,7 +40,7 @@ std::vector<std::string> static_node0(int port) {
 }
 std::vector<std::string> elastic_node0(int port) {
   return node0({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(port),
-                "--rdzv-conf=last_call_timeout=0"});
+                "--rdzv-conf=last_call_timeout=0,keep_alive_interval=1,keep_alive_max_attempt=3"});
 }
 
 AgentState state_of(const std::string& host, int min_nodes) {

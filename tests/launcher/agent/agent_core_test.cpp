@@ -16,6 +16,11 @@ using std::chrono::seconds;
 
 namespace {
 
+// The place in a round of a node with two workers.
+ddp::rendezvous::Assignment place(int base_rank = 0) {
+  return {.node_count = 1, .base_rank = base_rank, .world_size = base_rank + 2, .role_world_size = 2};
+}
+
 // An agent with two workers, and 5 s of grace by default, and the actions of its last step.
 struct Fixture {
   explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5))
@@ -46,7 +51,7 @@ struct Fixture {
   }
   void run(int round, int base_rank = 0) {
     Directive directive{.kind = Directive::Kind::Run, .round = round};
-    directive.assignment.base_rank = base_rank;
+    directive.assignment = place(base_rank);
     step(DirectiveArrived{directive});
     REQUIRE(find<StartWorkers>());
     step(WorkersStarted{{100, 101}});
@@ -68,7 +73,7 @@ TEST_CASE("agent: starts its workers when told to run, once for each round", "[l
   Fixture agent;
   agent.run(1);
   CHECK(agent.core.state().phase == WorkersPhase::Running);
-  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = place()}});
   CHECK(agent.actions.empty());
 }
 
@@ -366,8 +371,51 @@ TEST_CASE("agent: a directive about an older round is ignored", "[launcher][unit
   agent.run(2);
   agent.stop(1);
   CHECK(agent.actions.empty());
-  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = place()}});
   CHECK(agent.actions.empty());
+}
+
+TEST_CASE("agent: a place that cannot be its own ends it, and starts no worker", "[launcher][unit]") {
+  const auto end_with = [](ddp::rendezvous::Assignment wrong) {
+    Fixture agent("10.0.0.1:29500");
+    agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = std::move(wrong)}});
+    CHECK_FALSE(agent.find<StartWorkers>());
+    const Leave* leave = agent.find<Leave>();
+    return leave && leave->exit_code == 1 ? leave->directive.reason : "";
+  };
+  const std::string wrong = "the coordinator at 10.0.0.1:29500 gives this node what cannot be its own: ";
+  auto one = place(), many = place(), role = place(), restarts = place();
+  one.world_size = 1;
+  CHECK(end_with(one) == wrong + "2 workers from rank 0 of 1");
+  role.role_world_size = 1;
+  CHECK(end_with(role) == wrong + "2 workers from rank 0 of 2");
+  many.node_count = 2;
+  CHECK(end_with(many) == wrong + "2 nodes");
+  restarts.max_restarts = 3;
+  CHECK(end_with(restarts) == wrong + "3 restarts");
+}
+
+TEST_CASE("agent: an end with code 0 counts only if its own workers have succeeded", "[launcher][unit]") {
+  const Directive success{.kind = Directive::Kind::Exit, .round = 1, .reason = "all is well"};
+  Fixture running, failed, succeeded;
+  for (Fixture* agent : {&running, &failed, &succeeded}) agent->run(1);
+  running.step(DirectiveArrived{success});
+  for (const int local_rank : {0, 1}) {
+    running.exit(local_rank, {.signal = SIGTERM});
+    failed.exit(local_rank, {.code = local_rank});
+    succeeded.exit(local_rank, {});
+  }
+  for (Fixture* agent : {&running, &failed, &succeeded}) agent->step(AllGone{});
+  REQUIRE(running.find<Leave>());
+  CHECK(running.find<Leave>()->exit_code == 1);
+  failed.step(DirectiveArrived{success});
+  REQUIRE(failed.find<Leave>());
+  CHECK(failed.find<Leave>()->exit_code == 1);
+  CHECK(failed.find<Leave>()->directive.reason ==
+        "the coordinator says 'all is well', but not all workers of this node have succeeded");
+  succeeded.step(DirectiveArrived{success});
+  REQUIRE(succeeded.find<Leave>());
+  CHECK(succeeded.find<Leave>()->exit_code == 0);
 }
 
 TEST_CASE("agent: told to stop a round that it never started, it answers that it is idle there", "[launcher][unit]") {
@@ -381,7 +429,7 @@ TEST_CASE("agent: told to stop a round that it never started, it answers that it
 
 TEST_CASE("agent: workers that could not be started are a failure with the reason", "[launcher][unit]") {
   Fixture agent;
-  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = place()}});
   agent.step(SpawnFailed{"no more processes"});
   REQUIRE(agent.find<SendReport>());
   CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
@@ -390,7 +438,7 @@ TEST_CASE("agent: workers that could not be started are a failure with the reaso
 
 TEST_CASE("agent: a start that a stop overtook is no failure, and the node is idle", "[launcher][unit]") {
   Fixture agent;
-  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1}});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = place()}});
   agent.stop(1);
   REQUIRE(agent.find<SignalWorkers>());
   agent.step(NeverStarted{});
@@ -438,6 +486,7 @@ struct Linked : Fixture {
   static Directive directive(Directive::Kind kind, int round) {
     Directive made;
     made.kind = kind;
+    made.assignment = place();
     made.epoch = "e";
     made.lost_after = seconds(15);
     made.round = round;

@@ -44,6 +44,7 @@ struct Agent {
   }
   void tell(Directive::Kind kind, int round, std::vector<int> exiting = {}) {
     Directive directive{.kind = kind, .epoch = "e", .lost_after = seconds(15), .round = round, .stop_signal = SIGTERM};
+    directive.assignment = {.node_count = 2, .world_size = 4, .role_world_size = 4};
     step(DirectiveArrived{directive, std::move(exiting)});
   }
   // Lets time pass with every Tick that the core asks for, and with answers to its heartbeats if `answered`.

@@ -89,8 +89,8 @@ TEST_CASE("accept: an honest message is accepted and stays as it is", "[rendezvo
   AgentState accepted = state;
   CHECK_FALSE(accept(accepted));
   CHECK(accepted == state);
-  for (const Directive& directive : {some_run(), some(Directive::Kind::Wait), some(Directive::Kind::Stop),
-                                     some(Directive::Kind::Exit)}) {
+  for (const Directive& directive :
+       {some_run(), some(Directive::Kind::Wait), some(Directive::Kind::Stop), some(Directive::Kind::Exit)}) {
     Directive same = directive;
     CHECK_FALSE(accept(same));
     CHECK(same == directive);
@@ -150,9 +150,7 @@ TEST_CASE("accept: an address that is none is refused", "[rendezvous][unit]") {
   CHECK(master_addr("a\nb") == "master_addr has characters that no name has");
   CHECK(master_addr(std::string(256, 'a')) == "master_addr has a size of 256");
   CHECK(master_addr("") == "it is accepted");
-  const auto address = [](const std::string& text) {
-    return state_with([&](AgentState& s) { s.addresses = {text}; });
-  };
+  const auto address = [](const std::string& text) { return state_with([&](AgentState& s) { s.addresses = {text}; }); };
   CHECK(address("10.0.0.2\0"s) == "addresses is no address");
   CHECK(address("") == "addresses is no address");
   CHECK(address("node-b") == "addresses is no address");
@@ -171,7 +169,10 @@ TEST_CASE("accept: what is too much or too long to keep is refused", "[rendezvou
   CHECK(state_with([](AgentState& s) { s.host = std::string(256, 'a'); }) == "host has a size of 256");
   CHECK(state_with([](AgentState& s) { s.role = std::string(5000, 'a'); }) == "role has a size of 5000");
   CHECK(state_with([](AgentState& s) { s.addresses.assign(1025, "10.0.0.1"); }) == "addresses has a size of 1025");
-  CHECK(state_with([](AgentState& s) { s.failures.resize(1, {}); s.slots = 0; }) == "a failure of local rank 1");
+  CHECK(state_with([](AgentState& s) {
+          s.failures.resize(1, {});
+          s.slots = 0;
+        }) == "a failure of local rank 1");
   CHECK(directive_with(some_run(), [](Directive& d) { d.epoch = ""; }) == "epoch is empty");
   AgentState state = some_state();
   state.slots = 100;

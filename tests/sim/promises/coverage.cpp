@@ -59,8 +59,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a round has an address in numbers though the endpoint is a name",
 };
 
-constexpr std::array<const char*, 7> kCoordinatorNames = {
-    "AgentLinked", "AgentReported", "AgentBeat", "AgentGone", "StoreOpened", "StoreFailed", "CoordinatorTick"};
+constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
+                                                          "StoreOpened", "StoreFailed",   "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
 constexpr std::array<const char*, 17> kAgentNames = {
     "LinkUp",         "LinkDown",    "LinkFailed",   "LinkRefused",  "BeatArrived",  "DirectiveArrived",

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the coordinator does not believe, and what it does not wait for or keep without a limit.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+
+using namespace ddp::rendezvous;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// An elastic job of one to three nodes; the coordinator is on node a, whose link is 1, and node b has link 2.
+struct Job {
+  JobShape shape = {.id = "j", .min_nodes = 1, .max_nodes = 3};
+  CoordinatorCore core{{.job = shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)}};
+  std::vector<CoordinatorAction> actions, last;  // all, and the newest step's
+  TimePoint now{};
+
+  void step(const CoordinatorEvent& event) {
+    last.clear();
+    core.step(now, event, last);
+    actions.insert(actions.end(), last.begin(), last.end());
+  }
+  void wait(milliseconds time) {
+    for (const TimePoint until = now + time; now < until; now += milliseconds(500)) step(CoordinatorTick{});
+  }
+  AgentState on(const std::string& host, WorkersPhase phase = WorkersPhase::Idle) const {
+    AgentState state;
+    state.job = shape;
+    state.incarnation = state.host = host;
+    state.slots = 1;
+    state.round = core.round();
+    state.phase = phase;
+    return state;
+  }
+  void report(AgentId link, const AgentState& state) {
+    step(AgentReported{link, state, state.host == "a" ? "" : "10.0.0.2"});
+  }
+  Directive told(AgentId link) const {
+    Directive newest;
+    for (const CoordinatorAction& action : actions) {
+      const auto* sent = std::get_if<SendDirective>(&action);
+      if (sent && sent->agent == link) newest = sent->directive;
+    }
+    return newest;
+  }
+  bool closes(AgentId link) const {
+    return std::any_of(actions.begin(), actions.end(), [link](const CoordinatorAction& action) {
+      const auto* close = std::get_if<CloseLink>(&action);
+      return close && close->agent == link;
+    });
+  }
+  // Nodes a and b run a round.
+  void start() {
+    report(2, on("b"));
+    report(1, on("a"));
+    step(StoreOpened{core.round(), "", 1});
+    report(1, on("a", WorkersPhase::Running));
+    report(2, on("b", WorkersPhase::Running));
+  }
+  // Node b runs and says this over a link. Returns the reason with which that is closed; empty: it is not.
+  std::string says(AgentId link, const std::function<void(AgentState&)>& change) {
+    AgentState lie = on("b", WorkersPhase::Running);
+    lie.epoch = "e";
+    change(lie);
+    actions.clear();
+    report(link, lie);
+    for (const CoordinatorAction& action : last) {
+      if (const auto* line = std::get_if<CoordinatorLogLine>(&action); line && closes(link)) return line->text;
+    }
+    return "";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("coordinator: a node keeps what it was welcomed with, or its link is closed and may come back",
+          "[rendezvous][unit]") {
+  const auto said = [](const std::function<void(AgentState&)>& change) {
+    Job job;
+    job.start();
+    return job.says(2, change);
+  };
+  const std::string broke = "the link to node b (10.0.0.2) broke (";
+  const std::string changed = broke + "it reported another job, node rank, role, name or number of workers)";
+  const std::string wait = "; waiting 3 s for it to come back";
+  CHECK(said([](AgentState& s) { s.node_rank = -5; }) == changed + wait);
+  CHECK(said([](AgentState& s) { s.slots = 2'000'000'000; }) == changed + wait);
+  CHECK(said([](AgentState& s) { s.role = "x"; }) == changed + wait);
+  CHECK(said([](AgentState& s) { s.job.max_nodes = 9; }) == changed + wait);
+  CHECK(said([](AgentState& s) { s.epoch = "f"; }) == broke + "it reported another epoch)" + wait);
+  CHECK(said([](AgentState& s) { s.round = 2; }) == broke + "it reported round 2, the newest is 1)" + wait);
+  CHECK(said([](AgentState& s) { s.round = 0; }) == broke + "it went back to round 0)" + wait);
+  CHECK(said([](AgentState& s) { s.failures.push_back({.rank = 0, .status = {.code = 1}}); }) ==
+        broke + "it reported that rank 0 failed, which is not its own)" + wait);
+  CHECK(said([](AgentState& s) { s.incarnation = "c"; }) == broke + "it reported as two agents)" + wait);
+  CHECK(said([](AgentState&) {}).empty());
+
+  Job job;
+  job.start();
+  REQUIRE_FALSE(job.says(2, [](AgentState& s) { s.node_rank = 7; }).empty());
+  job.says(3, [](AgentState&) {});
+  CHECK(job.told(3).kind == Directive::Kind::Run);  // it is back
+}
+
+TEST_CASE("coordinator: a link that claims to be another node's does that node no harm", "[rendezvous][unit]") {
+  Job job;
+  job.start();
+  CHECK(job.says(3, [](AgentState& s) { s.slots = 7; }) ==
+        "agent link: closed that of node b (10.0.0.2): it reported another job, node rank, role, name or number of "
+        "workers");
+  CHECK(job.says(3, [](AgentState& s) { s.incarnation = "a"; }) ==
+        "agent link: closed that of node b (10.0.0.2): it reported as the coordinator's own agent");
+  job.step(AgentBeat{2});
+  CHECK(std::holds_alternative<AnswerBeat>(job.last.at(0)));
+}
+
+TEST_CASE("coordinator: a link has 5 s for its first report, and a node that is refused 5 s to leave",
+          "[rendezvous][unit]") {
+  Job job;
+  for (const AgentId link : {2, 3, 4, 5}) job.step(AgentLinked{link, "10.0.0.2"});
+  job.report(2, job.on("b"));
+  AgentState stranger = job.on("c");
+  stranger.job.id = "another";
+  job.report(3, stranger);
+  job.step(AgentGone{5, "reset"});
+  job.wait(seconds(4));
+  CHECK_FALSE(job.closes(4));
+  job.wait(seconds(2));
+  CHECK(job.closes(4));
+  CHECK(job.closes(3));
+  CHECK_FALSE(job.closes(2));
+  CHECK_FALSE(job.closes(5));
+}
+
+TEST_CASE("coordinator: links that say nothing, and nodes that wait, have a limit", "[rendezvous][unit]") {
+  Job job;
+  int closed = 0;
+  for (std::size_t i = 0; i < kMaxUnheardLinks + 10; ++i) {
+    job.step(AgentLinked{static_cast<AgentId>(i) + 10, "10.0.0.2"});
+    closed += std::holds_alternative<CloseLink>(job.last.empty() ? CoordinatorAction() : job.last[0]);
+  }
+  CHECK(closed == 10);
+  Job many;
+  many.start();
+  const int most = static_cast<int>(kMaxSpares) + many.shape.max_nodes;
+  for (int i = 2; i < most; ++i) many.report(i + 10, many.on("spare" + std::to_string(i)));
+  many.report(9999, many.on("one too many"));
+  CHECK(many.told(9999).kind == Directive::Kind::Exit);
+  CHECK_THAT(many.told(9999).reason, Catch::Contains("more than enough"));
+}
