@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
@@ -25,21 +26,21 @@ ParentLine read(const std::string& line) {
   std::string what;
   words >> what >> std::ws;
   if (what == "ready") {
-    double seconds = -1;
+    double seconds = 0;
     std::string modules;
-    words >> seconds >> modules;
-    if (!(seconds >= 0 && seconds <= kMostSeconds)) return nonsense(line);
+    if (!(words >> seconds) || seconds < 0 || seconds > kMostSeconds) return nonsense(line);
+    words >> modules;
     return ParentReady{rendezvous::printable_line(modules),
                        std::chrono::milliseconds(static_cast<long long>(seconds * 1000))};
   }
   if (what == "spawned") {
     ParentForked forked;
     std::set<pid_t> seen;
-    for (pid_t pid; words >> pid;) {
+    for (std::string word; words >> word;) {
+      const pid_t pid = rendezvous::parse_number<pid_t>(word).value_or(0);
       if (pid <= 0 || !seen.insert(pid).second) return nonsense(line);  // it will be signalled
       forked.pids.push_back(pid);
     }
-    if (!words.eof()) return nonsense(line);
     return forked;
   }
   if (what == "refused" || what == "failed") {

@@ -282,7 +282,7 @@ void CoordinatorCore::mark_heard(const Node& node) {
     refuse(other.link, other.state, other.address,
            "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +
                " and claimed by node " + describe(other) + ": give each host a --node-rank of its own");
-    expect_report(other.link, other.address);
+    if (!other.cut) expect_report(other.link, other.address);
     roster_.remove(challenger);
   }
 }

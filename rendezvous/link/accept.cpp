@@ -91,8 +91,8 @@ void check_id(Check& check, const char* name, const std::string& id) {
   check.holds(name, printable_line(id) == id, " is not printable");
 }
 
-void make_line(std::string& line) {
-  line = cut_line(printable_line(std::string_view(line).substr(0, 2 * kMaxLineBytes)), kMaxLineBytes);
+void make_line(std::string& line, std::size_t bytes = kMaxLineBytes) {
+  line = cut_line(printable_line(std::string_view(line).substr(0, 2 * bytes)), bytes);
 }
 
 void make_text(std::string& text) {
@@ -136,12 +136,13 @@ void check_failures(Check& check, std::vector<WorkerFailure>& failures) {
 
 void check_assignment(Check& check, const Assignment& place) {
   check.in_range("node_count", place.node_count, 1, kMaxInt);
-  check.in_range("node_rank", place.node_rank, 0, place.node_count - 1);
+  check.in_range("node_rank", place.node_rank, 0, std::int64_t{place.node_count} - 1);
   check.in_range("world_size", place.world_size, place.node_count,
                  std::min<std::int64_t>(kMaxInt, std::int64_t{place.node_count} * kMaxSlots));
-  check.in_range("base_rank", place.base_rank, place.node_rank, place.world_size - 1);
+  check.in_range("base_rank", place.base_rank, place.node_rank, std::int64_t{place.world_size} - 1);
   check.in_range("role_world_size", place.role_world_size, 1, place.world_size);
-  check.in_range("base_role_rank", place.base_role_rank, 0, std::min(place.base_rank, place.role_world_size - 1));
+  check.in_range("base_role_rank", place.base_role_rank, 0,
+                 std::min<std::int64_t>(place.base_rank, std::int64_t{place.role_world_size} - 1));
   check.in_range("max_restarts", place.max_restarts, 0, kMaxInt);
   check.in_range("restart_count", place.restart_count, 0, place.max_restarts);
   check.in_range("master_port", place.master_port, 1, 65535);
@@ -177,7 +178,7 @@ std::optional<std::string> accept(AgentState& state) {
 
   if (state.unkillable.size() > kMaxUnkillable) state.unkillable.resize(kMaxUnkillable);
   make_line(state.host);
-  make_line(state.stopped_because);
+  make_line(state.stopped_because, kMaxLineBytes / 4);  // the coordinator's reasons quote it
   check_failures(check, state.failures);
   if (!check.passed() || state.failures.empty()) return check.reason();
   std::vector<bool> has_failed(static_cast<std::size_t>(std::clamp(state.slots, 0, kMaxSlots)));
@@ -205,6 +206,7 @@ std::optional<std::string> accept(Directive& directive) {
   check.in_range("stop_signal", directive.stop_signal, is_stop ? 1 : 0, is_stop ? kMaxNamedSignal : 0);
   check.in_range("exit_code", directive.exit_code, 0, directive.kind == Kind::Exit ? kMaxExitCode : 0);
   if (directive.kind == Kind::Run) check_assignment(check, directive.assignment);
+  check.holds(!directive.reason.empty() || directive.kind == Kind::Wait || directive.kind == Kind::Run, "no reason");
   make_line(directive.reason);
   if (directive.cause) {
     check_failure(check, *directive.cause);

@@ -303,6 +303,8 @@ void World::close_agents_end(LinkId id) {
 }
 
 void World::break_agents_end(LinkId id, const std::string& why) {
+  if (Liar* const liar = liar_on(id)) liar->link = -1;
+  if (scene_.network.link(id).process < 0) return;
   deliver(scene_.network.link(id).process, [this, id, why] {
     Link& link = scene_.network.link(id);
     Process& process = scene_.process(link.process);

@@ -44,6 +44,7 @@ void World::handle(const CoordinatorEvent& event) {
 std::string World::host_of(AgentId agent) const {
   for (LinkId id = 0; id < scene_.network.links(); ++id) {
     const Link& link = scene_.network.link(id);
+    if (link.process < 0 && link.agent_id == agent) return "a liar";
     if (link.agent_id == agent && !link.to_other_coordinator) return scene_.process(link.process).config.host;
   }
   return "no known host";
@@ -116,7 +117,7 @@ void World::break_coordinators_end(LinkId id, const std::string& why) {
     if (!broken.coordinator_open) return;
     broken.coordinator_open = false;
     scene_.coordinator->links.erase(broken.agent_id);
-    invariants_.on_link_broke(scene_.process(broken.process), id);
+    if (broken.process >= 0) invariants_.on_link_broke(scene_.process(broken.process), id);
     handle(AgentGone{broken.agent_id, why});
   });
 }
@@ -150,6 +151,8 @@ void World::carry_out(const SendDirective& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
   if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
   const LinkId id = link->second;
+  if (Liar* const liar = liar_on(id)) liar->told = action.directive;
+  if (scene_.network.link(id).process < 0) return;
   Process& to = scene_.process(scene_.network.link(id).process);
   const bool is_news =
       action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
@@ -158,6 +161,7 @@ void World::carry_out(const SendDirective& action) {
   const auto time = scene_.network.arrival(now(), id, Way::Down);
   if (!time)
     return note("coordinator", [&] { return "(what it tells " + to.config.host + " is lost in the network)"; });
+  if (scene_.plan.lies == Lies::Coordinator) return lie_to_agent(id, action.directive, *time);
   queue_.at(*time, [this, id, directive = action.directive] { directive_arrives(id, directive); });
 }
 
@@ -165,6 +169,7 @@ void World::carry_out(const AnswerBeat& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
   if (link == scene_.coordinator->links.end()) return;
   const LinkId id = link->second;
+  if (scene_.network.link(id).process < 0) return;
   const auto time = scene_.network.arrival(now(), id, Way::Down);
   if (!time) return;
   queue_.at(*time, [this, id] {

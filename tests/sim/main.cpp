@@ -5,6 +5,7 @@
 //                         is broken, or if 5000 seeds or more leave out something that must be reached
 //   sim --seeds A:B       runs these seeds
 //   sim --seed N          runs one seed; with --trace it prints what happens
+//   sim --hostile         with any of these: somebody lies in each seed, agents or the coordinator
 //   sim --digest          prints one number for all that happens in the seeds, to compare two versions of the cores
 //   sim --transcripts F   runs the scripted scenarios (scenarios.cpp) and writes what happens in each into folder F
 //   sim --compare F       compares what happens in them with the files in F
@@ -34,6 +35,9 @@ constexpr int kMostBroken = 5;               // broken seeds after which it stop
 constexpr std::size_t kLinesShown = 120;
 
 volatile std::uint64_t running_seed = 0;
+bool is_hostile = false;
+
+Plan plan_of(std::uint64_t seed) { return is_hostile ? make_hostile_plan(seed) : make_plan(seed); }
 
 struct Fnv1a {
   std::uint64_t value = 14695981039346656037U;
@@ -47,8 +51,8 @@ struct Fnv1a {
 unsigned long long number(std::uint64_t value) { return value; }
 
 void on_abort(int) {
-  std::fprintf(stderr, "seed %llu breaks a promise: A core's DDP_CHECK holds.\nrerun: sim --seed %llu --trace\n",
-               number(running_seed), number(running_seed));
+  std::fprintf(stderr, "seed %llu breaks a promise: A core's DDP_CHECK holds.\nrerun: sim%s --seed %llu --trace\n",
+               number(running_seed), is_hostile ? " --hostile" : "", number(running_seed));
   std::_Exit(1);
 }
 
@@ -74,14 +78,14 @@ void explain(const Plan& plan, const Violation& violation) {
   const std::size_t shown = std::min(lines.size(), kLinesShown);
   lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(shown));
   print_lines(lines);
-  std::printf("rerun: sim --seed %llu --trace\n", number(plan.seed));
+  std::printf("rerun: sim%s --seed %llu --trace\n", is_hostile ? " --hostile" : "", number(plan.seed));
 }
 
 int run_one(std::uint64_t seed, bool with_trace) {
   running_seed = seed;
   Coverage coverage;
   Transcript transcript(Transcript::Resolution::Microseconds);
-  const Plan plan = make_plan(seed);
+  const Plan plan = plan_of(seed);
   World world(plan, coverage, with_trace ? &transcript : nullptr);
   const auto violation = world.run();
   if (with_trace) std::printf("%s", describe(plan).c_str());
@@ -108,7 +112,7 @@ int run_digest(std::uint64_t first, std::uint64_t last) {
     running_seed = seed;
     Coverage coverage;
     Transcript transcript(Transcript::Resolution::Microseconds);
-    World world(make_plan(seed), coverage, &transcript);
+    World world(plan_of(seed), coverage, &transcript);
     world.run();
     digest.add(world.hash());
     for (const std::string& line : transcript.lines()) digest.add(line);
@@ -124,7 +128,7 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   int broken = 0;
   for (std::uint64_t seed = first; seed <= last && broken < (can_explain ? kMostBroken : 1); ++seed) {
     running_seed = seed;
-    const Plan plan = make_plan(seed);
+    const Plan plan = plan_of(seed);
     World world(plan, coverage);
     if (const auto violation = world.run()) {
       print_violation(seed, *violation);
@@ -137,7 +141,7 @@ int run_many(std::uint64_t first, std::uint64_t last, bool can_explain) {
   if (broken > 0) return 1;
   coverage.print();
   std::printf("%llu seeds, %.2f ms each\n", number(count), 1000 * (cpu_seconds() - start) / static_cast<double>(count));
-  if (count < kEnoughToReachAll) return 0;
+  if (count < kEnoughToReachAll || is_hostile) return 0;
   const auto missing = coverage.missing();
   print_lines(missing);
   return missing.empty() ? 0 : 1;
@@ -203,6 +207,7 @@ Options parse(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (option == "--trace") options.with_trace = true;
     if (option == "--crowd") options.crowd = true;
+    if (option == "--hostile") is_hostile = true;
     if (option == "--brief") options.brief = true;  // without an explanation, for scripts/stress/mutants
     if (option == "--digest") options.digest = true;
     if (option == "--transcripts") options.write_to = value;

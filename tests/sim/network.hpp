@@ -35,7 +35,7 @@ enum class Way { Up, Down };  // to the coordinator, to the agent
 using LinkId = int;
 
 struct Link {
-  int process = 0;  // the agent's process
+  int process = 0;  // the agent's process; -1: a liar
   int machine = 0;
   bool local = false;  // within the coordinator's process
   bool to_other_coordinator = false;

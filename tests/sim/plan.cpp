@@ -227,6 +227,15 @@ Plan make_crowd(int agents, bool fails) {
   return plan;
 }
 
+Plan make_hostile_plan(std::uint64_t seed) {
+  Plan plan = make_plan(seed);
+  Random random(seed, {17});
+  plan.lies = random.pick({Lies::Strangers, Lies::Strangers, Lies::Claimants, Lies::Coordinator});
+  plan.liars = plan.job.max_nodes == 1 || plan.lies == Lies::Coordinator ? 0 : random.between(1, 4);
+  plan.lies_until = any(random, seconds(2), seconds(90));
+  return plan;
+}
+
 milliseconds time_to_end(const Plan& plan) {
   // In each round a silent node is lost, the others are stopped (or cannot be), a replacement is awaited, and the last
   // watchdog may end the workers. There is one such round for each restart, and a few more.
@@ -289,6 +298,11 @@ std::string describe(const Plan& plan) {
   for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {
     text += "  machine " + std::to_string(i) + ": " + std::to_string(plan.machines[i].slots) + " workers, starts at " +
             ms(plan.machines[i].starts_at) + "\n";
+  }
+  static constexpr std::array<const char*, 4> kLies = {"", "strangers lie", "claimants lie", "the coordinator lies"};
+  if (plan.lies != Lies::None) {
+    text += std::string("  ") + kLies[static_cast<std::size_t>(plan.lies)] + " (" + std::to_string(plan.liars) +
+            " agents), until " + ms(plan.lies_until) + "\n";
   }
   for (std::size_t i = 0; i < plan.faults.size(); ++i) {
     text += "  fault " + std::to_string(i) + " at " + ms(plan.faults[i].at) + ": " + describe(plan.faults[i]) + "\n";

@@ -63,6 +63,14 @@ struct Machine {
   int slots = 1;
 };
 
+// Who lies in a run, and so which promises hold in it (promises/hostile_promises.cpp).
+enum class Lies {
+  None,
+  Strangers,    // agents that lie, repeat, and reorder what they say
+  Claimants,    // the same, and they know the incarnations of the others and claim to be them
+  Coordinator,  // it says to agents what is not true
+};
+
 struct Plan {
   std::uint64_t seed = 0;
   rendezvous::JobShape job;
@@ -87,9 +95,15 @@ struct Plan {
   int deaf_percent = 0;                      // this share of workers ignores SIGTERM
   int big_percent = 0;                       // this share of workers takes long to die
   int unmoved_percent = 0;                   // this share of workers hangs when a peer dies, instead of failing
+
+  Lies lies = Lies::None;
+  int liars = 0;               // that many agents lie
+  milliseconds lies_until{0};  // after this the liars are gone
 };
 
 Plan make_plan(std::uint64_t seed);
+// Returns the seed's plan with somebody who lies in it.
+Plan make_hostile_plan(std::uint64_t seed);
 // The address from which links of a machine come.
 inline std::string address_of(int machine) { return "10.0.0." + std::to_string(machine); }
 // The endpoint's host as the agent of a machine spells it, where its link leads, and where that link arrives.

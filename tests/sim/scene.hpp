@@ -20,6 +20,10 @@ namespace ddp::sim {
 
 using Task = std::function<void()>;
 
+// How the addresses of liars begin; no honest machine has such a number.
+inline constexpr int kFirstLiarsMachine = 200;
+inline constexpr const char* kLiarsAddress = "10.0.0.20";
+
 // Why a worker really ended, whatever was reported.
 enum class Why {
   Own,     // by itself, with success or not

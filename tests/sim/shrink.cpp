@@ -46,6 +46,8 @@ Plan shrink(Plan plan, Promise broken) {
       if (plan.machines[i].slots > 1) has_shrunk |= try_without([i](Plan& p) { p.machines[i].slots = 1; });
     }
   }
+  while (plan.liars > 1 && try_without([](Plan& p) { --p.liars; })) {
+  }
   try_without([](Plan& p) { p.deaf_percent = 0; });
   try_without([](Plan& p) { p.big_percent = 0; });
   try_without([](Plan& p) { p.unmoved_percent = 0; });

@@ -7,11 +7,13 @@
 //     agents.cpp        an agent's driver, its workers' starts and its link
 //     coordinators.cpp  the coordinator's driver
 //     workers.cpp       workers and how they end
+//     liars.cpp         agents that lie, and a coordinator that does
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "rendezvous/link/codec.hpp"
 #include "tests/sim/event_queue.hpp"
 #include "tests/sim/promises/coverage.hpp"
 #include "tests/sim/promises/invariants.hpp"
@@ -19,6 +21,17 @@
 #include "tests/sim/transcripts/transcript.hpp"
 
 namespace ddp::sim {
+
+// An agent that says what it likes.
+struct Liar {
+  int machine = 0;
+  Random random;
+  rendezvous::AgentState state;              // what it would say if it were honest
+  std::vector<rendezvous::AgentState> said;  // the newest ones
+  std::optional<rendezvous::Directive> told;
+  LinkId link = -1;
+  rendezvous::FrameDecoder decoder = {};  // the coordinator's, of that link
+};
 
 class World {
  public:
@@ -107,6 +120,18 @@ class World {
   void repeat_an_old_one(Process& process, const rendezvous::Directive& directive);
   void directive_arrives(LinkId link, const rendezvous::Directive& directive);
 
+  // liars.cpp
+  void start_liars();
+  void act(std::size_t liar);
+  void end_liars();
+  void obey(Liar& liar);
+  void open_liars_link(Liar& liar);
+  void say(Liar& liar, const rendezvous::AgentState& state);
+  void send_bytes(Liar& liar, const std::string& bytes);
+  void bytes_arrive(std::size_t liar, LinkId link, const std::string& bytes);
+  Liar* liar_on(LinkId link);
+  void lie_to_agent(LinkId link, const rendezvous::Directive& directive, Time arrives);
+
   // workers.cpp
   Worker& start_worker(Process& process, int local, int round, const rendezvous::Assignment& assignment);
   void plan_success(Worker& worker);
@@ -141,6 +166,7 @@ class World {
   int alive_ = 0;  // agents that run
   int events_ = 0;
   int failures_heard_ = 0;
+  std::vector<Liar> liars_;
   std::vector<launcher::AgentAction> agent_actions_;
   std::vector<rendezvous::CoordinatorAction> coordinator_actions_;
 };

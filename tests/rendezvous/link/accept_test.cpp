@@ -63,6 +63,7 @@ Directive some(Directive::Kind kind) {
   directive.kind = kind;
   directive.epoch = "e";
   directive.round = 1;
+  directive.reason = "a reason";
   directive.stop_signal = kind == Directive::Kind::Stop ? SIGTERM : 0;
   directive.exit_code = kind == Directive::Kind::Exit ? 7 : 0;
   return directive;
@@ -207,6 +208,7 @@ TEST_CASE("accept: parts that contradict each other are refused", "[rendezvous][
           d.cause = some_failure();
           d.exit_code = 8;
         }) == "exit_code is not that of the cause");
+  CHECK(exit_with([](Directive& d) { d.reason.clear(); }) == "no reason");
   CHECK(directive_with(some(Directive::Kind::Wait), [](Directive& d) { d.exit_code = 1; }) == "exit_code is 1");
   CHECK(directive_with(some(Directive::Kind::Wait), [](Directive& d) { d.stop_signal = 9; }) == "stop_signal is 9");
 }

@@ -330,7 +330,7 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
 
 void Invariants::on_said(const std::string& text) {
   const bool is_disbelieved = has(text, "it reported ") || has(text, "it went back to");
-  promise(Promise::HonestAreBelieved, !is_disbelieved, text);
+  promise(Promise::HonestAreBelieved, !is_disbelieved || has(text, ("(" + std::string(kLiarsAddress)).c_str()), text);
   if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
@@ -375,6 +375,13 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
 
 void Invariants::on_stepped() {
   const Coordinator& coordinator = *scene_.coordinator;
+  const auto held = coordinator.core.held();
+  const auto nodes = static_cast<std::size_t>(scene_.plan.job.max_nodes);
+  promise(Promise::StateIsBounded, held.nodes <= nodes + rendezvous::kMaxSpares, std::to_string(held.nodes) + " nodes");
+  promise(Promise::StateIsBounded,
+          held.links <= coordinator.links.size() && held.silent_links <= coordinator.links.size(),
+          std::to_string(held.links) + " and " + std::to_string(held.silent_links) + " links");
+  promise(Promise::StateIsBounded, held.losses <= 8 * nodes, std::to_string(held.losses) + " losses");
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;

@@ -146,6 +146,11 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     promise(Promise::NothingLeftRunning, worker.reaped || !leave.unkillable.empty(), who + ": " + describe(worker));
   }
   if (leave.exit_code == 0) check_success(who);
+  for (const int id : process.workers) {
+    const Worker& worker = scene_.worker(id);
+    const bool is_about_it = leave.exit_code == 0 && leave.directive.round == worker.round;
+    promise(Promise::OwnSuccessIsTrue, !is_about_it || worker.status.success(), who + ": " + describe(worker));
+  }
   promise(Promise::SuccessIsClean, leave.exit_code != 0 || process.core.state().unkillable.empty(), who);
   if (process.user_stopped) {
     const milliseconds limit = 3 * scene_.plan.lost_after + process.config.shutdown_timeout + seconds(30);
