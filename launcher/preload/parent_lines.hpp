@@ -16,7 +16,7 @@
 
 namespace ddp::launcher {
 
-// Of one line; the pids of 65,536 workers fit. A parent that writes more without a newline is given up.
+// Limit of one line: the pids of 65,536 workers fit. A parent that writes more without a newline is given up.
 inline constexpr std::size_t kMaxParentLine = 1 << 20;
 
 struct ParentReady {

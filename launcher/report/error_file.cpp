@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/demangle.hpp"
-#include "rendezvous/link/printable.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/new_file.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 

@@ -26,6 +26,7 @@ std::uint16_t free_port() { return listen_on({"0.0.0.0", "::"}, 0).port; }
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
     : config_(std::move(config)),
       options_(std::move(options)),
+      room_log_(options_.log),
       strangers_log_(options_.log),
       core_(config_),
       driver_(io_, core_, [this](const CoordinatorAction& action) {
@@ -92,7 +93,7 @@ void Coordinator::make_room_for_link() {
   }
   for (const std::uint64_t chosen : choose_silent(std::move(silent))) {
     const auto id = static_cast<AgentId>(chosen);
-    strangers_log_.write("agent link: closed the one from " + silent_links_[id].address +
+    room_log_.write("agent link: closed the one from " + silent_links_[id].address +
                     ": it said nothing after the handshake, and its place was needed");
     carry_out(CloseLink{id});
     driver_.handle(AgentGone{id, "it said nothing after the handshake"});
@@ -111,9 +112,10 @@ void Coordinator::link(AcceptedLink accepted) {
     driver_.handle(AgentReported{id, std::move(state), address, arrived_at});
   };
   callbacks.on_heartbeat = [this, id] { driver_.handle(AgentBeat{id}); };
-  callbacks.on_closed = [this, id](const std::string& why) {
+  callbacks.on_closed = [this, id, address = accepted.address](const std::string& why) {
     links_.erase(id);
-    silent_links_.erase(id);
+    const bool has_reported = silent_links_.erase(id) == 0;
+    if (!has_reported) strangers_log_.write("agent link: the one from " + address + " ended before a report: " + why);
     driver_.handle(AgentGone{id, why});
   };
   const auto link =
@@ -178,8 +180,11 @@ void Coordinator::carry_out(const PublishFailure& action) {
 }
 
 void Coordinator::carry_out(const CoordinatorLogLine& action) {
-  if (action.is_about_stranger) return strangers_log_.write(action.text);
-  if (options_.log) options_.log(action.text);
+  if (action.is_about_stranger) {
+    strangers_log_.write(action.text);
+  } else if (options_.log) {
+    options_.log(action.text);
+  }
 }
 
 void Coordinator::carry_out(const RecordNode& action) {

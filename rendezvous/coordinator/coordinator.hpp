@@ -79,7 +79,7 @@ class Coordinator {
 
   const CoordinatorConfig config_;
   const Options options_;
-  RareLog strangers_log_;
+  RareLog room_log_, strangers_log_;
   CoordinatorCore core_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};

@@ -92,18 +92,10 @@ void CoordinatorCore::on(const CoordinatorTick&) {
 
 // ---- Links ----
 
-void CoordinatorCore::on(const AgentLinked& event) {
-  if (event.address.empty()) return;  // from this process
-  if (unheard_.size() >= kMaxUnheardLinks) {
-    const auto [oldest, link] = *unheard_.begin();
-    close_link(oldest);
-    actions_->push_back(CoordinatorLogLine{"agent link: closed " + link.address + ": too many that say nothing", true});
-  }
-  expect_report(event.agent, event.address);
-}
+void CoordinatorCore::on(const AgentLinked& event) { expect_report(event.agent, event.address); }
 
 void CoordinatorCore::expect_report(AgentId agent, const std::string& address) {
-  if (address.empty()) return;
+  if (address.empty()) return;  // from this process
   unheard_.emplace(agent, UnheardLink{now_ + kFirstReportWithin, address});
   if (!next_link_check_) next_link_check_ = now_ + kBetweenSilenceChecks;
 }
@@ -161,7 +153,8 @@ void CoordinatorCore::disbelieve(const AgentReported& event, const std::string& 
   close_link(event.agent);
   if (is_nodes_link) return on(AgentGone{event.agent, why});
   const std::string who = describe(event.state.host, event.address);
-  actions_->push_back(CoordinatorLogLine{"agent link: closed that of node " + who + ": " + why, true});
+  actions_->push_back(CoordinatorLogLine{"agent link: closed the one of node " + who + ": " + why, true});
+  actions_->push_back(RecordNode{RecordNode::What::Refused, event.state.host, event.address, why});
 }
 
 // ---- Nodes come and go ----

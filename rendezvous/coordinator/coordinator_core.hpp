@@ -57,8 +57,6 @@ inline constexpr std::chrono::seconds kCauseWindow{1};
 
 // Time for an agent to report over a new link, and to leave when it was refused; after it the link is closed.
 inline constexpr std::chrono::seconds kFirstReportWithin{5};
-// Links on which nobody has reported yet; one more closes the oldest. As kMaxPendingHandshakes.
-inline constexpr std::size_t kMaxUnheardLinks = 8192;
 // Nodes beyond max_nodes that may wait at the same time.
 inline constexpr std::size_t kMaxSpares = 1024;
 
@@ -118,7 +116,7 @@ struct PublishFailure {  // write into the store, for the workers that are still
 };
 struct CoordinatorLogLine {  // for the user, on the coordinator's node
   std::string text;
-  bool is_about_stranger = false;  // who may cause as many of them as he likes
+  bool is_about_stranger = false;  // strangers can cause any number of lines
 };
 struct RecordNode {  // for the job's records: another node came in, was refused, or is no longer part of the job
   enum class What { Joined, Refused, Left };

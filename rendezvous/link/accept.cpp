@@ -217,7 +217,7 @@ std::optional<std::string> accept(Directive& directive) {
   const bool has_failed = directive.cause || !directive.failures.empty();
   check.holds(directive.exit_code != 0 || !has_failed, "exit_code is 0, and workers failed");
   check.holds(!directive.cause || directive.exit_code == directive.cause->status.shell_code(),
-              "exit_code is not that of the cause");
+              "exit_code and the cause's code differ");
   return check.reason();
 }
 

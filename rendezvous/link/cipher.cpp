@@ -139,6 +139,7 @@ bool LinkCipher::open(std::string_view bytes, std::string& frames) {
     rest.remove_prefix(kLengthBytes + sealed);
   }
   received.erase(0, received.size() - rest.size());
+  if (received.empty() && received.capacity() > kKeptBytes) received.shrink_to_fit();  // as in FrameDecoder
   return true;
 }
 

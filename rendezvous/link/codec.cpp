@@ -87,8 +87,7 @@ namespace {
 constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kKeptBytes = 16 << 10;                   // of a decoder's buffer, after a large frame
-constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // of a stranger's, in a log line
+constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // quoted at most in a log line
 
 std::string frame(json message, const char* type) {
   message["type"] = type;
@@ -148,7 +147,7 @@ DecodedFrame FrameDecoder::next() {
   DecodedFrame message = Heartbeat{};
   if (length > 0) message = decode(std::string_view(buffer_).substr(kLengthBytes, length));
   buffer_.erase(0, kLengthBytes + length);
-  if (length > kKeptBytes) buffer_.shrink_to_fit();  // thousands of links live for days
+  if (length > kKeptBytes) buffer_.shrink_to_fit();
   return message;
 }
 

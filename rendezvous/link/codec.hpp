@@ -18,6 +18,8 @@ namespace ddp::rendezvous {
 // Several times what the failures of a node of 64 workers take, with 20 lines of stderr each.
 inline constexpr std::size_t kMaxFrameBytes = 4 << 20;
 inline constexpr int kMaxDepth = 16;
+// What is kept of a buffer after a larger frame: thousands of links live for days.
+inline constexpr std::size_t kKeptBytes = 16 << 10;
 
 std::string encode(const AgentState& state);
 std::string encode(const Directive& directive);

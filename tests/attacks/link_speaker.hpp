@@ -19,26 +19,33 @@ namespace ddp::testing {
 
 class LinkSpeaker {
  public:
-  // Connects to a coordinator on this machine, as an agent does.
+  // Connects to a coordinator on this machine. Tries again as an agent does: the store that shares the port closes new
+  // connections when a round ends.
   static LinkSpeaker agent(int port) {
+    for (int tries = 0; tries < 20; ++tries) {
+      if (LinkSpeaker speaker = try_agent(port); speaker.is_up()) return speaker;
+    }
+    return try_agent(port);
+  }
+  static LinkSpeaker try_agent(int port) {
     LinkSpeaker speaker(rendezvous::RawConnection::to(static_cast<std::uint16_t>(port)));
-    rendezvous::AgentHandshake handshake("the job", std::nullopt);
+    rendezvous::AgentHandshake handshake("the job", {});
     speaker.connection_.send(handshake.preface());
-    speaker.shake_hands(handshake);
+    speaker.shake_hands(handshake, rendezvous::LinkRole::Agent);
     return speaker;
   }
   // Takes the coordinator's part of a connection that was accepted.
   static LinkSpeaker coordinator(int fd) {
     LinkSpeaker speaker((rendezvous::RawConnection(fd)));
-    rendezvous::CoordinatorHandshake handshake(std::nullopt, {});
-    speaker.shake_hands(handshake);
+    rendezvous::CoordinatorHandshake handshake({}, {});
+    speaker.shake_hands(handshake, rendezvous::LinkRole::Coordinator);
     return speaker;
   }
 
-  bool is_up() const { return is_up_; }
+  bool is_up() const { return cipher_.has_value(); }
   template <typename Message>
   bool say(const Message& message) {
-    return connection_.send(rendezvous::encode(message));
+    return connection_.send(cipher_->seal(rendezvous::encode(message)));
   }
   // Returns the next message of this kind; nothing: the other side has closed the link, or is silent for 20 s.
   template <typename Message>
@@ -49,8 +56,7 @@ class LinkSpeaker {
       if (std::holds_alternative<rendezvous::MalformedFrame>(next)) return std::nullopt;
       if (!std::holds_alternative<rendezvous::NeedMoreBytes>(next)) continue;
       const std::string bytes = connection_.receive(1);
-      if (bytes.empty()) return std::nullopt;
-      decoder_.feed(bytes);
+      if (bytes.empty() || !take(bytes)) return std::nullopt;
     }
   }
   // Whether the other side closes the link, whatever it says before.
@@ -63,16 +69,23 @@ class LinkSpeaker {
  private:
   explicit LinkSpeaker(rendezvous::RawConnection connection) : connection_(std::move(connection)) {}
 
+  bool take(std::string_view bytes) {
+    std::string frames;
+    const bool is_genuine = cipher_->open(bytes, frames);
+    decoder_.feed(frames);
+    return is_genuine;
+  }
+
   template <typename Handshake>
-  void shake_hands(Handshake& handshake) {
+  void shake_hands(Handshake& handshake, rendezvous::LinkRole role) {
     for (std::string byte = connection_.receive(1); !byte.empty(); byte = connection_.receive(1)) {
       std::string answer;
       auto verdict = handshake.feed(byte, answer);
       connection_.send(answer);
       if (std::holds_alternative<rendezvous::HandshakeFailed>(verdict)) return;
       if (auto* done = std::get_if<rendezvous::HandshakeDone>(&verdict)) {
-        decoder_.feed(done->beyond);
-        is_up_ = true;
+        cipher_.emplace(role, done->keys);
+        take(done->beyond);
         return;
       }
     }
@@ -80,7 +93,7 @@ class LinkSpeaker {
 
   rendezvous::RawConnection connection_;
   rendezvous::FrameDecoder decoder_;
-  bool is_up_ = false;
+  std::optional<rendezvous::LinkCipher> cipher_;  // once the handshake is done
 };
 
 }  // namespace ddp::testing

@@ -116,7 +116,9 @@ class Run {
   template <typename Action>
   void carry_out(const Action&) {}
   void carry_out(const StartWorkers&) {
-    DDP_CHECK(!is_starting_ && !is_alive(0) && !is_alive(1) && !is_clearing_);
+    // Beside a process that is stuck in the kernel the next round may begin.
+    DDP_CHECK(!core_.state().unkillable.empty() || (!is_starting_ && !is_alive(0) && !is_alive(1) && !is_clearing_));
+    alive_[0] = alive_[1] = is_clearing_ = false;
     is_starting_ = true;
     has_started_ = true;
     all_succeeded_ = false;
@@ -232,7 +234,6 @@ class Run {
       now_ = std::max(now_, *core_.wake_at());
       handle(Tick{});
       after_message();
-      // A process that is stuck in the kernel is given up on; the next round may begin beside it.
       if (core_.phase() == AgentCore::Phase::Idle) {
         alive_[0] = alive_[1] = false;
         is_clearing_ = is_starting_ = false;

@@ -9,7 +9,7 @@ namespace ddp::fuzz {
 
 enum class AgentStep : std::uint8_t {
   Say,        // an honest directive of kind n
-  Lie,        // the same with some changes (lies.hpp)
+  Lie,        // such a directive with some changes (lies.hpp)
   Bytes,      // followed by a length and that many bytes
   NextRound,  // an honest Run of a further round
   Beat,       // the coordinator answers

@@ -17,7 +17,7 @@ enum class Step : std::uint8_t {
   Open,        // a link
   Close,       // that link
   Honest,      // says its state
-  Obey,        // does what it was told, and says so
+  Obey,        // carries out its newest directive, and says so
   Succeed,     // its workers exit with 0
   Fail,        // a worker fails
   Lie,         // says its state with one or two changes (lies.hpp)

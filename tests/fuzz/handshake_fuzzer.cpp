@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libFuzzer for both sides of the agent link's handshake. The first byte of an input chooses: secrets, a job, and what
-// happens to the bytes. Either the rest is what a stranger sends to one side, or the two sides talk to each other and
-// the rest is added to what is on its way, or cuts it. This must hold:
+// libFuzzer for both sides of the agent link's handshake. The first byte of an input chooses: memberships, a job, and
+// what happens to the bytes. Either the rest is what a stranger sends to one side, or the two sides talk to each other
+// and the rest is added to what is on its way, or cuts it. This must hold:
 //   * However the bytes are cut, the verdict and the answer are the same.
-//   * Who does not know the secret gets no Done from a side that has one.
+//   * Who proves nothing gets no Done from a side that wants a proof.
 //   * Untouched bytes between two sides that agree make both Done, and between others no one.
-#include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,12 +20,29 @@ namespace {
 
 using namespace rendezvous;
 
-constexpr Nonce kAgents = {1}, kCoordinators = {2};
-
 Secret secret_of(unsigned char first) {
   Secret::Bytes bytes;
   bytes.fill(first);
   return Secret(bytes);
+}
+
+// Vouches for texts as MUNGE does, so to say.
+class FakeVoucher : public Voucher {
+ public:
+  explicit FakeVoucher(std::string user) : user_(std::move(user)) {}
+  std::string vouch(std::string_view text) override { return user_ + std::string(text); }
+  std::string why_not(const std::string& credential, std::string_view text) override {
+    return credential == vouch(text) ? "" : "it is another user's";
+  }
+
+ private:
+  std::string user_;
+};
+
+Membership membership_of(unsigned kind, unsigned char who) {
+  if (kind == 1) return secret_of(who);
+  if (kind == 2) return Membership(std::make_shared<FakeVoucher>("user " + std::to_string(who) + " "));
+  return {};
 }
 
 struct Side {
@@ -57,16 +74,15 @@ Side feed_all(Handshake handshake, std::string_view bytes, std::size_t piece) {
 }
 
 template <typename Handshake>
-void meet_stranger(const Handshake& handshake, std::string_view bytes, std::size_t piece, bool has_secret) {
+void meet_stranger(const Handshake& handshake, std::string_view bytes, std::size_t piece, bool wants_proof) {
   const Side whole = feed_all(handshake, bytes, bytes.size());
   DDP_CHECK(whole == feed_all(handshake, bytes, piece));
-  DDP_CHECK(!has_secret || !whole.is_done());
+  DDP_CHECK(!wants_proof || !whole.is_done());
   if (whole.goes_on()) (void)handshake.ended();
 }
 
 // Lets the two sides talk; `touch` may change what the agent sends or what the coordinator answers, once each.
-void meet_each_other(AgentHandshake agent, CoordinatorHandshake coordinator, bool agree, bool has_secret,
-                     Script& script) {
+void meet_each_other(AgentHandshake agent, CoordinatorHandshake coordinator, bool agree, Script& script) {
   const unsigned where = script.byte(), how = script.byte();
   const bool is_touched = how != 0;
   Side ours, theirs;
@@ -80,11 +96,14 @@ void meet_each_other(AgentHandshake agent, CoordinatorHandshake coordinator, boo
     up.clear();
     if (!down.empty() && ours.goes_on()) ours.verdict = agent.feed(down, up);
   }
-  if (!is_touched) {
-    DDP_CHECK(ours.is_done() == agree && theirs.is_done() == agree);
-  } else if (has_secret && !agree) {
-    DDP_CHECK(!ours.is_done() && !theirs.is_done());
+  const auto* agents = std::get_if<HandshakeDone>(&ours.verdict);
+  const auto* coordinators = std::get_if<HandshakeDone>(&theirs.verdict);
+  DDP_CHECK(is_touched || ((agents != nullptr) == agree && (coordinators != nullptr) == agree));
+  if (agents && coordinators && !is_touched) {
+    DDP_CHECK(agents->keys.agents_frames == coordinators->keys.agents_frames);
+    DDP_CHECK(agents->keys.coordinators_frames == coordinators->keys.coordinators_frames);
   }
+  DDP_CHECK(agree || (!agents && !coordinators) || is_touched);
 }
 
 }  // namespace
@@ -93,24 +112,24 @@ void meet_each_other(AgentHandshake agent, CoordinatorHandshake coordinator, boo
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddp::fuzz;
   Script script(data, size);
-  const unsigned choice = script.byte();
-  const bool agent_has = choice & 1, coordinator_has = choice & 2, same = choice & 4, same_job = choice & 8;
-  const auto agents = agent_has ? std::optional(secret_of(1)) : std::nullopt;
-  const auto coordinators = coordinator_has ? std::optional(secret_of(same ? 1 : 3)) : std::nullopt;
+  const unsigned choice = script.byte(), kinds = script.byte();
+  const unsigned agents = kinds % 3, coordinators = kinds / 3 % 3;
+  const bool same = choice & 4, same_job = choice & 8;
   const JobTag job = {7};
-  const AgentHandshake agent("node0:29400", agents, same_job ? job : JobTag{8}, kAgents);
-  const CoordinatorHandshake coordinator(coordinators, job, kCoordinators);
-  const bool agree = same_job && agent_has == coordinator_has && (!agent_has || same);
+  const KeyPair agents_key(secret_of(5)), coordinators_key(secret_of(6));
+  const AgentHandshake agent("node0:29400", membership_of(agents, 1), same_job ? job : JobTag{8}, agents_key);
+  const CoordinatorHandshake coordinator(membership_of(coordinators, same ? 1 : 3), job, coordinators_key);
+  const bool agree = same_job && agents == coordinators && (agents == 0 || same);
   const std::size_t piece = 1 + script.byte() % 40;
   const std::string_view rest = script.bytes(choice & 16 ? 4096 : 0);
   if (choice & 16) {
     if (choice & 32) {
-      meet_stranger(agent, rest, piece, agent_has);
+      meet_stranger(agent, rest, piece, agents != 0);
     } else {
-      meet_stranger(coordinator, rest, piece, coordinator_has);
+      meet_stranger(coordinator, rest, piece, coordinators != 0);
     }
   } else {
-    meet_each_other(agent, coordinator, agree, agent_has && coordinator_has, script);
+    meet_each_other(agent, coordinator, agree, script);
   }
   return 0;
 }

@@ -15,12 +15,15 @@ int main(int argc, char** argv) {
   const auto write = [&](const std::string& bytes) {
     std::ofstream(std::filesystem::path(argv[1]) / ("seed-" + std::to_string(seeds++)), std::ios::binary) << bytes;
   };
-  for (int choice = 0; choice < 64; ++choice) {
-    const auto secret = choice & 1 ? std::optional(Secret(Secret::Bytes{})) : std::nullopt;
-    const std::string preface = AgentHandshake("x", secret, JobTag{7}, Nonce{9}).preface();
-    write(static_cast<char>(choice) + std::string("\5") + preface + std::string(40, '\0'));
-    write(std::string{static_cast<char>(choice), 5, 10, 0});
-    write(std::string{static_cast<char>(choice), 5, 70, 1});
+  for (int choice = 0; choice < 64; choice += 4) {
+    for (char kinds = 0; kinds < 9; ++kinds) {
+      const Membership member = kinds % 3 == 1 ? Membership(Secret(Secret::Bytes{})) : Membership();
+      const std::string preface = AgentHandshake("x", member, JobTag{7}).preface();
+      const std::string head = {static_cast<char>(choice), kinds, '\5'};
+      write(head + preface + std::string(40, '\0'));
+      write(head + std::string("\12\0", 2));
+      write(head + "\106\1");
+    }
   }
   return 0;
 }

@@ -16,7 +16,7 @@ using namespace rendezvous;
 namespace {
 
 constexpr std::size_t kRemembered = 8;
-constexpr int kLinksKept = 3;  // of one liar, that it neither uses nor closes
+constexpr int kLinksKept = 3;  // links of one liar that it neither uses nor closes
 
 // Changes some things in a message.
 template <typename Message>
@@ -106,7 +106,7 @@ void World::act(std::size_t index) {
   }
 }
 
-// Does what it was told, as an honest agent would.
+// Carries out the newest directive, as an honest agent would.
 void World::obey(Liar& liar) {
   if (!liar.told) return;
   AgentState& state = liar.state;

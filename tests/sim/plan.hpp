@@ -63,11 +63,11 @@ struct Machine {
   int slots = 1;
 };
 
-// Who lies in a run, and so which promises hold in it (promises/hostile_promises.cpp).
+// Names those who lie in a run; promises/hostile_promises.cpp says which promises hold then.
 enum class Lies {
   None,
   Strangers,    // agents that lie, repeat, and reorder what they say
-  Claimants,    // the same, and they know the incarnations of the others and claim to be them
+  Claimants,    // strangers who know the incarnations of the others, and claim to be them
   Coordinator,  // it says to agents what is not true
 };
 

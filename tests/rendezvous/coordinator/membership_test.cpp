@@ -58,7 +58,8 @@ struct Job {
   }
   AgentState failed(const std::string& host, WorkersPhase phase, bool stopped = false) const {
     AgentState state = on(host, phase);
-    state.failures.push_back({.rank = host == "a" ? 0 : 1, .host = host, .status = {.code = 1}, .stopped_by_ddprun = stopped});
+    state.failures.push_back(
+        {.rank = host == "a" ? 0 : 1, .host = host, .status = {.code = 1}, .stopped_by_ddprun = stopped});
     return state;
   }
 };

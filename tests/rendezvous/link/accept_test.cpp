@@ -207,7 +207,7 @@ TEST_CASE("accept: parts that contradict each other are refused", "[rendezvous][
   CHECK(exit_with([](Directive& d) {
           d.cause = some_failure();
           d.exit_code = 8;
-        }) == "exit_code is not that of the cause");
+        }) == "exit_code and the cause's code differ");
   CHECK(exit_with([](Directive& d) { d.reason.clear(); }) == "no reason");
   CHECK(directive_with(some(Directive::Kind::Wait), [](Directive& d) { d.exit_code = 1; }) == "exit_code is 1");
   CHECK(directive_with(some(Directive::Kind::Wait), [](Directive& d) { d.stop_signal = 9; }) == "stop_signal is 9");

@@ -18,7 +18,7 @@ bool is_one_of(Promise promise, std::initializer_list<Promise> promises) {
 
 bool holds_among(Lies lies, Promise promise) {
   if (lies == Lies::None) return true;
-  // What an agent does with its own workers, and that nothing crashes or grows, holds whoever lies.
+  // What an agent does with its own workers, and that nothing crashes or grows, holds with every liar.
   const bool is_own_affair = is_one_of(
       promise, {Promise::NewestRoundOnly, Promise::ReapedBeforeNext, Promise::IdleIsTrue, Promise::ReportsAreTrue,
                 Promise::GuardedOnly, Promise::NothingLeftRunning, Promise::SuccessIsClean, Promise::OwnSuccessIsTrue,

@@ -86,7 +86,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A core throws no exception.",
   "What an honest agent or coordinator says is accepted as it is, and believed.",
   "No agent leaves with code 0 unless its own workers of the last round that it was to run exited with 0.",
-  "What the coordinator holds has a limit, whatever it is told.",
+  "What the coordinator holds has a limit, whatever agents report.",
 };
 // clang-format on
 

@@ -183,7 +183,8 @@ struct DescribeCoordinatorAction {
 };
 
 bool is_routine(const CoordinatorEvent& event) {
-  return std::holds_alternative<AgentLinked>(event) || std::holds_alternative<AgentBeat>(event) || std::holds_alternative<CoordinatorTick>(event);
+  return std::holds_alternative<AgentLinked>(event) || std::holds_alternative<AgentBeat>(event) ||
+         std::holds_alternative<CoordinatorTick>(event);
 }
 
 }  // namespace
