@@ -21,7 +21,7 @@ using ddp::testing::StoreProcess;
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
-constexpr std::size_t kProgram = 12 * kMiB;  // of the store itself, and what one turn of its loop has in hand
+constexpr std::size_t kProgram = 12 * kMiB;  // the store itself takes it, with what one turn of its loop has in hand
 const std::string kHello = from_hex("00 cef7853c 0d 34120000");
 const std::string kPing = from_hex("0d 34120000");
 
