@@ -404,6 +404,7 @@ void AgentCore::on(const WorkerExited& event) {
   WorkerFailure* failure = failure_of(event.local_rank);
   const bool is_news = failure == nullptr;
   worker.exited = true;
+  if (phase_ == Phase::Idle || phase_ == Phase::Left) return;  // this node had given up on it
   worker.success = event.status.success() && is_news;  // a worker that was reported as dying has failed
   if (!worker.success) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);

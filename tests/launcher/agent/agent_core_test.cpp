@@ -201,6 +201,10 @@ TEST_CASE("agent: after the grace period it kills, after ten more seconds it giv
   agent.step(Tick{});
   REQUIRE(agent.find<SendReport>());
   CHECK(agent.find<SendReport>()->state.unkillable == std::vector<int>{100, 101});
+  for (const int late : {0, 1}) {
+    agent.exit(late, {.signal = SIGKILL});
+    CHECK(agent.actions.empty());
+  }
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 0}});
   CHECK(agent.find<Leave>()->exit_code == 1);  // not a success
 }
