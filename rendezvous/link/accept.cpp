@@ -96,6 +96,7 @@ void make_line(std::string& line, std::size_t bytes = kMaxLineBytes) {
 }
 
 void make_text(std::string& text) {
+  if (text.size() > 4 * kMaxTextBytes) text = shortened(text, 4 * kMaxTextBytes);
   text = printable(text);
   if (text.size() > kMaxTextBytes) text = shortened(text, kMaxMessageBytes);
 }

@@ -20,7 +20,7 @@ inline std::string absurd_text(Script& script) {
     case 3:
       return std::string("a\0b", 3);
     case 4:
-      return std::string(static_cast<std::size_t>(kind) * 64, 'x');
+      return std::string(static_cast<std::size_t>(kind) * 16, 'x');
     case 5:
       return "n" + std::to_string(kind / 64);  // another node's name
     default:
@@ -40,7 +40,7 @@ inline rendezvous::WorkerFailure absurd_failure(Script& script, const std::strin
   failure.stopped_by_ddprun = what & 32;
   failure.never_ran = (what & 192) == 192;
   if (what & 64) failure.message = absurd_text(script);
-  if (what & 128) failure.stderr_tail.assign(script.byte(), absurd_text(script));
+  if (what & 128) failure.stderr_tail.assign(script.byte() % 32, absurd_text(script));
   return failure;
 }
 

@@ -21,6 +21,7 @@ TEST_CASE("printable: other control characters are shown, in either of their spe
   CHECK(printable("\x1b"s) == "\\x1b");
   CHECK(printable("\x1b[31"s) == "\\x1b[31");
   CHECK(printable("\x1b]0;no end"s) == "\\x1b]0;no end");
+  CHECK(printable("\x1b]0;no end\x1b[1m\a"s) == "\\x1b]0;no end\\x07");
   CHECK(printable("\u009b31m") == "\\u009b31m");
 }
 
@@ -29,6 +30,12 @@ TEST_CASE("printable: characters that turn the direction of the text are shown",
   for (const char* left : {"\u2029", "\u202f", "\u2065", "\u206a", "\u200d", "\u2010", "\u061b", "\u05d0", "\u0645"}) {
     CHECK(printable(left) == left);  // their neighbours, and letters that are written from right to left
   }
+}
+
+TEST_CASE("printable: a text of nothing but beginnings takes no longer than another", "[rendezvous][unit]") {
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += "\x1b]";  // minutes, if each were read to the end
+  CHECK(printable(text).size() == 5'000'000);
 }
 
 TEST_CASE("printable: one line has no newline", "[rendezvous][unit]") {
