@@ -405,7 +405,7 @@ void AgentCore::on(const WorkerExited& event) {
   const bool is_news = failure == nullptr;
   worker.exited = true;
   if (phase_ == Phase::Idle || phase_ == Phase::Left) return;  // this node had given up on it
-  worker.success = event.status.success() && is_news;  // a worker that was reported as dying has failed
+  worker.success = event.status.success() && is_news;          // a worker that was reported as dying has failed
   if (!worker.success) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
     if (!event.status.success()) set_status(*failure, event.status);

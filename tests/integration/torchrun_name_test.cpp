@@ -198,7 +198,8 @@ TEST_CASE("print: --version --verbose names what is copied into each program, wi
   const auto is_numbered = [&](const std::string& library) {
     return std::regex_search(out, std::regex("[:,] " + library + " [0-9]+\\.[0-9.]*[0-9][,\n]"));
   };
-  for (const std::string library : {"Boost", "CLI11", "fmt", "libsodium", "nlohmann_json", "spdlog", "utfcpp", "xxHash"}) {
+  for (const std::string library :
+       {"Boost", "CLI11", "fmt", "libsodium", "nlohmann_json", "spdlog", "utfcpp", "xxHash"}) {
     INFO(library);
     CHECK(is_numbered(library));
   }

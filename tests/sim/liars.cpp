@@ -36,7 +36,7 @@ void World::start_liars() {
     liar.state.job = plan.job;
     liar.state.host = "liar" + std::to_string(i);
     liar.state.incarnation = std::to_string(liar.random.below(100000)) + "." + liar.state.host;
-    liar.state.addresses = {"10.1.0." + std::to_string(liar.machine)};
+    liar.state.addresses = {address_of(liar.machine, "10.1.")};
     liar.state.endpoint_host = endpoint_host(plan, 1);
     liar.state.coordinator_address = coordinator_address(plan, 1);
     liar.state.node_rank = liar.random.below(plan.job.max_nodes);

@@ -105,7 +105,9 @@ Plan make_plan(std::uint64_t seed);
 // Returns the seed's plan with somebody who lies in it.
 Plan make_hostile_plan(std::uint64_t seed);
 // The address from which links of a machine come.
-inline std::string address_of(int machine) { return "10.0.0." + std::to_string(machine); }
+inline std::string address_of(int machine, const char* network = "10.0.") {
+  return network + std::to_string(machine / 256) + "." + std::to_string(machine % 256);
+}
 // The endpoint's host as the agent of a machine spells it, where its link leads, and where that link arrives.
 std::string endpoint_host(const Plan& plan, int machine);
 std::string coordinator_address(const Plan& plan, int machine);

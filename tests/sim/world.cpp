@@ -96,7 +96,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.host = "h" + std::to_string(machine) + (same_host > 0 ? "-" + std::to_string(same_host + 1) : "");
   // Random as in a real job, so that its order is not the order of arrival.
   config.incarnation = std::to_string(Random(plan.seed, {6, machine, same_host}).below(100000)) + "." + config.host;
-  config.addresses = {"10.1.0." + std::to_string(machine)};
+  config.addresses = {address_of(machine, "10.1.")};
   config.endpoint_host = endpoint_host(plan, machine);
   config.node_rank = machine;
   config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
