@@ -44,8 +44,9 @@ bool at_most(std::size_t number, const Process& job) {
 
 // Returns a command of bash: a process in the background that at SIGTERM waits for the gate, and then ends.
 std::string saver(const Gate& gate, const std::string& name) {
-  const std::string on_term =
-      "echo " + name + " got SIGTERM; read -r line < " + gate.path() + "; echo " + name + " has saved; exit 0";
+  // bash loses a SIGTERM that comes just before its child becomes sleep.
+  const std::string on_term = "kill -KILL \\$! 2> /dev/null; echo " + name + " got SIGTERM; read -r line < " +
+                              gate.path() + "; echo " + name + " has saved; exit 0";
   return "bash -c 'trap \"" + on_term + "\" TERM; echo " + name + " is ready; while :; do sleep 1000 & wait; done' &";
 }
 
