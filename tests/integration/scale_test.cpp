@@ -14,5 +14,5 @@ TEST_CASE("coordinator: a thousand agents run, stop, run again and leave", "[ren
   }
   // The processor time that was measured is the coordinator's.
   CHECK(count(result.out, R"("coordinator_cpu_s":0.0,)") == 0);
-  CHECK(count(result.err, "restart 1 of 1: rank 8 on node host1 was killed by SIGKILL") == 1);
+  CHECK(count(result.err, "restart 1 of 1: rank 1 on node host1 was killed by SIGKILL") == 1);
 }

@@ -57,6 +57,8 @@ class NodeZero {
                                             std::to_string(port),
                                             "--rdzv-id",
                                             kJobId,
+                                            "--secret",
+                                            "none",
                                             "--max-restarts",
                                             "1",
                                             "--no-python",
@@ -175,7 +177,7 @@ class Load {
       ++load_.messages_;
     }
     void fail() {
-      state.failures.push_back({.rank = 8, .host = state.host, .pid = 1, .status = {.code = 0, .signal = SIGKILL}});
+      state.failures.push_back({.rank = 1, .host = state.host, .pid = 1, .status = {.code = 0, .signal = SIGKILL}});
       report();
     }
     void become_idle(bool succeeded) {
