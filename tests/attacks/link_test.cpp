@@ -16,18 +16,7 @@
 #include "tests/support/ports.hpp"
 
 using Catch::Matchers::Contains;
-using ddp::testing::agent_of;
-using ddp::testing::children_of;
-using ddp::testing::count;
-using ddp::testing::ddprun;
-using ddp::testing::ddprun_raw;
-using ddp::testing::operator+;
-using ddp::testing::free_port;
-using ddp::testing::Process;
-using ddp::testing::Relay;
-using ddp::testing::Result;
-using ddp::testing::TemporaryFolder;
-using ddp::testing::Words;
+using namespace ddp::testing;
 using From = Relay::From;
 using Part = Relay::Part;
 
