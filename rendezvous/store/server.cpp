@@ -55,6 +55,7 @@ constexpr int kAcceptsPerTurn = 256;                     // then connections tha
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
 constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
+constexpr std::chrono::seconds kFullForLong{3};          // a start of many workers has few descriptors for a moment
 constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
 
 // Epoll events carry a connection's id; the command pipe and the listeners have numbers that no connection has.
@@ -191,6 +192,7 @@ class StoreServer::Loop {
   Replies replies_;
   std::multimap<Clock::time_point, ConnectionId> deadlines_;
   std::optional<Clock::time_point> accept_again_;  // by then there may be file descriptors again
+  std::optional<Clock::time_point> full_since_;    // since then new connections have to wait
   std::size_t held_ = 0;                           // bytes of incomplete requests and backlogs
   StoreStatistics statistics_;
   PeerUsers peer_users_;
@@ -410,7 +412,8 @@ bool StoreServer::Loop::make_room() {
     drop(*find(id), "it was silent, and its place was needed: " + std::to_string(silent) + " of " +
                         std::to_string(statistics_.open) + " connections are silent");
   }
-  if (chosen.empty()) {
+  if (chosen.empty() && !full_since_) full_since_ = now;
+  if (chosen.empty() && now - *full_since_ >= kFullForLong) {
     room_log_.write("store: new connections have to wait, nodes and workers among them: the limit of open files (" +
                     std::to_string(file_limit()) + ") leaves no place for more than " +
                     std::to_string(statistics_.open) + " connections, " + std::to_string(silent) +
@@ -444,6 +447,7 @@ bool StoreServer::Loop::add_session(Descriptor socket, Origin origin, const in6_
   sessions_[index]->accepted = Clock::now();
   ++statistics_.open;
   highest_accepted_ = std::max(highest_accepted_, fd);
+  full_since_.reset();
   return true;
 }
 
