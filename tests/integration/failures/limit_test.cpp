@@ -113,7 +113,8 @@ TEST_CASE("limits: 300 workers that write log files start with 1,024 open files"
   const Result result =
       run(ddprun({"--nproc_per_node=300", "--redirects=3", "--log-dir", folder.path()}, {"meet"}), files);
   CHECK(result.code == 0);
-  CHECK(result.err == "");
+  CAPTURE(result.err);
+  CHECK(result.err.empty());
 }
 
 TEST_CASE("limits: too few processes are reported with the limit, nothing runs and nothing is left",
