@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "launcher/process/process_tree.hpp"
+#include "rendezvous/base/boot_clock.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/link/printable.hpp"
@@ -160,13 +161,7 @@ void FileTimer::expire() {
 void FileTimer::set_alarm() {
   if (!alarm_.is_open()) return;
   itimerspec at = {};
-  if (const auto next = core_.next()) {
-    const auto since = next->time_since_epoch();
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
-    at.it_value.tv_sec = seconds.count();
-    at.it_value.tv_nsec = std::chrono::nanoseconds(since - seconds).count();
-    if (at.it_value.tv_sec == 0 && at.it_value.tv_nsec == 0) at.it_value.tv_nsec = 1;  // 0 is no alarm
-  }
+  if (const auto next = core_.next()) at.it_value = rendezvous::to_timespec(*next);
   timerfd_settime(alarm_.native_handle(), TFD_TIMER_ABSTIME, &at, nullptr);
 }
 

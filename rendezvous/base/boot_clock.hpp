@@ -19,12 +19,13 @@ struct BootClock {
   }
 };
 
-// Returns a BootClock's time as a timer of CLOCK_BOOTTIME takes it. Zero would disarm the timer, so it is never
-// returned.
-inline timespec to_timespec(std::chrono::steady_clock::time_point time) {
-  const auto since_boot = std::max(time.time_since_epoch(), std::chrono::steady_clock::duration(1));
-  const auto whole = std::chrono::floor<std::chrono::seconds>(since_boot);
-  return {static_cast<time_t>(whole.count()), static_cast<long>(std::chrono::nanoseconds(since_boot - whole).count())};
+// Returns a clock's time as a timerfd of that clock takes it: BootClock's for CLOCK_BOOTTIME, system_clock's for
+// CLOCK_REALTIME. Zero would disarm the timer, so it is never returned.
+template <typename Clock, typename Duration>
+timespec to_timespec(std::chrono::time_point<Clock, Duration> time) {
+  const auto since_epoch = std::max<std::chrono::nanoseconds>(time.time_since_epoch(), std::chrono::nanoseconds(1));
+  const auto whole = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  return {static_cast<time_t>(whole.count()), static_cast<long>((since_epoch - whole).count())};
 }
 
 }  // namespace ddp::rendezvous

@@ -20,7 +20,7 @@ std::string temporary_name(const std::string& path);
 Descriptor create_file(const char* path, mode_t mode);
 
 // Puts a new file with this content and mode in the place of what is there, so that no reader sees half
-// of it. Returns false, with errno, if that fails; then nothing is left of the new file.
+// of it. If that fails, it removes the new file, sets errno and returns false.
 bool replace_file(const std::string& path, std::string_view content, mode_t mode);
 
 }  // namespace ddp::rendezvous

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Writes agent_fuzzer's first inputs: whole lives of an agent, with one lie of each kind in the middle.
 // usage: agent_seeds CORPUS_FOLDER
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "tests/fuzz/agent_script.hpp"
+#include "tests/fuzz/seeds.hpp"
 
 namespace {
 
@@ -28,24 +27,20 @@ std::string life(char options, const std::string& middle) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  std::filesystem::create_directories(argv[1]);
-  int seeds = 0;
-  const auto write = [&](const std::string& script) {
-    std::ofstream(std::filesystem::path(argv[1]) / ("seed-" + std::to_string(seeds++)), std::ios::binary) << script;
-  };
-  for (const char options : {'\0', '\1', '\2', '\3'}) write(life(options, ""));
+  ddp::fuzz::Seeds seeds(argv[1]);
+  for (const char options : {'\0', '\1', '\2', '\3'}) seeds.write(life(options, ""));
   for (const AgentStep step : {AgentStep::Cut, AgentStep::Signal, AgentStep::Guardian, AgentStep::Refused,
                                AgentStep::NextRound, AgentStep::Dying, AgentStep::Beat}) {
-    write(life(1, {step_byte(step), step_byte(AgentStep::Wait), 30, step_byte(AgentStep::Up)}));
+    seeds.write(life(1, {step_byte(step), step_byte(AgentStep::Wait), 30, step_byte(AgentStep::Up)}));
   }
   for (unsigned kind = 0; kind < 4; ++kind) {
     for (char field = 0; field < 20; ++field) {
       for (const unsigned value : {0U, 9U, 240U, 241U, 246U}) {
         const std::string operand = kind >= 2 ? std::string(1, '\1') : "";
         const std::string lie = {field, static_cast<char>(value), 'a', 'b', 'c'};
-        write(life(0, step_byte(AgentStep::Lie, kind) + operand + lie));
+        seeds.write(life(0, step_byte(AgentStep::Lie, kind) + operand + lie));
       }
     }
   }
-  return seeds > 0 ? 0 : 1;
+  return seeds.count() > 0 ? 0 : 1;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Writes coordinator_fuzzer's first inputs: whole jobs of every shape, with one lie of each kind in the middle.
 // usage: coordinator_seeds CORPUS_FOLDER
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "tests/fuzz/coordinator_script.hpp"
+#include "tests/fuzz/seeds.hpp"
 
 namespace {
 
@@ -34,22 +33,18 @@ std::string job(char nodes, char more, const std::string& middle) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  std::filesystem::create_directories(argv[1]);
-  int seeds = 0;
-  const auto write = [&](const std::string& script) {
-    std::ofstream(std::filesystem::path(argv[1]) / ("seed-" + std::to_string(seeds++)), std::ios::binary) << script;
-  };
+  ddp::fuzz::Seeds seeds(argv[1]);
   for (const char nodes : {'\0', '\1', '\2', '\4', '\5', '\10', '\12'}) {
-    for (const char more : {'\0', '\1', '\4', '\5', '\7'}) write(job(nodes, more, ""));
+    for (const char more : {'\0', '\1', '\4', '\5', '\7'}) seeds.write(job(nodes, more, ""));
   }
   for (char field = 0; field < 22; ++field) {
     for (const unsigned value : {0U, 9U, 240U, 241U, 246U}) {
       const std::string lie = one(1, Step::Lie, {field, static_cast<char>(value), 'a', 'b', 'c'});
-      write(job(5, 5, lie + one(1, Step::Open) + one(1, Step::Honest)));
+      seeds.write(job(5, 5, lie + one(1, Step::Open) + one(1, Step::Honest)));
     }
   }
   for (const Step step : {Step::Close, Step::Repeat, Step::Claim, Step::Signal, Step::Leave, Step::LieForEver}) {
-    write(job(8, 2, one(1, step, "\2\2") + one(1, Step::Open) + one(1, Step::Honest)));
+    seeds.write(job(8, 2, one(1, step, "\2\2") + one(1, Step::Open) + one(1, Step::Honest)));
   }
-  return seeds > 0 ? 0 : 1;
+  return seeds.count() > 0 ? 0 : 1;
 }

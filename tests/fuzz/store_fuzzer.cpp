@@ -21,6 +21,7 @@
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/store/c10d_protocol.hpp"
 #include "rendezvous/store/store_core.hpp"
+#include "tests/fuzz/script.hpp"
 #include "tests/fuzz/store_model.hpp"
 #include "tests/fuzz/store_script.hpp"
 #include "tests/rendezvous/store/requests.hpp"
@@ -47,24 +48,7 @@ REVEAL(Watchers, watchers_);
 REVEAL(Watched, watched_);
 #undef REVEAL
 
-// Reads the script from its front; returns zeros after its end.
-class Script {
- public:
-  explicit Script(std::string_view bytes) : left_(bytes) {}
-  bool ended() const { return left_.empty(); }
-  std::uint8_t byte() {
-    const std::string_view one = bytes(1);
-    return one.empty() ? 0 : static_cast<std::uint8_t>(one.front());
-  }
-  std::string_view bytes(std::size_t size) {
-    const std::string_view taken = left_.substr(0, size);
-    left_.remove_prefix(taken.size());
-    return taken;
-  }
-
- private:
-  std::string_view left_;
-};
+using ddp::fuzz::Script;
 
 struct Connection {
   ConnectionId id = 0;
@@ -290,7 +274,7 @@ class Run {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddp::rendezvous::fuzz;
-  Script script({reinterpret_cast<const char*>(data), size});
+  Script script(data, size);
   Run run;
   while (!script.ended()) run.step(script);
   run.finish();

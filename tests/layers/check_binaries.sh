@@ -40,13 +40,20 @@ check_functions() {
     complain "$file" "no function of libc is checked (_FORTIFY_SOURCE)"
 }
 
+# Prints the programs and libraries below these folders, each followed by a NUL.
+elf_files() {
+  local file
+  while IFS= read -r -d '' file; do
+    [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] && printf '%s\0' "$file"
+  done < <(find "$@" -type f ! -name '*.a' -print0)
+}
+
 files=0
 while IFS= read -r -d '' file; do
-  [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
   files=$((files + 1))
   check_path "$file"
   check_links "$file"
-done < <(find "$build/bin" "$build/lib" -type f ! -name '*.a' -print0)
+done < <(elf_files "$build/bin" "$build/lib")
 if [ "$files" -lt 4 ]; then
   echo "there are only $files programs and libraries in $build"
   exit 1
@@ -56,12 +63,11 @@ for component in Unspecified libddp; do
 done
 installed=0
 while IFS= read -r -d '' file; do
-  [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
   installed=$((installed + 1))
   check_path "$file"
   check_links "$file"
   check_functions "$file"
-done < <(find "$prefix" -type f -print0)
+done < <(elf_files "$prefix")
 if [ "$installed" -ne 4 ]; then
   echo "installed are $installed programs and libraries, not ddprun, ddp_store, libddp.so and libddp_gloo.so"
   exit 1

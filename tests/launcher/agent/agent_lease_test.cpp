@@ -129,8 +129,7 @@ TEST_CASE("agent: the coordinator's own agent has its lease from its own loop", 
   CHECK(agent.does<KillDescendants>());
 }
 
-TEST_CASE("agent: the grace of workers that are told to stop does not run while the machine sleeps",
-          "[launcher][unit]") {
+TEST_CASE("agent: while the machine sleeps, the grace period of stopping workers stands still", "[launcher][unit]") {
   Agent agent;
   agent.tell(Directive::Kind::Stop, 1);
   agent.wait(seconds(1), true);

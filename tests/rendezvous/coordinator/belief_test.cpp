@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;
 using std::chrono::milliseconds;
@@ -14,54 +14,14 @@ using std::chrono::seconds;
 
 namespace {
 
-// An elastic job of one to three nodes; the coordinator is on node a, whose link is 1, and node b has link 2.
-struct Job {
-  JobShape shape = {.id = "j", .min_nodes = 1, .max_nodes = 3};
-  CoordinatorCore core{{.job = shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)}};
-  std::vector<CoordinatorAction> actions, last;  // all, and the newest step's
-  TimePoint now{};
+struct Job : SmallJob {
+  Job() : SmallJob(0, "10.0.0.2") {}
 
-  void step(const CoordinatorEvent& event) {
-    last.clear();
-    core.step(now, event, last);
-    actions.insert(actions.end(), last.begin(), last.end());
-  }
-  void wait(milliseconds time) {
-    for (const TimePoint until = now + time; now < until; now += milliseconds(500)) step(CoordinatorTick{});
-  }
-  AgentState on(const std::string& host, WorkersPhase phase = WorkersPhase::Idle) const {
-    AgentState state;
-    state.job = shape;
-    state.incarnation = state.host = host;
-    state.slots = 1;
-    state.round = core.round();
-    state.phase = phase;
-    return state;
-  }
-  void report(AgentId link, const AgentState& state) {
-    step(AgentReported{link, state, state.host == "a" ? "" : "10.0.0.2"});
-  }
-  Directive told(AgentId link) const {
-    Directive newest;
-    for (const CoordinatorAction& action : actions) {
-      const auto* sent = std::get_if<SendDirective>(&action);
-      if (sent && sent->agent == link) newest = sent->directive;
-    }
-    return newest;
-  }
   bool closes(AgentId link) const {
     return std::any_of(actions.begin(), actions.end(), [link](const CoordinatorAction& action) {
       const auto* close = std::get_if<CloseLink>(&action);
       return close && close->agent == link;
     });
-  }
-  // Nodes a and b run a round.
-  void start() {
-    report(2, on("b"));
-    report(1, on("a"));
-    step(StoreOpened{core.round(), "", 1});
-    report(1, on("a", WorkersPhase::Running));
-    report(2, on("b", WorkersPhase::Running));
   }
   // Node b runs and says this over a link. Returns the reason with which that is closed; empty: it is not.
   std::string says(AgentId link, const std::function<void(AgentState&)>& change) {

@@ -3,58 +3,18 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;
 using std::chrono::seconds;
 
 namespace {
 
-// An elastic job of one to three nodes; the coordinator is on node a, whose link is 1.
-struct Job {
-  JobShape shape = {.id = "j", .min_nodes = 1, .max_nodes = 3, .max_restarts = 1};
-  CoordinatorCore core{{.job = shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)}};
-  std::vector<CoordinatorAction> actions;
-  std::vector<CoordinatorAction> last;  // the newest step's
-  TimePoint now{};
+struct Job : SmallJob {
+  Job() : SmallJob(1, "") {}
 
-  void step(const CoordinatorEvent& event) {
-    last.clear();
-    core.step(now, event, last);
-    actions.insert(actions.end(), last.begin(), last.end());
-  }
-  void wait(std::chrono::milliseconds time) {
-    for (const TimePoint until = now + time; now < until; now += std::chrono::milliseconds(500))
-      step(CoordinatorTick{});
-  }
-  AgentState on(const std::string& host, WorkersPhase phase = WorkersPhase::Idle) const {
-    AgentState state;
-    state.job = shape;
-    state.incarnation = state.host = host;
-    state.slots = 1;
-    state.round = core.round();
-    state.phase = phase;
-    return state;
-  }
-  void report(AgentId link, const AgentState& state) { step(AgentReported{link, state}); }
   bool opens_store() const {
     return std::any_of(last.begin(), last.end(), [](const auto& a) { return std::holds_alternative<OpenStore>(a); });
-  }
-  Directive told(AgentId link) const {
-    Directive newest;
-    for (const CoordinatorAction& action : actions) {
-      const auto* sent = std::get_if<SendDirective>(&action);
-      if (sent && sent->agent == link) newest = sent->directive;
-    }
-    return newest;
-  }
-  // Nodes a and b, whose link is 2, run a round.
-  void start() {
-    report(2, on("b"));
-    report(1, on("a"));
-    step(StoreOpened{core.round(), "", 1});
-    report(1, on("a", WorkersPhase::Running));
-    report(2, on("b", WorkersPhase::Running));
   }
   AgentState failed(const std::string& host, WorkersPhase phase, bool stopped = false) const {
     AgentState state = on(host, phase);
