@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/agent/membership.hpp"
+#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
@@ -139,14 +140,15 @@ void Coordination::coordinate(std::uint16_t port) {
   options.log = log_.warning;
   options.record = [this](const rendezvous::RecordNode& node) { log_.record(node, proof_); };
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
-  coordinator_ =
-      std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
-                                                                              .epoch = epoch_,
-                                                                              .own_incarnation = incarnation_,
-                                                                              .join_timeout = config_.timeouts.join,
-                                                                              .last_call = config_.timeouts.last_call,
-                                                                              .lost_after = config_.timeouts.lost},
-                                                std::move(options));
+  coordinator_ = std::make_unique<rendezvous::Coordinator>(
+      rendezvous::CoordinatorConfig{.job = config_.job,
+                                    .epoch = epoch_,
+                                    .own_incarnation = incarnation_,
+                                    .join_timeout = config_.timeouts.join,
+                                    .last_call = config_.timeouts.last_call,
+                                    .lost_after = config_.timeouts.lost,
+                                    .max_unheard_links = rendezvous::most_silent_links()},
+      std::move(options));
   warn_if_open();
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/peer_user.hpp"
@@ -26,7 +25,6 @@ std::uint16_t free_port() { return listen_on({"0.0.0.0", "::"}, 0).port; }
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
     : config_(std::move(config)),
       options_(std::move(options)),
-      room_log_(options_.log),
       strangers_log_(options_.log),
       core_(config_),
       driver_(io_, core_, [this](const CoordinatorAction& action) {
@@ -84,44 +82,22 @@ StoreServer::Options Coordinator::store_options() const {
   return options;
 }
 
-// Closes links that have shaken hands and then said nothing, if there are many.
-void Coordinator::make_room_for_link() {
-  if (silent_links_.size() < most_silent_links()) return;
-  std::vector<OpenConnection> silent;
-  for (const auto& [id, link] : silent_links_) {
-    silent.push_back({.id = static_cast<std::uint64_t>(id), .share = link.share});
-  }
-  for (const std::uint64_t chosen : choose_silent(std::move(silent))) {
-    const auto id = static_cast<AgentId>(chosen);
-    room_log_.write("agent link: closed the one from " + silent_links_[id].address +
-                    ": it said nothing after the handshake, and its place was needed");
-    carry_out(CloseLink{id});
-    driver_.handle(AgentGone{id, "it said nothing after the handshake"});
-  }
-}
-
 void Coordinator::link(AcceptedLink accepted) {
-  make_room_for_link();
   const AgentId id = next_agent_++;
-  if (const auto ends = ends_of(accepted.socket.native_handle())) {  // none for the link of this process's own agent
-    silent_links_[id] = {accepted.address, share_of(ends->peer.address)};
-  }
+  const auto ends = ends_of(accepted.socket.native_handle());  // none for the link of this process's own agent
   AgentLink::Callbacks callbacks;
   callbacks.on_message = [this, id, address = accepted.address, arrived_at = accepted.arrived_at](AgentState state) {
-    silent_links_.erase(id);
     driver_.handle(AgentReported{id, std::move(state), address, arrived_at});
   };
   callbacks.on_heartbeat = [this, id] { driver_.handle(AgentBeat{id}); };
-  callbacks.on_closed = [this, id, address = accepted.address](const std::string& why) {
+  callbacks.on_closed = [this, id](const std::string& why) {
     links_.erase(id);
-    const bool has_reported = silent_links_.erase(id) == 0;
-    if (!has_reported) strangers_log_.write("agent link: the one from " + address + " ended before a report: " + why);
     driver_.handle(AgentGone{id, why});
   };
   const auto link =
       std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
-  driver_.handle(AgentLinked{id, accepted.address});
+  driver_.handle(AgentLinked{id, accepted.address, ends ? share_of(ends->peer.address) : ""});
   link->start(accepted.first_bytes);
 }
 
@@ -140,7 +116,6 @@ void Coordinator::carry_out(const CloseLink& action) {
   if (link == links_.end()) return;
   link->second->stop();
   links_.erase(link);
-  silent_links_.erase(action.agent);
 }
 
 void Coordinator::carry_out(const OpenStore& action) {

@@ -58,15 +58,10 @@ class Coordinator {
 
  private:
   using AgentLink = LinkStream<AgentState>;
-  struct SilentLink {
-    std::string address;
-    std::string share;  // as share_of() says
-  };
 
   StoreServer::Options store_options() const;
   StoreServer& store() { return later_ ? *later_ : *front_; }
   void link(AcceptedLink accepted);
-  void make_room_for_link();
 
   void carry_out(const SendDirective& action);
   void carry_out(const AnswerBeat& action);
@@ -79,13 +74,12 @@ class Coordinator {
 
   const CoordinatorConfig config_;
   const Options options_;
-  RareLog room_log_, strangers_log_;
+  RareLog strangers_log_;
   CoordinatorCore core_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
-  std::map<AgentId, SilentLink> silent_links_;  // those that have not reported yet
   AgentId next_agent_ = 1;
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
   std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in

@@ -13,6 +13,7 @@
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/silence.hpp"
 
 namespace ddp::rendezvous {
 
@@ -92,12 +93,31 @@ void CoordinatorCore::on(const CoordinatorTick&) {
 
 // ---- Links ----
 
-void CoordinatorCore::on(const AgentLinked& event) { expect_report(event.agent, event.address); }
+void CoordinatorCore::on(const AgentLinked& event) {
+  if (event.address.empty()) return;  // from this process
+  if (unheard_.size() >= config_.max_unheard_links) make_room_for_link();
+  expect_report(event.agent, event.address, event.share);
+}
 
-void CoordinatorCore::expect_report(AgentId agent, const std::string& address) {
-  if (address.empty()) return;  // from this process
-  unheard_.emplace(agent, UnheardLink{now_ + kFirstReportWithin, address});
+void CoordinatorCore::expect_report(AgentId agent, const std::string& address, const std::string& share) {
+  unheard_.emplace(agent, UnheardLink{now_ + kFirstReportWithin, address, share});
   if (!next_link_check_) next_link_check_ = now_ + kBetweenSilenceChecks;
+}
+
+void CoordinatorCore::make_room_for_link() {
+  std::vector<OpenConnection> unheard;
+  for (const auto& [agent, link] : unheard_) {
+    unheard.push_back({.id = static_cast<std::uint64_t>(agent), .share = link.share});
+  }
+  for (const std::uint64_t chosen : choose_silent(std::move(unheard))) {
+    const auto agent = static_cast<AgentId>(chosen);
+    const bool was_refused = speakers_.contains(agent);
+    actions_->push_back(CoordinatorLogLine{"agent link: closed the one from " + unheard_.at(agent).address + ": it " +
+                                               (was_refused ? "was refused" : "said nothing after the handshake") +
+                                               ", and its place was needed",
+                                           true});
+    close_link(agent);
+  }
 }
 
 void CoordinatorCore::close_unheard_links() {
@@ -186,7 +206,8 @@ void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
   if (const std::string reason = why_refused(state); !reason.empty()) {
     refuse(event.agent, state, event.address, reason);
-    return expect_report(event.agent, event.address);
+    if (!event.address.empty()) expect_report(event.agent, event.address);
+    return;
   }
   unheard_.erase(event.agent);
   if (over() && state.incarnation != config_.own_incarnation) {
@@ -288,8 +309,11 @@ void CoordinatorCore::on(const AgentBeat& event) {
 }
 
 void CoordinatorCore::on(const AgentGone& event) {
-  speakers_.erase(event.agent);
-  unheard_.erase(event.agent);
+  const bool was_refused = speakers_.erase(event.agent) > 0;
+  if (const auto link = unheard_.extract(event.agent); link && !was_refused) {
+    actions_->push_back(CoordinatorLogLine{
+        "agent link: the one from " + link.mapped().address + " ended before a report: " + event.why, true});
+  }
   const Node* const node = roster_.on_link(event.agent);
   if (!node) return;  // it never reported, or the node has a newer link
   roster_.mark_cut(node->state.incarnation, now_, event.why);

@@ -47,6 +47,7 @@ struct CoordinatorConfig {
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // for the first nodes, and for a replacement
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
+  std::size_t max_unheard_links = 1024;                                // links without a node that may be open
 };
 
 // Interval between "waiting for nodes" messages.
@@ -68,6 +69,7 @@ inline constexpr std::chrono::seconds kAnswerToEnd{1};
 struct AgentLinked {  // a link is up, and nobody has reported over it
   AgentId agent;
   std::string address = {};  // as in AgentReported
+  std::string share = {};    // share_of() this address
 };
 struct AgentReported {  // the first report on a link says which agent it is
   AgentId agent;
@@ -174,6 +176,7 @@ class CoordinatorCore {
   struct UnheardLink {
     TimePoint until;  // when it is closed
     std::string address;
+    std::string share;
   };
   // Holds what another life of this coordinator would have to know.
   struct Job {
@@ -197,7 +200,8 @@ class CoordinatorCore {
   // Links.
   std::string why_not_believed(const AgentReported& event) const;
   void disbelieve(const AgentReported& event, const std::string& why);
-  void expect_report(AgentId agent, const std::string& address);
+  void expect_report(AgentId agent, const std::string& address, const std::string& share = {});
+  void make_room_for_link();
   void close_unheard_links();
   void close_link(AgentId agent);
 

@@ -98,6 +98,22 @@ TEST_CASE("coordinator: a link has 5 s for its first report, and a node that is 
   CHECK_FALSE(job.closes(5));
 }
 
+TEST_CASE("coordinator: of links that may not stay, the oldest of the address with most of them makes room",
+          "[rendezvous][unit]") {
+  Job job;
+  job.core = CoordinatorCore(
+      {.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0), .max_unheard_links = 3});
+  job.step(AgentLinked{2, "10.0.0.2", "2"});
+  job.step(AgentLinked{3, "10.0.0.3", "3"});
+  job.step(AgentLinked{4, "10.0.0.3", "3"});
+  job.step(AgentLinked{5, "10.0.0.5", "5"});
+  CHECK(job.closes(3));
+  CHECK(std::get<CoordinatorLogLine>(job.last.at(0)).text ==
+        "agent link: closed the one from 10.0.0.3: it said nothing after the handshake, and its place was needed");
+  CHECK(job.core.held().silent_links == 3);
+  for (const AgentId link : {2, 4, 5}) CHECK_FALSE(job.closes(link));
+}
+
 TEST_CASE("coordinator: nodes that wait have a limit", "[rendezvous][unit]") {
   Job many;
   many.start();
