@@ -33,7 +33,7 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
-        io_,
+        handshakes_,
         LinkAcceptor::Options{.membership = options_.membership,
                               .job = options_.job,
                               .log = options_.log,
@@ -41,7 +41,9 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
                                   [this](const std::string& address, const std::string& why) {
                                     carry_out(RecordNode{RecordNode::What::Refused, "", address, why});
                                   }},
-        [this](AcceptedLink accepted) { link(std::move(accepted)); });
+        [this](AcceptedLink accepted) {
+          asio::post(io_, [this, made = std::move(accepted)]() mutable { link(std::move(made)); });
+        });
     front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
     };
@@ -49,6 +51,11 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
   front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
   if (config_.job.max_nodes > 1) front_->admit_only({});  // no worker runs yet
   thread_ = start_thread("ddprun-coord", [this] { io_.run(); });
+  if (!acceptor_) return;
+  handshake_thread_ = start_thread("ddprun-joins", [this] {
+    const auto work = asio::make_work_guard(handshakes_);
+    handshakes_.run();
+  });
 }
 
 Coordinator::~Coordinator() {
@@ -56,22 +63,20 @@ Coordinator::~Coordinator() {
     for (auto& [id, link] : links_) link->stop();
     io_.stop();
   });
+  handshakes_.stop();
+  if (handshake_thread_.joinable()) handshake_thread_.join();
   thread_.join();  // the stores end after it, then what they call
 }
 
-int Coordinator::connect_agent() {
+Descriptor Coordinator::connect_agent() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error(ErrorCode::System, std::string("cannot make a socketpair for the agent link: ") + strerror(errno));
   }
-  asio::post(io_, [this, end = ends[0]] {
-    link({.socket = {io_, asio::generic::stream_protocol(AF_UNIX, 0), end},
-          .first_bytes = "",
-          .cipher = {},
-          .address = "",
-          .arrived_at = ""});
+  asio::post(io_, [this, end = Descriptor(ends[0])]() mutable {
+    link({.socket = std::move(end), .first_bytes = "", .cipher = {}, .address = "", .arrived_at = ""});
   });
-  return ends[1];
+  return Descriptor(ends[1]);
 }
 
 StoreServer::Options Coordinator::store_options() const {
@@ -83,8 +88,10 @@ StoreServer::Options Coordinator::store_options() const {
 }
 
 void Coordinator::link(AcceptedLink accepted) {
+  const auto ends = ends_of(accepted.socket.get());  // none for the link of this process's own agent
+  LinkSocket socket = link_socket(io_, std::move(accepted.socket));
+  if (!socket.is_open()) return;  // the agent will try again
   const AgentId id = next_agent_++;
-  const auto ends = ends_of(accepted.socket.native_handle());  // none for the link of this process's own agent
   AgentLink::Callbacks callbacks;
   callbacks.on_message = [this, id, address = accepted.address, arrived_at = accepted.arrived_at](AgentState state) {
     driver_.handle(AgentReported{id, std::move(state), address, arrived_at});
@@ -94,8 +101,7 @@ void Coordinator::link(AcceptedLink accepted) {
     links_.erase(id);
     driver_.handle(AgentGone{id, why});
   };
-  const auto link =
-      std::make_shared<AgentLink>(std::move(accepted.socket), std::move(callbacks), std::move(accepted.cipher));
+  const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
   driver_.handle(AgentLinked{id, accepted.address, ends ? share_of(ends->peer.address) : ""});
   link->start(accepted.first_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Drives CoordinatorCore: it has one thread with one loop, the links to the agents, and the c10d stores (which have
-// threads of their own). It lives in the endpoint's ddprun; the agent of that node is linked like any other, over a
-// socketpair.
+// Drives CoordinatorCore: it has one thread with one loop, the links to the agents, a thread on which new ones shake
+// hands, and the c10d stores (which have threads of their own). It lives in the endpoint's ddprun; the agent of that
+// node is linked like any other, over a socketpair.
 //
 // One port, the front door, serves the agents of other nodes and the workers of the first round, told apart by the
 // first bytes they send. In an elastic job each later round has a store and a port of its own, so that a worker that
@@ -52,9 +52,8 @@ class Coordinator {
 
   std::uint16_t port() const { return front_->port(); }
 
-  // Makes a link within this process and returns the agent's end of it, a descriptor with close-on-exec. Any thread may
-  // call it.
-  int connect_agent();
+  // Makes a link within this process and returns the agent's end of it, with close-on-exec. Any thread may call it.
+  Descriptor connect_agent();
 
  private:
   using AgentLink = LinkStream<AgentState>;
@@ -81,10 +80,11 @@ class Coordinator {
   CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
   AgentId next_agent_ = 1;
+  asio::io_context handshakes_{1};
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
   std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in
   std::unique_ptr<StoreServer> later_;      // elastic: the store of the newest round after the first
-  std::thread thread_;
+  std::thread thread_, handshake_thread_;   // the second one only in a job of several nodes
 };
 
 }  // namespace ddp::rendezvous

@@ -45,12 +45,8 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
 
   void begin(Descriptor fd, const std::string& first_bytes) {
     if (stopped_) return;
-    const int family = family_of(fd.get());
-    LinkSocket socket(io_);
-    boost::system::error_code error;
-    socket.assign(asio::generic::stream_protocol(family, family == AF_UNIX ? 0 : IPPROTO_TCP), fd.get(), error);
-    if (error) return;  // no memory to watch the socket: the agent will try again
-    fd.release();
+    LinkSocket socket = link_socket(io_, std::move(fd));
+    if (!socket.is_open()) return;  // the agent will try again
     const int on = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 
@@ -97,13 +93,6 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
     }
   }
 
-  static int family_of(int fd) {
-    sockaddr_storage storage{};
-    socklen_t size = sizeof storage;
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size);
-    return storage.ss_family;
-  }
-
   void read(const PendingPtr& pending) {
     pending->socket.async_read_some(asio::buffer(pending->buffer),
                                     [self = shared_from_this(), pending](const auto& error, std::size_t size) {
@@ -127,12 +116,12 @@ class LinkAcceptor::Loop : public std::enable_shared_from_this<LinkAcceptor::Loo
   }
 
   void hand_over(PendingHandshake& pending, HandshakeDone done) {
-    AcceptedLink link{std::move(pending.socket), std::move(done.beyond), LinkCipher(LinkRole::Coordinator, done.keys),
-                      "", ""};
-    link.address = peer_address(link.socket.native_handle());
-    link.arrived_at = local_address(link.socket.native_handle());
+    Descriptor socket(pending.socket.release());
     forget(pending);
-    on_link_(std::move(link));
+    std::string address = peer_address(socket.get());
+    std::string arrived_at = local_address(socket.get());
+    on_link_({std::move(socket), std::move(done.beyond), LinkCipher(LinkRole::Coordinator, done.keys),
+              std::move(address), std::move(arrived_at)});
   }
 
   void refuse(PendingHandshake& pending, const std::string& why) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The coordinator's side of new agent links: takes connections whose first byte said "agent link" from the store's
-// thread, shakes hands on the coordinator's, and hands over those that are agents of this job.
+// thread, shakes hands on another, and hands over those that are agents of this job. What a stranger's handshake costs
+// (a key exchange, a question to munged) does not delay the coordinator's own thread.
 //
 //     StoreServer ── accept(fd, first bytes), any thread ──▶ handshake, within kHandshakeLimit ──▶ on_link
 //                                                               └─ refused: closed, logged at most once a second
@@ -29,7 +30,7 @@ inline constexpr std::size_t kMaxPendingHandshakes = 8192;
 
 // An agent that has proved itself.
 struct AcceptedLink {
-  LinkSocket socket;
+  Descriptor socket;
   std::string first_bytes;  // received already, for LinkStream::start()
   std::optional<LinkCipher> cipher;
   std::string address;     // the agent's, numeric, v4-mapped as v4

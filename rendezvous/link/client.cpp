@@ -55,9 +55,9 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
         timer_(io),
         wait_(timing.shortest_wait) {}
 
-  Loop(asio::io_context& io, int connected_fd, Callbacks callbacks)
+  Loop(asio::io_context& io, Descriptor connected, Callbacks callbacks)
       : Loop(io, LinkTarget(), Membership(), std::move(callbacks), {}) {
-    paired_.emplace(io_, asio::generic::stream_protocol(AF_UNIX, 0), connected_fd);
+    paired_ = link_socket(io_, std::move(connected));
   }
 
   void start() {
@@ -354,8 +354,8 @@ LinkClient::LinkClient(asio::io_context& io, LinkTarget target, Membership membe
                        LinkTiming timing)
     : loop_(std::make_shared<Loop>(io, std::move(target), std::move(membership), std::move(callbacks), timing)) {}
 
-LinkClient::LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks)
-    : loop_(std::make_shared<Loop>(io, connected_fd, std::move(callbacks))) {}
+LinkClient::LinkClient(asio::io_context& io, Descriptor connected, Callbacks callbacks)
+    : loop_(std::make_shared<Loop>(io, std::move(connected), std::move(callbacks))) {}
 
 LinkClient::~LinkClient() { loop_->stop(); }
 

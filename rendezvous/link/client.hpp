@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -56,9 +57,9 @@ class LinkClient {
   // A link over TCP.
   LinkClient(asio::io_context& io, LinkTarget target, Membership membership, Callbacks callbacks,
              LinkTiming timing = {});
-  // A link over one end of a socketpair, which it takes over: the coordinator is in this process. There is no handshake
-  // and no second try: when the link breaks, on_down is the last callback. reconnect() does nothing.
-  LinkClient(asio::io_context& io, int connected_fd, Callbacks callbacks);
+  // A link over one end of a socketpair: the coordinator is in this process. There is no handshake and no second try:
+  // when the link breaks, on_down is the last callback. reconnect() does nothing.
+  LinkClient(asio::io_context& io, Descriptor connected, Callbacks callbacks);
   ~LinkClient();  // as stop()
   LinkClient(const LinkClient&) = delete;
   LinkClient& operator=(const LinkClient&) = delete;

@@ -22,6 +22,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/cipher.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -29,6 +30,20 @@
 namespace ddp::rendezvous {
 
 using LinkSocket = asio::generic::stream_protocol::socket;
+
+// Returns a connected stream socket for this loop; a closed one if there is no memory to watch it.
+inline LinkSocket link_socket(asio::io_context& io, Descriptor connected) {
+  int family = 0;
+  int protocol = 0;
+  socklen_t size = sizeof(int);
+  ::getsockopt(connected.get(), SOL_SOCKET, SO_DOMAIN, &family, &size);
+  ::getsockopt(connected.get(), SOL_SOCKET, SO_PROTOCOL, &protocol, &size);
+  LinkSocket socket(io);
+  boost::system::error_code error;
+  socket.assign(asio::generic::stream_protocol(family, protocol), connected.get(), error);
+  if (!error) connected.release();
+  return socket;
+}
 
 // Two messages of the largest size, or thousands of usual ones. A peer that leaves more unread is cut off; if it comes
 // back, it gets the whole state again.

@@ -101,7 +101,7 @@ struct Recorder {
   Recorder(LinkLoop& loop, const std::string& host, std::uint16_t port, Membership secret = {},
            const LinkTiming& timing = kQuick)
       : Recorder(loop, LinkTarget{.hosts = {host}, .ports = {port}}, std::move(secret), timing) {}
-  Recorder(LinkLoop& loop, int connected_fd) : client(std::in_place, loop.io, connected_fd, callbacks()) {
+  Recorder(LinkLoop& loop, Descriptor connected) : client(std::in_place, loop.io, std::move(connected), callbacks()) {
     client->start();
   }
 
@@ -401,7 +401,7 @@ TEST_CASE("link client: over a socketpair it is up at once and needs no handshak
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   auto other = std::make_unique<RawConnection>(ends[1]);
-  Recorder recorder(loop, ends[0]);
+  Recorder recorder(loop, Descriptor(ends[0]));
   CHECK(recorder.events.empty());
   CHECK(heard_by(loop, recorder) == "up ");
   CHECK(recorder.client->local_address().empty());

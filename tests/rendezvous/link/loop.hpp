@@ -69,7 +69,8 @@ class LinkCoordinator {
   };
 
   LinkCoordinator(LinkLoop& loop, LinkAcceptor::Options options, std::uint16_t port = 0)
-      : acceptor(loop.io, with_lines(std::move(options)), [this](AcceptedLink link) { add(std::move(link)); }),
+      : io(loop.io),
+        acceptor(loop.io, with_lines(std::move(options)), [this](AcceptedLink link) { add(std::move(link)); }),
         server({"127.0.0.1"}, port, {.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
                  acceptor.accept(std::move(socket), std::move(first_bytes));
                }}) {}
@@ -81,6 +82,7 @@ class LinkCoordinator {
   LinkCoordinator(const LinkCoordinator&) = delete;
   LinkCoordinator& operator=(const LinkCoordinator&) = delete;
 
+  asio::io_context& io;
   std::map<std::size_t, Agent> agents;  // in the order they came, from 0
   std::vector<std::string> lines;
   LinkAcceptor acceptor;
@@ -97,7 +99,7 @@ class LinkCoordinator {
     Agent& agent = agents[number];
     agent.address = accepted.address;
     agent.link = std::make_shared<LinkStream<AgentState>>(
-        std::move(accepted.socket),
+        link_socket(io, std::move(accepted.socket)),
         LinkStream<AgentState>::Callbacks{
             .on_message = [&agent](AgentState state) { agent.states.push_back(std::move(state)); },
             .on_heartbeat = [&agent] { agent.link->send(Heartbeat{}); },

@@ -19,7 +19,7 @@ struct Pair {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     other = std::make_unique<RawConnection>(ends[1]);
     link = std::make_shared<LinkStream<Directive>>(
-        LinkSocket(loop.io, asio::generic::stream_protocol(AF_UNIX, 0), ends[0]),
+        link_socket(loop.io, Descriptor(ends[0])),
         LinkStream<Directive>::Callbacks{.on_message = [this](const Directive& d) { heard.push_back(d.reason); },
                                          .on_heartbeat = [this] { heard.emplace_back("heartbeat"); },
                                          .on_closed = [this](const std::string& why) { heard.push_back(why); }});

@@ -19,8 +19,7 @@ struct End {
     typename LinkStream<Message>::Callbacks callbacks;
     callbacks.on_message = [this](Message message) { messages.push_back(std::move(message)); };
     callbacks.on_closed = [this](const std::string& why) { closed = why; };
-    stream = std::make_shared<LinkStream<Message>>(LinkSocket(io, asio::generic::stream_protocol(AF_UNIX, 0), fd),
-                                                   std::move(callbacks));
+    stream = std::make_shared<LinkStream<Message>>(link_socket(io, Descriptor(fd)), std::move(callbacks));
     stream->start();
   }
 };
