@@ -66,8 +66,9 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
 
 void AgentCore::on(const LinkUp& event) {
   state_.coordinator_address = event.coordinator_address;
+  // A new link is a sign of life, but not a second one over which nothing came.
+  (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;
-  heard_ = now_;
   asked_ = now_;  // mutant: asked
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   report();
@@ -255,7 +256,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   lost_after_ = directive.lost_after;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   // Obey it.
-  if (directive.round < state_.round) return;  // about an older round; mutant: old_news
+  if (directive.round < (next_ ? next_->round : state_.round)) return;  // about an older round; mutant: old_news
   switch (directive.kind) {
     case Directive::Kind::Wait:
       if (!directive.reason.empty()) act(LogLine{directive.reason});

@@ -67,9 +67,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
                            const std::string& arrived_at) {
   return change(state.incarnation, [&](Node& node) {
     const bool is_new_link = link > node.link;
-    // A node that could speak would have; a short silence is that between two heartbeats.
-    const bool was_silent = now - node.heard >= options_.lost_after / 3;
-    node.unheard_since = is_new_link || was_silent ? silent_since(node) : now;
+    node.unheard_since = is_new_link && !node.cut ? node.heard : silent_since(node, node.cut.value_or(now));
     if (is_new_link) {
       links_.erase(node.link);
       links_[link] = state.incarnation;
@@ -81,6 +79,12 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
     node.state = state;
     if (node.seat < 0) node.state.failures.clear();
   });
+}
+
+void Roster::mark_heard(const Incarnation& incarnation, TimePoint now) {
+  Node& node = nodes_.at(incarnation);
+  if (is_long(now - node.heard)) node.silence = {node.heard, now};
+  node.heard = now;
 }
 
 void Roster::mark_cut(const Incarnation& incarnation, TimePoint now, const std::string& why) {
@@ -156,23 +160,25 @@ std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node)) continue;
     if (node.cut && now >= *node.cut + kReconnectWindow) {  // mutant: node_cut
-      expired.push_back({incarnation, silent_since(node), true});
+      expired.push_back({incarnation, silent_since(node, *node.cut), true});
     } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
-      expired.push_back({incarnation, silent_since(node), false});
+      expired.push_back({incarnation, node.heard, false});
     }
   }
   return expired;
 }
 
-// A link that breaks long after the node was last heard was of no use before either.
-TimePoint Roster::silent_since(const Node& node) const {
-  const bool fell_silent = !node.cut || *node.cut - node.heard >= options_.lost_after / 3;
-  return fell_silent ? node.heard : *node.cut;
+// Returns since when nothing was known of a node that breaks its link or reports at `until`. One that could speak would
+// have; a short silence is that between two heartbeats.
+TimePoint Roster::silent_since(const Node& node, TimePoint until) const {
+  if (is_long(until - node.heard)) return node.heard;
+  return node.silence && until - node.silence->to <= kAfterSilence ? node.silence->from : until;
 }
 
 void Roster::forgive_sleep(TimePoint::duration slept) {
   for (auto& [incarnation, node] : nodes_) {
     node.heard += slept;  // mutant: slept
+    if (node.silence) node.silence = {node.silence->from + slept, node.silence->to + slept};
     if (node.cut) *node.cut += slept;
   }
 }

@@ -30,19 +30,27 @@ struct Node {
   AgentId link = 0;              // its newest link
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
-  TimePoint heard;          // when the newest report or heartbeat came
-  TimePoint unheard_since;  // what its newest report tells happened after this
-  int arrival = 0;          // 1 for the first node that came
-  Directive directive;      // what it has to do now; sent again when a link comes back
-  int seat = -1;            // its node rank in the newest round; -1: it is not a member
-  int base_rank = 0;        // the rank of its first worker there
-  bool leaving = false;     // its user has stopped it, and the others go on
-  Incarnation holder;       // the node that holds the node rank it claims; empty: it has none to wait for
+  TimePoint heard;  // when the newest report or heartbeat came
+  struct Silence {
+    TimePoint from, to;
+  };
+  std::optional<Silence> silence;  // the newest time in which neither came for long
+  TimePoint unheard_since;         // what its newest report tells happened after this
+  int arrival = 0;                 // 1 for the first node that came
+  Directive directive;             // what it has to do now; sent again when a link comes back
+  int seat = -1;                   // its node rank in the newest round; -1: it is not a member
+  int base_rank = 0;               // the rank of its first worker there
+  bool leaving = false;            // its user has stopped it, and the others go on
+  Incarnation holder;              // the node that holds the node rank it claims; empty: it has none to wait for
 };
 
 // Returns "b (10.0.0.2)".
 std::string describe(const Node& node);
 std::string describe(const std::string& host, const std::string& address);
+
+// A node that was silent for long and speaks again may send a heartbeat first. What it reports, or that its link
+// breaks, no later than this after it belongs to the silence.
+inline constexpr std::chrono::seconds kAfterSilence{1};
 
 class Roster {
  public:
@@ -99,7 +107,7 @@ class Roster {
   // Takes in a further report of a node, over its newest link or one that is newer still.
   const Node& update(TimePoint now, AgentId link, const AgentState& state, const std::string& address,
                      const std::string& arrived_at = {});
-  void mark_heard(const Incarnation& incarnation, TimePoint now) { nodes_.at(incarnation).heard = now; }
+  void mark_heard(const Incarnation& incarnation, TimePoint now);
   void mark_cut(const Incarnation& incarnation, TimePoint now, const std::string& why);
   void mark_leaving(const Incarnation& incarnation);
   void set_directive(const Incarnation& incarnation, const Directive& directive);
@@ -126,7 +134,8 @@ class Roster {
     return node;
   }
   void claim_rank(Node& node);
-  TimePoint silent_since(const Node& node) const;
+  bool is_long(TimePoint::duration silence) const { return silence >= options_.lost_after / 3; }
+  TimePoint silent_since(const Node& node, TimePoint until) const;
 
   Options options_;
   std::map<Incarnation, Node> nodes_;

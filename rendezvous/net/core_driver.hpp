@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -20,11 +21,17 @@ class CoreDriver {
   CoreDriver(asio::io_context& io, Core& core, std::function<void(const Action&)> carry_out)
       : core_(core), timer_(io), carry_out_(std::move(carry_out)) {}
 
-  // Lets the core decide about the event and carries out its actions in order.
+  // Lets the core decide about the event and carries out its actions in order. An event that an action causes at once
+  // comes after the actions that follow it: else a report of theirs would come after a newer one.
   void handle(const Event& event) {
+    waiting_.push_back(event);
+    if (waiting_.size() > 1) return;  // an action has caused it
     std::vector<Action> actions;
-    core_.step(Timer::clock_type::now(), event, actions);
-    for (const Action& action : actions) carry_out_(action);
+    for (; !waiting_.empty(); waiting_.pop_front()) {
+      actions.clear();
+      core_.step(Timer::clock_type::now(), waiting_.front(), actions);
+      for (const Action& action : actions) carry_out_(action);
+    }
     set_timer();
   }
 
@@ -45,6 +52,7 @@ class CoreDriver {
 
   Core& core_;
   Timer timer_;
+  std::deque<Event> waiting_;  // the one that is handled, and those after it
   std::optional<std::chrono::steady_clock::time_point> timer_set_to_;
   std::function<void(const Action&)> carry_out_;
 };

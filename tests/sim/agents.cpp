@@ -18,6 +18,12 @@ constexpr seconds kTryLimit{5};
 }  // namespace
 
 void World::handle(Process& process, const AgentEvent& event) {
+  process.waiting.push_back(event);
+  if (process.waiting.size() > 1) return;
+  for (; !process.waiting.empty(); process.waiting.pop_front()) step(process, process.waiting.front());
+}
+
+void World::step(Process& process, const AgentEvent& event) {
   scene_.now = now();
   if (!process.alive) return;
   mark(10 + static_cast<int>(event.index()), process.index, static_cast<int>(process.core.phase()));

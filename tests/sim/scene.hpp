@@ -76,6 +76,7 @@ struct Process {
   Role role = Role::Wanted;
   launcher::AgentConfig config;
   launcher::AgentCore core;
+  std::deque<launcher::AgentEvent> waiting;  // as in CoreDriver
   bool alive = true;
 
   bool asleep = false;  // suspended: it handles nothing

@@ -70,6 +70,7 @@ class World {
 
   // agents.cpp
   void handle(Process& process, const launcher::AgentEvent& event);
+  void step(Process& process, const launcher::AgentEvent& event);
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);

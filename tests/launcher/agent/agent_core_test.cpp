@@ -379,6 +379,18 @@ TEST_CASE("agent: a directive about an older round is ignored", "[launcher][unit
   CHECK(agent.actions.empty());
 }
 
+TEST_CASE("agent: a directive that is older than a round that waits does not revoke it", "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.stop(1);
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 2, .assignment = place()}});
+  agent.stop(1);
+  agent.exit(0, {.signal = SIGTERM});
+  agent.exit(1, {.signal = SIGTERM});
+  agent.step(AllGone{});
+  CHECK(agent.find<StartWorkers>());
+}
+
 TEST_CASE("agent: a place that cannot be its own ends it, and starts no worker", "[launcher][unit]") {
   const auto end_with = [](ddp::rendezvous::Assignment wrong) {
     Fixture agent("10.0.0.1:29500");
@@ -563,6 +575,21 @@ TEST_CASE("agent: a silent link is replaced after 5 s, its workers are killed af
   REQUIRE(agent.find<Leave>());
   CHECK(agent.find<Leave>()->exit_code == 1);
   CHECK(agent.find<Leave>()->directive.reason == "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s");
+}
+
+TEST_CASE("agent: links that come up and break without a word are no coordinator", "[launcher][unit]") {
+  Linked agent;
+  for (int i = 0; i < 15; ++i) {
+    REQUIRE_FALSE(agent.find<Leave>());
+    agent.step(LinkDown{"closed by the coordinator"});
+    agent.tick_after(seconds(1));
+    agent.step(LinkUp{});
+    CHECK_FALSE(agent.find<Reconnect>());
+    if (i == 1) agent.die();
+  }
+  agent.tick_after(seconds(1));
+  REQUIRE(agent.find<Leave>());
+  CHECK_THAT(agent.find<Leave>()->directive.reason, Catch::StartsWith("the coordinator at 10.0.0.1:29500 is gone"));
 }
 
 TEST_CASE("agent: waits for its coordinator until the join deadline, with a line every 5 s", "[launcher][unit]") {

@@ -192,8 +192,25 @@ TEST_CASE("roster: a link that breaks long after its node was heard was silent s
   nodes.roster.update(kNow + seconds(6), 4, idle("b"), "");
   CHECK(nodes.roster.at("b").unheard_since == kNow);  // what it tells may have happened since
   nodes.roster.mark_heard("b", kNow + seconds(6));
-  nodes.roster.update(kNow + seconds(7), 4, idle("b"), "");
-  CHECK(nodes.roster.at("b").unheard_since == kNow + seconds(7));
+  nodes.roster.update(kNow + seconds(8), 4, idle("b"), "");
+  CHECK(nodes.roster.at("b").unheard_since == kNow + seconds(8));
+}
+
+TEST_CASE("roster: a heartbeat that ends a silence tells nothing about it, a report or a broken link after it does",
+          "[rendezvous][unit]") {
+  Nodes nodes;
+  nodes.come();
+  const auto spoke = kNow + seconds(5);
+  for (const char* host : {"b", "c"}) nodes.roster.mark_heard(host, spoke);
+  nodes.roster.update(spoke + milliseconds(1), 2, idle("b"), "");
+  CHECK(nodes.roster.at("b").unheard_since == kNow);
+  nodes.roster.mark_cut("c", spoke + milliseconds(1), "reset");
+  CHECK(nodes.roster.expired(spoke + milliseconds(1) + kReconnectWindow).at(0).silent_since == kNow);
+  nodes.roster.forgive_sleep(seconds(60));
+  CHECK(nodes.roster.expired(spoke + milliseconds(1) + kReconnectWindow + seconds(60)).at(0).silent_since ==
+        kNow + seconds(60));
+  nodes.roster.update(spoke + seconds(62), 2, idle("b"), "");
+  CHECK(nodes.roster.at("b").unheard_since == spoke + seconds(62));
 }
 
 TEST_CASE("roster: while this process was stopped no node was silent", "[rendezvous][unit]") {
