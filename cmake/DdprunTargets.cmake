@@ -26,7 +26,11 @@ set(CMAKE_BUILD_RPATH "${CMAKE_INSTALL_RPATH}")
 # when it is started there; from elsewhere: `directory ROOT`.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_C_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CCACHE_PROGRAM}")
+  set(CMAKE_C_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1)
+  if(DDPRUN_PORTABLE_COMPILER)  # each clone has a copy of it, which ccache would take for another one by its time
+    list(APPEND CMAKE_C_COMPILER_LAUNCHER CCACHE_COMPILERTYPE=clang "CCACHE_COMPILERCHECK=string:${DDPRUN_PORTABLE_COMPILER}")
+  endif()
+  list(APPEND CMAKE_C_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
 file(RELATIVE_PATH to_root "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
@@ -42,6 +46,17 @@ if(NOT DDPRUN_SANITIZE AND NOT DDPRUN_FUZZ)  # sanitizers check the same functio
   add_compile_options($<${optimised}:-U_FORTIFY_SOURCE> $<${optimised}:-D_FORTIFY_SOURCE=3>)
 endif()
 add_link_options(LINKER:-z,relro LINKER:-z,now)
+if(DDPRUN_PORTABLE_COMPILER)
+  # libc++ takes this, not _GLIBCXX_ASSERTIONS; zig says NONE first. EXTENSIVE checks in constant time every index, empty
+  # container and optional. The other option lets the processor check where calls and jumps lead.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U_LIBCPP_HARDENING_MODE>
+                      $<$<COMPILE_LANGUAGE:CXX>:-D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_EXTENSIVE>)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    add_compile_options(-fcf-protection=full)
+  else()
+    add_compile_options(-mbranch-protection=standard)
+  endif()
+endif()
 
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer)

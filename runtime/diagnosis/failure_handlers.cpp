@@ -26,6 +26,7 @@
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/new_file.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/error_file.hpp"
@@ -130,7 +131,7 @@ bool is_stack_overflow(std::uintptr_t address, std::uintptr_t stack_pointer) {
 void record_signal(int number, const siginfo_t* info, const void* context) {
   static char memory[kTraceBytes + 512];
   FixedText text(memory, sizeof memory);
-  const char* name = sigabbrev_np(number);
+  const char* name = rendezvous::signal_abbreviation(number);
   text.add("SIG").add(name ? name : "?");
   // What happened: the signal, the address or the sender, and the thread.
   const bool by_kernel = info->si_code > 0;

@@ -1,0 +1,44 @@
+# Toolchain of the presets portable and portable-aarch64: programs and a libddp.so that start on every Linux with
+# glibc 2.28 or newer (RHEL 8, Debian 10, Ubuntu 18.10 and all since). The compiler is clang as PyPI's ziglang brings it,
+# with stubs of that glibc to link with and a libc++ to link statically. scripts/packaging/compiler fetches it.
+set(DDPRUN_PORTABLE_PROCESSOR x86_64 CACHE STRING "Processor that a portable build is for: x86_64 or aarch64")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DDPRUN_PORTABLE_PROCESSOR)
+
+get_filename_component(repository "${CMAKE_CURRENT_LIST_DIR}" DIRECTORY)
+set(compiler_folder "${repository}/build/compiler")
+set(tools "${compiler_folder}/${DDPRUN_PORTABLE_PROCESSOR}")
+get_property(is_trial GLOBAL PROPERTY IN_TRY_COMPILE)
+if(NOT is_trial)
+  execute_process(COMMAND "${repository}/scripts/packaging/compiler" "${DDPRUN_PORTABLE_PROCESSOR}" RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "scripts/packaging/compiler ${DDPRUN_PORTABLE_PROCESSOR} failed: see above")
+  endif()
+endif()
+
+file(READ "${tools}/complete" DDPRUN_PORTABLE_COMPILER)
+string(STRIP "${DDPRUN_PORTABLE_COMPILER}" DDPRUN_PORTABLE_COMPILER)
+
+# A CMAKE_SYSTEM_NAME says that what is built does not run here.
+if(NOT DDPRUN_PORTABLE_PROCESSOR STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
+  set(CMAKE_SYSTEM_NAME Linux)
+  set(CMAKE_SYSTEM_PROCESSOR "${DDPRUN_PORTABLE_PROCESSOR}")
+endif()
+set(CMAKE_C_COMPILER "${tools}/cc")
+set(CMAKE_CXX_COMPILER "${tools}/c++")
+set(CMAKE_AR "${tools}/ar" CACHE FILEPATH "")
+set(CMAKE_RANLIB "${tools}/ranlib" CACHE FILEPATH "")
+
+# CMake finds Debian's packages of headers as on this machine; of the libraries, libsodium's alone is linked.
+set(CMAKE_LIBRARY_ARCHITECTURE "${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu")
+set(SODIUM_STATIC_LIBRARY "${tools}/lib/libsodium.a" CACHE FILEPATH "")
+set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
+# Where these packages say -isystem /usr/include, CMake leaves it out. It reads this file after it has found out which
+# folders the compiler knows by itself, and that one is not one of them.
+set(CMAKE_USER_MAKE_RULES_OVERRIDE "${CMAKE_CURRENT_LIST_DIR}/portable_folders.cmake")
+
+# clang makes programs with fixed addresses unless it is asked. What else hardens them is in DdprunTargets.cmake.
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-pie")
+foreach(kind EXE SHARED MODULE)
+  set(CMAKE_${kind}_LINKER_FLAGS_RELEASE_INIT "-s")
+endforeach()
