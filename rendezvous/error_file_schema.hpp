@@ -5,6 +5,7 @@
 //     {"message": {"message": "ValueError: ...", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
 //     {"message": "text", "timestamp": 1700000000}
 // All that we write has the first one. A launcher adds "errorCode" beside "extraInfo": the exit code of the process.
+// ddprun adds "failure" beside the outer "message": what it knows of the worker that failed first.
 #pragma once
 
 #include <sys/types.h>
@@ -22,6 +23,7 @@ inline constexpr char kExtraInfo[] = "extraInfo";
 inline constexpr char kTrace[] = "py_callstack";
 inline constexpr char kTimestamp[] = "timestamp";  // seconds since 1970, as a string or (second shape) a number
 inline constexpr char kErrorCode[] = "errorCode";  // Python's convention: minus the signal that ended the process
+inline constexpr char kFailure[] = "failure";      // the fields of the event job_failed of --log-format json
 
 // ---- The first shape as text around its values, for a signal handler, which can use no JSON library ----
 inline constexpr std::string_view kBeforeText = R"({"message": {"message": ")";

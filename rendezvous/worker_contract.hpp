@@ -52,6 +52,9 @@ inline constexpr char kWarmParent[] =
 
 // ---- Environment, read by ddprun and kept from workers ----
 inline constexpr char kSecretFile[] = "DDPRUN_SECRET_FILE";  // nodes prove to each other that they know its content
+// "PID NAME": the process that started ddprun and waits for it, and what it calls the program; NAME may be empty. Set
+// by the Python package. When PID dies, ddprun gets SIGTERM.
+inline constexpr char kCaller[] = "DDPRUN_CALLER";
 
 // ---- Environment, read by ddprun ----
 // "1": rank 0 hosts the store itself, at a port of its own, where torchrun's would be shared.

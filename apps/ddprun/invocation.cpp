@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/invocation.hpp"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "launcher/config/program.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
+#include "rendezvous/worker_contract.hpp"
 
 namespace ddp::apps {
 
@@ -33,6 +38,16 @@ fs::path own_folder() {
                               " (is /proc mounted? ddprun also finds there which processes are left of a job)");
 }
 
+// Returns the caller that the environment names, if it names one.
+std::optional<Caller> read_caller() {
+  const char* value = getenv(rendezvous::contract::kCaller);
+  const std::string text = value ? value : "";
+  const auto space = text.find(' ');
+  const auto pid = rendezvous::parse_number<pid_t>(text.substr(0, space));
+  if (!pid) return std::nullopt;
+  return Caller{*pid, space == std::string::npos ? "" : text.substr(space + 1)};
+}
+
 }  // namespace
 
 Invocation read_invocation(const std::string& called_as) {
@@ -42,7 +57,13 @@ Invocation read_invocation(const std::string& called_as) {
   invocation.own_folder = own_folder();
   const fs::path file = path.has_parent_path() ? path : fs::path(launcher::find_in_path(called_as).value_or(""));
   if (file.has_parent_path()) invocation.python = python_of_environment(file.parent_path());
+  invocation.caller = read_caller();
   return invocation;
+}
+
+void end_with(const Caller& caller) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != caller.pid) raise(SIGTERM);  // it died before
 }
 
 }  // namespace ddp::apps

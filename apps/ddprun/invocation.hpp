@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ddprun was called: by which name, and from where.
+// How ddprun was called: by which name, from where, and by whom.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 
 #include "launcher/config/compatibility_mode.hpp"
 
 namespace ddp::apps {
+
+// A process that waits for this ddprun and ends with it in mind: the Python package's launch().
+struct Caller {
+  pid_t pid;
+  std::string program_name;  // what messages call the program; empty: as on the command line
+};
 
 struct Invocation {
   launcher::CompatibilityMode compatibility = launcher::CompatibilityMode::Ddprun;
@@ -14,11 +23,15 @@ struct Invocation {
   // The interpreter of the virtual or conda environment that contains the called file or link; empty if none does.
   // torchrun runs the Python it was installed for, so a link in its place stands for that one.
   std::string python;
+  std::optional<Caller> caller;
 
   const char* name() const { return compatibility == launcher::CompatibilityMode::Torchrun ? "torchrun" : "ddprun"; }
 };
 
 // Returns how this process was called; `called_as` is argv[0].
 Invocation read_invocation(const std::string& called_as);
+
+// Has the kernel end this process with SIGTERM when the caller dies. Must be called before there are children.
+void end_with(const Caller& caller);
 
 }  // namespace ddp::apps

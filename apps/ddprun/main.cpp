@@ -33,14 +33,17 @@ using ddp::launcher::CompatibilityMode;
 
 constexpr int kWrongUsage = 2;
 
-// Prints the error and returns the exit code. Writes the error file for a launcher that started this ddprun, except for
-// wrong usage, as torchrun does.
+// Writes the error file for a launcher that started this ddprun.
+void leave_error_file(const char* what) {
+  const char* path = getenv(ddp::rendezvous::contract::kErrorFile);
+  if (!path || *path == '\0') return;
+  ddp::launcher::write_error_file(path, ddp::launcher::record_for_parent(what, time(nullptr)));
+}
+
+// Prints the error and returns the exit code. Leaves the error file too, except for wrong usage, as torchrun does.
 int fail(int exit_code, const char* what) {
   fprintf(stderr, "ddprun: %s\n", what);
-  const char* path = getenv(ddp::rendezvous::contract::kErrorFile);
-  if (exit_code != kWrongUsage && path && *path != '\0') {
-    ddp::launcher::write_error_file(path, ddp::launcher::record_for_parent(what, time(nullptr)));
-  }
+  if (exit_code != kWrongUsage) leave_error_file(what);
   return exit_code;
 }
 
@@ -58,6 +61,7 @@ int failure_code(const Invocation& invocation, int exit_code) {
 }
 
 int wrong_usage(const Invocation& invocation, const char* what) {
+  if (invocation.caller) leave_error_file(what);  // nobody has typed these options
   if (invocation.compatibility == CompatibilityMode::Torchrun) {
     fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n", what);
     return kWrongUsage;
@@ -88,6 +92,7 @@ int run(const ddp::apps::Launch& launch) {
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
+  if (invocation.caller) end_with(*invocation.caller);
   try {
     const auto options = ddp::apps::parse_options(arguments, invocation);
     if (const auto* print = std::get_if<ddp::apps::JustPrint>(&options)) {

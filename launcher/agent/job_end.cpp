@@ -53,7 +53,7 @@ void write_parents_file(const LaunchConfig& config, const Leave& end, Log& log) 
   if (end.exit_code == 0 || !path || *path == '\0') return;
   const Directive& why = end.directive;
   const std::string record =
-      why.cause ? record_for_parent(*why.cause)
+      why.cause ? record_for_parent(*why.cause, failure_details(config.program.name, *why.cause, why.failures).str())
                 : record_for_parent(config.program.name + " stopped: " + why.reason, std::time(nullptr));
   if (write_error_file(path, record)) return;
   log.warning("error_file",

@@ -12,9 +12,9 @@ namespace contract = rendezvous::contract;
 
 namespace {
 
-// Variables that are not inherited: ddprun sets them for each worker, except the last, which workers never get.
+// Variables that are not inherited: ddprun sets them for each worker, except the last two, which workers never get.
 constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kStorePort,
-                                 contract::kSecretFile};
+                                 contract::kSecretFile, contract::kCaller};
 
 }  // namespace
 

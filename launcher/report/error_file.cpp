@@ -116,7 +116,7 @@ ErrorFile read_error_file(const std::string& path) {
   return file;
 }
 
-std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
+std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std::string& details) {
   using std::chrono::duration_cast, std::chrono::seconds;
   json record = parsed(cause.error_record);
   if (!has_known_shape(record)) {
@@ -130,6 +130,8 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause) {
   if (message.is_object()) {
     message[kErrorCode] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
   }
+  record.erase(kFailure);  // of an inner job
+  if (!details.empty()) record[kFailure] = parsed(details);
   return dump(record);
 }
 

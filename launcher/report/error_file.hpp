@@ -23,7 +23,8 @@ ErrorFile read_error_file(const std::string& path);
 
 // Returns what this ddprun writes for the launcher that started it. As with torchrun, it is the cause's own record with
 // the exit code added (Python's: a signal is negative); if there is none, it is made from what is known of the failure.
-std::string record_for_parent(const rendezvous::WorkerFailure& cause);
+// `details` are the facts of failure_details() as JSON; empty: none are added.
+std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std::string& details = "");
 // Returns the record of an end that no worker caused.
 std::string record_for_parent(const std::string& reason, std::int64_t unix_seconds);
 

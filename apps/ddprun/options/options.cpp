@@ -266,6 +266,9 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   // Find the program and complete its arguments.
   const std::string legacy = legacy_argument(given);
   launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility), places);
+  if (invocation.caller && !invocation.caller->program_name.empty()) {
+    launch.config.program.name = invocation.caller->program_name;
+  }
   launch.config.program_args = std::move(split.program_args);
   const bool is_python = launch.config.program.prefix.size() > 1;
   if (!given.preload.empty() && !is_python) {

@@ -111,6 +111,16 @@ TEST_CASE("error file: the parent gets the worker's record with the exit code, w
   CHECK(json::parse(record_for_parent(cause(plain, 1, 0))) == json::parse(plain));  // torchrun leaves it as it is
 }
 
+TEST_CASE("error file: the parent gets the facts of this job's failure, never those of a job within it",
+          "[launcher][unit]") {
+  json inner = json::parse(kTorch);
+  inner["failure"] = {{"rank", 7}};
+  json record = json::parse(record_for_parent(cause(inner.dump(), 1, 0), R"({"rank": 3})"));
+  CHECK(record.at("failure") == json{{"rank", 3}});
+  record = json::parse(record_for_parent(cause(inner.dump(), 1, 0)));
+  CHECK_FALSE(record.contains("failure"));
+}
+
 TEST_CASE("error file: if the worker left none, the parent gets one with what is known", "[launcher][unit]") {
   WorkerFailure failure = cause("", 0, SIGKILL);
   failure.stderr_tail = {"last words"};

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ddprun starts, watches and restarts the worker processes of a distributed training job.
+
+    ddprun --nproc_per_node 8 train.py          # in a shell, as torchrun
+    python -m ddprun --nproc_per_node 8 train.py
+    ddprun.launch(train, nproc_per_node=8)      # from Python, also in a notebook: returns results by rank
+
+`launch` calls a function in many processes; `LaunchConfig` holds its options, which are those of the command line;
+`WorkerError` says which rank failed, with its traceback. `find_binary` and `find_library` return the paths of what came
+with this package. `ddprun --help` explains the options.
+"""
+from typing import TYPE_CHECKING, Any
+
+from ddprun._binary import find_binary, find_library
+
+if TYPE_CHECKING:
+    from ddprun._config import LaunchConfig
+    from ddprun._launch import LaunchError, WorkerError, launch
+
+__all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_library", "launch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use what `python -m ddprun` and `find_binary` do without."""
+    if name == "LaunchConfig":
+        from ddprun import _config as module
+    elif name in __all__:
+        from ddprun import _launch as module
+    else:
+        raise AttributeError(f"module 'ddprun' has no attribute {name!r}")
+    return getattr(module, name)
