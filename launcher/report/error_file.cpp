@@ -2,12 +2,15 @@
 #include "launcher/report/error_file.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "launcher/text/demangle.hpp"
 #include "rendezvous/base/descriptor.hpp"
@@ -21,7 +24,8 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
-constexpr int kMaxDepth = 32;               // containers within containers; the known shapes have three
+constexpr std::chrono::duration<int, std::milli> kPatience(1000);
+constexpr int kMaxDepth = 32;  // containers within containers; the known shapes have three
 
 using nlohmann::json;
 using namespace rendezvous::error_file;  // the names of its keys
@@ -102,6 +106,20 @@ json record_of(const std::string& message, const std::string& trace, std::int64_
       {kMessage, {{kMessage, message}, {kExtraInfo, {{kTrace, trace}, {kTimestamp, std::to_string(unix_seconds)}}}}}};
 }
 
+// Writes at the pace of whoever reads a pipe, but waits no longer than kPatience for its next read.
+bool write_to_reader(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+      continue;
+    }
+    pollfd writable = {fd, POLLOUT, 0};
+    if (errno != EAGAIN || poll(&writable, 1, kPatience.count()) != 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ErrorFile read_error_file(const std::string& path) {
@@ -146,8 +164,8 @@ bool write_error_file(const std::string& path, const std::string& record) {
   }
   rendezvous::Descriptor file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (!file) return false;
-  const bool is_written = write(file.get(), record.data(), record.size()) == static_cast<ssize_t>(record.size());
-  return close(file.release()) == 0 && is_written;
+  const bool is_written = write_to_reader(file.get(), record);
+  return is_written && close(file.release()) == 0;
 }
 
 }  // namespace ddp::launcher

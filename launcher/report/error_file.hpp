@@ -29,7 +29,7 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std:
 std::string record_for_parent(const std::string& reason, std::int64_t unix_seconds);
 
 // Replaces the file at `path`; returns false, with errno, if that fails. What is not a regular file (/dev/null) is
-// written to instead.
+// written to instead; a pipe is filled as fast as it is read.
 bool write_error_file(const std::string& path, const std::string& record);
 
 }  // namespace ddp::launcher

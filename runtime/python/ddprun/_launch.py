@@ -128,7 +128,7 @@ class _Pickler(pickle.Pickler):
     refers_to_main = False
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
+        if isinstance(value, (type, types.FunctionType)) and value.__module__ in ("__main__", _worker.MAIN_OF_WORKER):
             self.refers_to_main = True
         return NotImplemented
 

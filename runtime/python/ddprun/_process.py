@@ -7,17 +7,14 @@
 ddprun has a session of its own, so that Ctrl-C in a terminal or a notebook reaches this process alone, which passes it
 on once. If this process dies, whatever kills it, the kernel sends ddprun SIGTERM (DDPRUN_CALLER).
 """
-import fcntl
 import json
 import os
 import signal
 import subprocess
+import sys
 from typing import Any, Dict, List, Mapping, NamedTuple
 
 from ddprun._binary import find_binary
-
-_F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, which Python has from 3.10
-_PIPE_SIZE = 1 << 20  # the most that every user may have; ddprun does not wait for a reader
 
 
 class Ending(NamedTuple):
@@ -36,15 +33,14 @@ def run(arguments: List[str], environment: Mapping[str, str], name: str) -> Endi
     """
     read_end, write_end = os.pipe()
     try:
-        try:
-            fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_SIZE)
-        except OSError:
-            pass  # the usual 64 KiB, then
         environment = {
             **environment,
             "DDPRUN_CALLER": f"{os.getpid()} {name}",
             "TORCHELASTIC_ERROR_FILE": f"/proc/self/fd/{write_end}",
         }
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # what was printed before comes before what workers print
         # No preexec_fn: it would make subprocess copy this process's memory tables, and is not safe among threads.
         process = subprocess.Popen(
             [find_binary(), *arguments], env=environment, pass_fds=[write_end], start_new_session=True
@@ -61,7 +57,10 @@ def run(arguments: List[str], environment: Mapping[str, str], name: str) -> Endi
         except BaseException as error:
             _end(process, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
             raise
-    return Ending(process.returncode, _parsed(record))
+    try:
+        return Ending(process.returncode, json.loads(record))
+    except ValueError:  # there is none, or ddprun was killed while it wrote it
+        return Ending(process.returncode, {})
 
 
 def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
@@ -75,9 +74,3 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
             number = signal.SIGINT
 
 
-def _parsed(record: bytes) -> Dict[str, Any]:
-    try:
-        content = json.loads(record) if record else {}
-    except ValueError:  # it did not fit into the pipe
-        content = {}
-    return content if isinstance(content, dict) else {}

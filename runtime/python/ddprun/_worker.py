@@ -115,6 +115,11 @@ def _import_main(main: Dict[str, str]) -> None:
     sys.modules["__main__"] = sys.modules[MAIN_OF_WORKER] = module
 
 
+def _cut(text: str, most: int = 100_000) -> str:
+    """Returns the beginning and the end of a long text. ddprun reads 1 MiB of an error file, and shows 16 KiB."""
+    return text if len(text) <= most else f"{text[: most // 2]}\n...\n{text[-most // 2 :]}"
+
+
 def _write_error_file(message: str, trace: str) -> None:
     """Writes the error file, as PyTorch's @record does; not if the function has done so itself."""
     import json
@@ -123,7 +128,8 @@ def _write_error_file(message: str, trace: str) -> None:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path or os.path.exists(path):
         return
-    record = {"message": message, "extraInfo": {"py_callstack": trace, "timestamp": str(int(time.time()))}}
+    extra = {"py_callstack": _cut(trace), "timestamp": str(int(time.time()))}
+    record = {"message": _cut(message), "extraInfo": extra}
     try:
         with open(path, "w", encoding="ascii") as file:
             json.dump({"message": record}, file)

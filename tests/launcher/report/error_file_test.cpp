@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/report/error_file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::launcher;
@@ -146,4 +150,25 @@ TEST_CASE("error file: it replaces an earlier one, but never a device", "[launch
   CHECK_FALSE(write_error_file(folder / "none/error.json", "no folder"));
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK_FALSE(write_error_file(folder / "pipe", "nobody reads this"));  // and does not wait for a reader
+}
+
+TEST_CASE("error file: a pipe takes a record of any length, as fast as it is read", "[launcher][unit]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "pipe";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  std::string record(5 << 20, 'x');
+  record += "end";
+  const ddp::rendezvous::Descriptor reader(open(path.c_str(), O_RDONLY | O_NONBLOCK));
+  REQUIRE(reader);
+  REQUIRE(fcntl(reader.get(), F_SETFL, 0) == 0);  // from here on, reads wait while there is a writer
+  auto is_written = std::async(std::launch::async, [&] { return write_error_file(path, record); });
+  std::string taken;
+  char buffer[4096];
+  while (true) {
+    const ssize_t count = read(reader.get(), buffer, sizeof buffer);
+    if (count > 0) taken.append(buffer, static_cast<std::size_t>(count));
+    if (count <= 0 && is_written.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;
+  }
+  CHECK(is_written.get());
+  CHECK(taken == record);
 }
