@@ -129,7 +129,7 @@ def _write_error_file(message: str, trace: str) -> None:
     if not path or os.path.exists(path):
         return
     extra = {"py_callstack": _cut(trace), "timestamp": str(int(time.time()))}
-    record = {"message": _cut(message), "extraInfo": extra}
+    record = {"message": message[:10_000], "extraInfo": extra}
     try:
         with open(path, "w", encoding="ascii") as file:
             json.dump({"message": record}, file)
