@@ -84,9 +84,9 @@ def launch(
     In a job of several nodes each node calls launch() with the same function and options, and gets the results of its
     own workers. A node that was not needed (a spare) gets {}.
 
-    The function, its arguments and the results are pickled: with cloudpickle where that is installed, so that
-    functions of a notebook and lambdas work; else with pickle, so the function must be one of a module or of a script
-    that calls launch() under `if __name__ == "__main__"`.
+    The function, its arguments and the results are pickled. What pickle cannot do, functions of a notebook and lambdas
+    among it, is left to cloudpickle where that is installed. Without it, the function must be one of a module, or of a
+    script that calls launch() under `if __name__ == "__main__"`.
 
     Raises WorkerError if a worker fails, once all of them have ended; LaunchError if the job cannot be run or was
     ended by a signal; TypeError if something cannot be pickled. An exception in this process meanwhile, such as
@@ -123,45 +123,50 @@ for _class in (LaunchError, WorkerError):
 
 
 class _Pickler(pickle.Pickler):
-    """Notices whether the pickle refers to functions or classes of __main__."""
+    """Pickles what workers can import. Notices, or refuses, what refers to functions or classes of __main__."""
 
-    refers_to_main = False
+    def __init__(self, file: BinaryIO, refuses_main: bool):
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.refuses_main = refuses_main
+        self.refers_to_main = False
 
     def reducer_override(self, value: Any) -> Any:
+        """Sees each object before it is pickled, and leaves it to pickle."""
         if isinstance(value, (type, types.FunctionType)) and value.__module__ in ("__main__", _worker.MAIN_OF_WORKER):
             self.refers_to_main = True
+            if self.refuses_main:
+                raise pickle.PicklingError(f"{value.__qualname__} is defined in {value.__module__}")
         return NotImplemented
 
 
 def _write_call(file: BinaryIO, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
     """Writes what a worker needs to make the call: a pickle of plain values, and after it the pickle of the call."""
-    setup: Dict[str, Any] = {
-        "sys_path": sys.path,
-        "sys_argv": sys.argv,
-        "python_exec": os.environ.get("PYTHON_EXEC"),
-        "pickler": "cloudpickle" if importlib.util.find_spec("cloudpickle") else "pickle",
-        "main": None,
-    }
-    if setup["pickler"] == "cloudpickle":
-        import cloudpickle  # type: ignore[import-not-found]
-
-        pickler = cloudpickle.Pickler
-    else:
-        pickler = _Pickler
+    has_cloudpickle = importlib.util.find_spec("cloudpickle") is not None
+    call = (function, args, kwargs)
+    main = None
     pickled = io.BytesIO()
+    pickler = _Pickler(pickled, refuses_main=has_cloudpickle)
     try:
-        writer = pickler(pickled, protocol=pickle.HIGHEST_PROTOCOL)
-        writer.dump((function, args, kwargs))
+        try:
+            pickler.dump(call)
+        except Exception:
+            if not has_cloudpickle:
+                raise
+            import cloudpickle  # type: ignore[import-not-found]
+
+            pickled = io.BytesIO()
+            cloudpickle.dump(call, pickled, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        advice = "" if pickler is not _Pickler else "; define it at the top of a module, or install cloudpickle"
+        advice = "" if has_cloudpickle else "; define it at the top of a module, or install cloudpickle"
         raise TypeError(f"{function!r} and its arguments cannot be sent to workers: {error}{advice}") from error
-    if getattr(writer, "refers_to_main", False):
-        setup["main"] = _main_module()
-        if setup["main"] is None:
+    if pickler.refers_to_main and not has_cloudpickle:
+        main = _main_module()
+        if main is None:
             raise TypeError(
                 f"{function!r} or its arguments are defined in a notebook or at a prompt, where workers cannot import "
                 "them; install cloudpickle (pip install cloudpickle), or move the definitions into a module"
             )
+    setup = {"sys_path": sys.path, "sys_argv": sys.argv, "python_exec": os.environ.get("PYTHON_EXEC"), "main": main}
     pickle.dump(setup, file)
     file.write(pickled.getbuffer())
     file.flush()

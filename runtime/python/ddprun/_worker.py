@@ -6,36 +6,44 @@ script and not as a module, since how to find modules is among what it reads.
 
 RESULTS begins with 8 bytes: where its last complete record ends. A worker adds a record under a lock: its bytes after
 that end, then the new end. So what a worker that was killed had written in part is overwritten.
+
+Each worker of a job imports this, so it imports little: pickle brings re, and typing as much as Python's own start.
 """
+from __future__ import annotations
+
 import os
-import struct
 import sys
 
 if __name__ == "__main__":
     del sys.path[0]  # this folder: its names are no top-level modules
 
+import collections
 import fcntl
-import pickle
-from typing import Any, Dict, List, NamedTuple
+import struct
+
+try:
+    import _pickle as pickle
+except ImportError:  # not CPython
+    import pickle
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MAIN_OF_WORKER = "__mp_main__"  # the caller's __main__ in a worker, under the name that multiprocessing gives it
 IMPORTING_MAIN = "_ddprun_importing_main"  # in __main__ of a worker: the script that it imports now
 
 STARTED, RESULT = 0, 1
+_PROTOCOL = 5  # of pickle, since Python 3.8
 _END = struct.Struct("=q")
 _HEADER = struct.Struct("=iiiq")  # kind, rank, local world size, bytes that follow
 
 
-class Record(NamedTuple):
-    """What a worker has written: that it started, or its result."""
-
-    kind: int
-    rank: int
-    local_world_size: int
-    pickled: bytes
+# What a worker has written: STARTED or RESULT, its rank, the number of workers of its node, and a pickle or nothing.
+Record = collections.namedtuple("Record", ["kind", "rank", "local_world_size", "pickled"])
 
 
-def read_records(fd: int) -> List[Record]:
+def read_records(fd: int) -> list[Record]:
     """Returns all records of the file."""
     records = []
     head = os.pread(fd, _END.size, 0)
@@ -88,7 +96,7 @@ def _open(pid: str, fd: str, flags: int) -> int:
         ) from None
 
 
-def _prepare(setup: Dict[str, Any]) -> None:
+def _prepare(setup: dict[str, Any]) -> None:
     """Makes this process look like the caller's to the modules that it imports from here on."""
     sys.path[:] = setup["sys_path"]
     sys.argv[:] = setup["sys_argv"]
@@ -100,7 +108,7 @@ def _prepare(setup: Dict[str, Any]) -> None:
         _import_main(setup["main"])
 
 
-def _import_main(main: Dict[str, str]) -> None:
+def _import_main(main: dict[str, str]) -> None:
     """Runs the caller's script under another name than __main__, as multiprocessing does, and puts it in its place."""
     import runpy
     import types
@@ -149,11 +157,23 @@ def _call(call: int) -> bytes:
         if end.code:
             raise
         result = None
-    pickler = __import__(setup["pickler"])
     try:
-        return pickler.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+        return _pickled(result)
     except Exception as error:
         raise TypeError(f"the result, of type {type(result).__name__}, cannot be sent to the caller: {error}") from error
+
+
+def _pickled(result: Any) -> bytes:
+    try:
+        return pickle.dumps(result, _PROTOCOL)
+    except Exception:
+        try:
+            import cloudpickle
+        except ImportError:
+            cloudpickle = None
+        if cloudpickle is None:
+            raise
+    return cloudpickle.dumps(result, _PROTOCOL)
 
 
 def _main() -> None:
