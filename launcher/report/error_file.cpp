@@ -106,7 +106,7 @@ json record_of(const std::string& message, const std::string& trace, std::int64_
       {kMessage, {{kMessage, message}, {kExtraInfo, {{kTrace, trace}, {kTimestamp, std::to_string(unix_seconds)}}}}}};
 }
 
-// Writes at the pace of whoever reads a pipe, but waits no longer than kPatience for its next read.
+// Writes as fast as a pipe is read, but waits no longer than kPatience for the next read.
 bool write_to_reader(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());
@@ -148,7 +148,7 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std:
   if (message.is_object()) {
     message[kErrorCode] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
   }
-  record.erase(kFailure);  // of an inner job
+  record.erase(kFailure);  // it is an inner job's
   if (!details.empty()) record[kFailure] = parsed(details);
   return dump(record);
 }

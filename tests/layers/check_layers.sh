@@ -97,4 +97,18 @@ forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\
 forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
+
+# The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
+# workers runs as a script, before they know where the package is.
+own='__future__|_pickle|collections|dataclasses|fcntl|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'
+check_imports() {
+  local found
+  found=$(grep -nPH "^\s*(from|import) +(?!($1)\b)" "${@:2}")
+  if [ -n "$found" ]; then
+    printf '%s\n' "$found"
+    bad=1
+  fi
+}
+check_imports "$own|cloudpickle|ddprun" runtime/python/ddprun/*.py
+check_imports "$own|cloudpickle" runtime/python/ddprun/_worker.py
 exit $bad

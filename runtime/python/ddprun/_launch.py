@@ -44,8 +44,8 @@ class WorkerError(LaunchError):
     """A worker failed: the first failure of the whole job, which may be of another node.
 
     rank, local_rank, node, pid: the worker. exit_code: as in a shell, 128 + signal if one killed it. signal: its
-    number, or None. traceback: that of the exception in the worker; if there was none, the last lines of the worker's
-    stderr; may be empty. facts: all that ddprun knows of the failure, as in its --log-format json.
+    number, or None. traceback: the traceback of the exception in the worker; if there was none, the last lines of the
+    worker's stderr; may be empty. facts: all that ddprun knows of the failure, as in its --log-format json.
     """
 
     def __init__(self, facts: Dict[str, Any]):

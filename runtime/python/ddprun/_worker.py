@@ -34,7 +34,7 @@ MAIN_OF_WORKER = "__mp_main__"  # the caller's __main__ in a worker, under the n
 IMPORTING_MAIN = "_ddprun_importing_main"  # in __main__ of a worker: the script that it imports now
 
 STARTED, RESULT = 0, 1
-_PROTOCOL = 5  # of pickle, since Python 3.8
+_PROTOCOL = 5  # the newest that Python 3.8 has
 _END = struct.Struct("=q")
 _HEADER = struct.Struct("=iiiq")  # kind, rank, local world size, bytes that follow
 
