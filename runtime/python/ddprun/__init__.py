@@ -22,10 +22,8 @@ __all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_li
 
 def __getattr__(name: str) -> Any:
     """Imports on first use what `python -m ddprun` and `find_binary` do without."""
-    if name == "LaunchConfig":
-        from ddprun import _config as module
-    elif name in __all__:
-        from ddprun import _launch as module
-    else:
+    if name not in __all__:
         raise AttributeError(f"module 'ddprun' has no attribute {name!r}")
-    return getattr(module, name)
+    import importlib
+
+    return getattr(importlib.import_module("ddprun._config" if name == "LaunchConfig" else "ddprun._launch"), name)

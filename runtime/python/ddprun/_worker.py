@@ -24,7 +24,7 @@ import struct
 try:
     import _pickle as pickle
 except ImportError:  # not CPython
-    import pickle
+    import pickle  # type: ignore[no-redef]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,16 +164,16 @@ def _call(call: int) -> bytes:
 
 
 def _pickled(result: Any) -> bytes:
+    """Returns the pickle of the result, by cloudpickle where pickle cannot make one and cloudpickle is installed."""
     try:
         return pickle.dumps(result, _PROTOCOL)
-    except Exception:
+    except Exception as why:
         try:
-            import cloudpickle
+            import cloudpickle  # type: ignore[import-not-found]
         except ImportError:
-            cloudpickle = None
-        if cloudpickle is None:
-            raise
-    return cloudpickle.dumps(result, _PROTOCOL)
+            raise why from None
+    pickled: bytes = cloudpickle.dumps(result, _PROTOCOL)
+    return pickled
 
 
 def _main() -> None:
