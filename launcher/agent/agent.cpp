@@ -179,7 +179,7 @@ class Agent {
     exit_code_ = action.exit_code;
     farewell_.clear();
     processes_.end();
-    report_job_end(config_, action, processes_.error_files(), out_);
+    report_job_end(config_, action, processes_.last_round(), out_);
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
     signals_.cancel();

@@ -71,13 +71,30 @@ void write_as_torchrun(const LaunchConfig& config, const Leave& end, const std::
   }
 }
 
+void write_report_file(const LaunchConfig& config, const Leave& end, const LastRound& last_round, NodeOutput& out) {
+  const std::string& path = config.logs.report_file;
+  const Directive& why = end.directive;
+  if (path.empty()) return;
+  if (!last_round.error_files.empty()) out.attempts.keep();  // the report names them
+  if (write_error_file(path, job_report({.program = config.program.name,
+                                         .exit_code = end.exit_code,
+                                         .reason = why.reason,
+                                         .cause = why.cause,
+                                         .failures = why.failures,
+                                         .ranks = last_round.ranks,
+                                         .error_files = last_round.error_files}))) {
+    return;
+  }
+  out.log.error("report_file", "cannot write " + path + " (--report-file): " + strerror(errno));
+}
+
 }  // namespace
 
-void report_job_end(const LaunchConfig& config, const Leave& end, const std::map<int, std::string>& error_files,
-                    NodeOutput& out) {
+void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round, NodeOutput& out) {
   log_end(config, end, out.log);
   write_parents_file(config, end, out.log);
-  if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, error_files, out);
+  if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, last_round.error_files, out);
+  write_report_file(config, end, last_round, out);
   const Directive& why = end.directive;
   out.events.agent_ended(end.exit_code == 0 ? "" : why.cause ? describe(*why.cause) : why.reason);
 }

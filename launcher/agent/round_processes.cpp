@@ -147,7 +147,7 @@ void RoundProcesses::never_started() {
 void RoundProcesses::prepare_workers() {
   const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
-  error_files_.clear();
+  last_round_ = {};
   filter_lines(start_->round - 1);
   if (file_timer_) file_timer_->begin_round();
   for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_is_terminal));
@@ -158,6 +158,7 @@ WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_termi
   const int attempt = start_->round - 1;
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.rank = start_->assignment.base_rank + local_rank;
+  last_round_.ranks.push_back(worker.rank);
   worker.round = start_->round;
   worker.incarnation = rendezvous::random_id();
   worker.error_file = out_.attempts.error_file(attempt, local_rank);
@@ -504,7 +505,7 @@ void RoundProcesses::on_all_gone() {
     ErrorFile error = read_error_file(worker.error_file);
     const std::string recorder = contract::flight_recorder_file(worker.error_file, worker.rank);
     const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
-    if (!error.text.empty()) error_files_[worker.rank] = worker.error_file;
+    if (!error.text.empty()) last_round_.error_files[worker.rank] = worker.error_file;
     if (!worker.expired_timers.empty()) {
       error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
     }

@@ -16,7 +16,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,6 +23,7 @@
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/file_timer.hpp"
+#include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
@@ -75,8 +75,8 @@ class RoundProcesses {
   // Returns the local ranks of workers that run no more, though they are not reaped yet.
   std::vector<int> exiting_workers() const;
 
-  // The error files that workers of the newest round left, by rank.
-  const std::map<int, std::string>& error_files() const { return error_files_; }
+  // This node's part of the newest round.
+  const LastRound& last_round() const { return last_round_; }
 
   // Ends the warm parent; afterwards nothing keeps the loop running.
   void end();
@@ -147,7 +147,7 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
-  std::map<int, std::string> error_files_;
+  LastRound last_round_;
   DeathWatch death_watch_;
   OomWatch oom_;
   StoreSearch store_search_;

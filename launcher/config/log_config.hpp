@@ -36,6 +36,7 @@ struct LogConfig {
   std::vector<std::string> stderr_filters;   // in the attempt's filtered_stdout.log, filtered_stderr.log
   std::string line_prefix = kDefaultLinePrefix;
   std::string event_file;         // --event-log-file; empty: none
+  std::string report_file;        // --report-file; empty: none
   bool events_on_stderr = false;  // --event-log-handler console
 
   bool writes_logs() const { return redirects.has_any() || tee.has_any(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recognizes a signal that arrives twice. scancel and systemd signal every process of a job, so the
-// keeper and the agent receive it directly and once more from the process above, which forwards it.
-// It must not count as a user's second request.
+// Recognizes a signal that arrives twice. scancel, systemd and a terminal's Ctrl-C signal several
+// processes, so one of them receives it directly and once more from the process above, which
+// forwards it. It must not count as a user's second request.
 #pragma once
 
 #include <chrono>

@@ -146,6 +146,8 @@ void wait_for_signal_or_deadman(const Descriptor& signals, const Deadman& deadma
 
 int guard(Watch watch) {
   const sigset_t signals = managed_signals();
+  // A program that started ddprun may pass on the Ctrl-C that the terminal sends to both.
+  const pid_t above = watch.guardian != 0 ? watch.guardian : getppid();
   const Descriptor pending(watch.deadman ? signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK) : -1);
   DoubleSignal passed_on;
   while (true) {
@@ -165,7 +167,7 @@ int guard(Watch watch) {
     const timespec at_once = {};
     const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
     if (signal <= 0 || signal == SIGCHLD) continue;
-    const bool from_above = watch.guardian != 0 && info.si_pid == watch.guardian;
+    const bool from_above = info.si_pid == above;
     if (passed_on.came_the_other_way(signal, from_above)) continue;
     kill(watch.child, signal);
     if (signal == SIGTSTP && watch.on_stop == OnTerminalStop::Stop) {

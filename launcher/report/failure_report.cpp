@@ -195,6 +195,24 @@ JsonObject failure_details(const std::string& program, const WorkerFailure& caus
   return object;
 }
 
+std::string job_report(const JobEnd& end) {
+  std::string failures;
+  const auto add = [&](const WorkerFailure& failure) {
+    const auto file = end.error_files.find(failure.rank);
+    JsonObject object = details_of(failure);
+    object.json("stopped_by_ddprun", failure.stopped_by_ddprun ? "true" : "false");
+    object.text("error_file", file != end.error_files.end() ? file->second : "");
+    failures += (failures.empty() ? "" : ", ") + object.str();
+  };
+  if (end.cause) add(*end.cause);
+  for (const WorkerFailure& failure : end.failures) {
+    if (!end.cause || failure.rank != end.cause->rank) add(failure);
+  }
+  JsonObject object;
+  object.text("program", end.program).number("exit_code", end.exit_code).text("reason", end.reason);
+  return object.json("ranks", json_list(end.ranks)).json("failures", "[" + failures + "]").str() + "\n";
+}
+
 std::vector<std::string> coloured(std::vector<std::string> report) {
   constexpr char kRed[] = "\x1b[31m", kDim[] = "\x1b[2m", kPlain[] = "\x1b[0m";
   for (std::string& line : report) {

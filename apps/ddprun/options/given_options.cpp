@@ -217,6 +217,11 @@ void declare(Declaration& d, GivenOptions& given) {
           "Append torchrun's event records to FILE as JSON lines: when workers started, succeeded, failed or were "
           "terminated, and how the node ended.")
       .ddprun_only();
+  d.value("report-file", given.logs.report_file, "FILE",
+          "Write to FILE how the job ended, as one JSON object: exit code, reason, this node's ranks, and every worker "
+          "that failed. For programs that start ddprun. It is not written if nothing was started.")
+      .variable("")
+      .ddprun_only();
   d.value("start-method", given.start_method, "spawn|fork|forkserver",
           "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));

@@ -111,6 +111,7 @@ launcher::LogConfig resolve_logs(const LogOptions& options, const char* default_
   launcher::LogConfig config;
   config.folder = options.log_dir;
   config.event_file = options.event_log_file;
+  config.report_file = options.report_file;
   config.events_on_stderr = options.event_log_handler == "console";
   config.redirects = parse_streams("redirects", options.redirects);
   config.tee = parse_streams("tee", options.tee);

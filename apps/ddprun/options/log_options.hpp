@@ -21,6 +21,7 @@ struct LogOptions {
   std::string logs_specs = "default";
   std::string event_log_handler = "null";
   std::string event_log_file;
+  std::string report_file;
 };
 
 // Parses "3" or "0:1,12:3". Throws UsageError, whose message names `option`.

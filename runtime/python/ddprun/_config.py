@@ -55,6 +55,7 @@ class LaunchConfig:
     log_format: Optional[str] = None
     event_log_handler: Optional[str] = None
     event_log_file: Optional[str] = None
+    report_file: Optional[str] = None
 
     def arguments(self) -> List[str]:
         """Returns the options as words of ddprun's command line, such as ["--nproc-per-node=8"]."""

@@ -59,6 +59,22 @@ TEST_CASE("failure: a stop that reaches every process of the job is one stop, no
   }
 }
 
+TEST_CASE("failure: a Ctrl-C that the caller had too, and passes on, is one stop", "[launcher][integration][S1]") {
+  Process job(ddprun({workers(2), "--shutdown-timeout=100000"}, {"note=INT", "note=WINCH", "ready", "wait"}));
+  job.wait_for("ready", 2);
+  const auto interrupt = [&job] { run({"/bin/sh", "-c", "kill -INT " + std::to_string(job.pid())}); };
+  interrupt();  // as from a terminal: not by the caller, which is this process
+  job.wait_for("got SIGINT", 2);
+  job.signal(SIGINT);
+  job.signal(SIGWINCH);  // arrives after it
+  job.wait_for("got SIGWINCH", 2);
+  interrupt();  // the user asks again
+  const Result result = job.wait();
+  CHECK(result.code == 128 + SIGINT);
+  CHECK(count(result.err, "second signal: killing") == 1);
+  CHECK(job.left_over().empty());
+}
+
 TEST_CASE("failure: workers have their time to save when Slurm's time limit sends SIGTERM twice",
           "[launcher][integration][S1]") {
   for (const int n : worker_counts()) {

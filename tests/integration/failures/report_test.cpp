@@ -237,3 +237,46 @@ TEST_CASE("report: a worker that the kernel killed for lack of memory is reporte
   CHECK(count(other.err, "that is: killed from outside") == 1);
   CHECK(count(other.err, "out of memory") == 0);
 }
+
+TEST_CASE("report file: has the cause first, then every other failure, and names error files, which stay",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process::Options options;
+  options.environment = {{"TMPDIR", folder.path()}};
+  const auto report_of = [&](const Words& more, const std::string& script, int code) {
+    const std::string path = folder / "report.json";
+    CHECK(run(shell(Words{"--report-file", path, "--nproc-per-node=2"} + more, script), options).code == code);
+    return json::parse(read_file(path));
+  };
+  const json done = report_of({}, "exit 0", 0);
+  CHECK((done.at("exit_code") == 0 && done.at("ranks") == json({0, 1}) && done.at("failures").empty()));
+  CHECK(std::distance(std::filesystem::directory_iterator(std::string(folder.path())), {}) == 1);
+
+  const std::string fail = "printf %s '" + std::string(kRecord) + "' >$TORCHELASTIC_ERROR_FILE; exit 7";
+  const json failed = report_of({}, "if [ $RANK = 1 ]; then " + fail + "; fi; exec sleep 1000", 7);
+  CHECK((failed.at("exit_code") == 7 && failed.at("reason") == failed.at("failures")[0].at("what")));
+  REQUIRE(failed.at("failures").size() == 2);
+  const json &cause = failed.at("failures")[0], &other = failed.at("failures")[1];
+  CHECK((cause.at("rank") == 1 && cause.at("exit_code") == 7 && cause.at("stopped_by_ddprun") == false));
+  CHECK(json::parse(read_file(cause.at("error_file").get<std::string>())) == json::parse(kRecord));
+  CHECK((other.at("rank") == 0 && other.at("signal") == SIGTERM && other.at("stopped_by_ddprun") == true));
+  CHECK(other.at("error_file") == "");
+}
+
+TEST_CASE("report file: a job that a signal ends has no cause, and what is refused has no file",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process job(shell({"--report-file", folder / "report.json"}, "echo ready; exec sleep 1000"));
+  job.wait_for("ready", 1);
+  job.signal(SIGTERM);
+  CHECK(job.wait().code == 128 + SIGTERM);
+  const json report = json::parse(read_file(folder / "report.json"));
+  CHECK((report.at("exit_code") == 128 + SIGTERM && report.at("reason").get<std::string>().rfind("SIGTERM", 0) == 0));
+  CHECK(report.at("failures").at(0).at("stopped_by_ddprun") == true);
+
+  CHECK(run(ddprun_raw({"--report-file", folder / "none", "/nowhere/program"})).code == 127);
+  CHECK(run(ddprun_raw({"--report-file", folder / "none", "--nnodes=0", "true"})).code == 2);
+  CHECK_FALSE(std::filesystem::exists(std::string(folder / "none")));
+  const Result lost = run(shell({"--report-file", "/nowhere/report"}, "exit 0"));
+  CHECK((lost.code == 0 && count(lost.err, "cannot write /nowhere/report (--report-file): No such file") == 1));
+}

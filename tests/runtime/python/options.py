@@ -25,7 +25,7 @@ VALUES = {
     "rdzv_conf": ({"join_timeout": 60, "last_call_timeout": 1}, "join_timeout=60,last_call_timeout=1"),
     "local_addr": ("127.0.0.1", "127.0.0.1"), "secret": ("none", "none"), "any_user": (True, None),
     "log_level": ("error", "error"), "log_format": ("json", "json"), "event_log_handler": ("null", "null"),
-    "event_log_file": ("events", "events"),
+    "event_log_file": ("events", "events"), "report_file": ("report", "report"),
 }
 
 
