@@ -85,6 +85,7 @@ void Roster::mark_heard(const Incarnation& incarnation, TimePoint now) {
   Node& node = nodes_.at(incarnation);
   if (is_long(now - node.heard)) node.silence = {node.heard, now};
   node.heard = now;
+  node.unheard_since_sleep = false;
 }
 
 void Roster::mark_cut(const Incarnation& incarnation, TimePoint now, const std::string& why) {
@@ -171,13 +172,14 @@ std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
 // Returns since when nothing was known of a node that breaks its link or reports at `until`. One that could speak would
 // have; a short silence is that between two heartbeats.
 TimePoint Roster::silent_since(const Node& node, TimePoint until) const {
-  if (is_long(until - node.heard)) return node.heard;
+  if (is_long(until - node.heard) || node.unheard_since_sleep) return node.heard;
   return node.silence && until - node.silence->to <= kAfterSilence ? node.silence->from : until;
 }
 
 void Roster::forgive_sleep(TimePoint::duration slept) {
   for (auto& [incarnation, node] : nodes_) {
     node.heard += slept;  // mutant: slept
+    node.unheard_since_sleep = !node.cut;
     if (node.silence) node.silence = {node.silence->from + slept, node.silence->to + slept};
     if (node.cut) *node.cut += slept;
   }

@@ -34,14 +34,15 @@ struct Node {
   struct Silence {
     TimePoint from, to;
   };
-  std::optional<Silence> silence;  // the newest time in which neither came for long
-  TimePoint unheard_since;         // what its newest report tells happened after this
-  int arrival = 0;                 // 1 for the first node that came
-  Directive directive;             // what it has to do now; sent again when a link comes back
-  int seat = -1;                   // its node rank in the newest round; -1: it is not a member
-  int base_rank = 0;               // the rank of its first worker there
-  bool leaving = false;            // its user has stopped it, and the others go on
-  Incarnation holder;              // the node that holds the node rank it claims; empty: it has none to wait for
+  std::optional<Silence> silence;    // the newest time in which neither came for long
+  bool unheard_since_sleep = false;  // this process was stopped, and what had come meanwhile was nothing of this node
+  TimePoint unheard_since;           // what its newest report tells happened after this
+  int arrival = 0;                   // 1 for the first node that came
+  Directive directive;               // what it has to do now; sent again when a link comes back
+  int seat = -1;                     // its node rank in the newest round; -1: it is not a member
+  int base_rank = 0;                 // the rank of its first worker there
+  bool leaving = false;              // its user has stopped it, and the others go on
+  Incarnation holder;                // the node that holds the node rank it claims; empty: it has none to wait for
 };
 
 // Returns "b (10.0.0.2)".

@@ -209,8 +209,21 @@ TEST_CASE("roster: a heartbeat that ends a silence tells nothing about it, a rep
   nodes.roster.forgive_sleep(seconds(60));
   CHECK(nodes.roster.expired(spoke + milliseconds(1) + kReconnectWindow + seconds(60)).at(0).silent_since ==
         kNow + seconds(60));
+  nodes.roster.mark_heard("b", spoke + seconds(60));
   nodes.roster.update(spoke + seconds(62), 2, idle("b"), "");
   CHECK(nodes.roster.at("b").unheard_since == spoke + seconds(62));
+}
+
+TEST_CASE("roster: a node that says nothing once this process goes on was silent already", "[rendezvous][unit]") {
+  Nodes nodes;
+  nodes.come();
+  nodes.roster.forgive_sleep(seconds(60));
+  nodes.roster.mark_heard("c", kNow + seconds(60));
+  for (const char* host : {"b", "c"}) nodes.roster.mark_cut(host, kNow + seconds(62), "reset");
+  const auto expired = nodes.roster.expired(kNow + seconds(62) + kReconnectWindow);
+  REQUIRE(expired.size() == 2);
+  CHECK(expired[0].silent_since == kNow + seconds(60));
+  CHECK(expired[1].silent_since == kNow + seconds(62));
 }
 
 TEST_CASE("roster: while this process was stopped no node was silent", "[rendezvous][unit]") {
