@@ -71,7 +71,17 @@ if(DDPRUN_SANITIZE)
 endif()
 
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
+# In the preset `quickstart` the files of one folder are compiled as one, which parses what they include once: names in
+# their anonymous namespaces must differ. A file with options of its own stays alone.
 function(ddprun_target name)
+  if(CMAKE_UNITY_BUILD)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
+    get_target_property(sources ${name} SOURCES)
+    foreach(source IN LISTS sources)
+      get_filename_component(folder "${source}" DIRECTORY)
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}/${folder}")
+    endforeach()
+  endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>

@@ -12,7 +12,7 @@ namespace ddp::collectives {
 namespace {
 
 // The _v2 suffixes are the driver's own: cuda.h maps the plain names to them.
-CudaApi table_of(const SharedLibrary& library) {
+CudaApi cuda_table(const SharedLibrary& library) {
   CudaApi api = {};
   library.find("cuInit", api.init);
   library.find("cuGetErrorString", api.get_error_string);
@@ -40,7 +40,7 @@ CudaApi table_of(const SharedLibrary& library) {
   return api;
 }
 
-constexpr char kAdvice[] = "is there an NVIDIA driver? DDP_CUDA_LIBRARY names its libcuda.so.1 if it is elsewhere";
+constexpr char kCudaAdvice[] = "is there an NVIDIA driver? DDP_CUDA_LIBRARY names its libcuda.so.1 if it is elsewhere";
 
 }  // namespace
 
@@ -58,11 +58,11 @@ bool cuda_is_initialised() {
   return false;
 }
 
-CudaApi open_cuda(const char* path) { return table_of(SharedLibrary("the CUDA driver", {path}, kAdvice)); }
+CudaApi open_cuda(const char* path) { return cuda_table(SharedLibrary("the CUDA driver", {path}, kCudaAdvice)); }
 
 const CudaApi& cuda_api() {
-  static const CudaApi api = table_of(
-      SharedLibrary("the CUDA driver", library_names(rendezvous::contract::kCudaLibrary, {"libcuda.so.1"}), kAdvice));
+  static const CudaApi api = cuda_table(SharedLibrary(
+      "the CUDA driver", library_names(rendezvous::contract::kCudaLibrary, {"libcuda.so.1"}), kCudaAdvice));
   return api;
 }
 

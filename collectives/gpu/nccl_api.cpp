@@ -7,7 +7,7 @@
 namespace ddp::collectives {
 namespace {
 
-NcclApi table_of(const SharedLibrary& library) {
+NcclApi nccl_table(const SharedLibrary& library) {
   NcclApi api = {};
   library.find("ncclGetVersion", api.get_version);
   library.find("ncclGetUniqueId", api.get_unique_id);
@@ -33,15 +33,15 @@ NcclApi table_of(const SharedLibrary& library) {
   return api;
 }
 
-constexpr char kAdvice[] = "install NCCL 2.14 or later, or set DDP_NCCL_LIBRARY to its file";
+constexpr char kNcclAdvice[] = "install NCCL 2.14 or later, or set DDP_NCCL_LIBRARY to its file";
 
 }  // namespace
 
-NcclApi open_nccl(const char* path) { return table_of(SharedLibrary("NCCL", {path}, kAdvice)); }
+NcclApi open_nccl(const char* path) { return nccl_table(SharedLibrary("NCCL", {path}, kNcclAdvice)); }
 
 const NcclApi& nccl_api() {
-  static const NcclApi api = table_of(SharedLibrary(
-      "NCCL", library_names(rendezvous::contract::kNcclLibrary, {"libnccl.so.2", "libnccl.so"}), kAdvice));
+  static const NcclApi api = nccl_table(SharedLibrary(
+      "NCCL", library_names(rendezvous::contract::kNcclLibrary, {"libnccl.so.2", "libnccl.so"}), kNcclAdvice));
   return api;
 }
 

@@ -13,7 +13,7 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
-constexpr char kTimeFormat[] = "%Y-%m-%d_%H:%M:%S";
+constexpr char kTorchrunTimeFormat[] = "%Y-%m-%d_%H:%M:%S";
 constexpr std::size_t kMaxWidth = 60;
 constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
 constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
@@ -44,7 +44,7 @@ std::string block(std::size_t index, const WorkerFailure& failure, const std::ma
   const auto file = error_files.find(failure.rank);
   std::ostringstream text;
   text << "[" << index << "]:\n"
-       << "  time      : " << local_time(failure.time, kTimeFormat) << "\n"
+       << "  time      : " << local_time(failure.time, kTorchrunTimeFormat) << "\n"
        << "  host      : " << failure.host << "\n"
        << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
        << "  exitcode  : " << exit_code_of(failure) << " (pid: " << failure.pid << ") ";

@@ -22,7 +22,7 @@ constexpr std::size_t kJobAt = kModeAt + 1;
 constexpr std::size_t kKeyAt = kJobAt + std::tuple_size_v<JobTag>;
 static_assert(kKeyAt + std::tuple_size_v<PublicKey> == kLinkPrefaceBytes);
 
-constexpr std::size_t kLengthBytes = 2;  // before a credential
+constexpr std::size_t kCredentialLengthBytes = 2;  // before a credential
 constexpr std::size_t kMaxCredentialBytes = 4096;
 constexpr std::size_t kShownBytes = 16;  // quoted at most from what a stranger sent
 
@@ -106,23 +106,23 @@ void append_proof(std::string& to, const Membership& membership, const Proof& pr
   to += credential;
 }
 
-std::size_t length_in(std::string_view bytes) {
+std::size_t credential_length(std::string_view bytes) {
   return static_cast<std::size_t>(static_cast<unsigned char>(bytes[0])) << 8 | static_cast<unsigned char>(bytes[1]);
 }
 
 // Moves the other side's proof from the front of `from` to `to`. Returns whether it is there, or too long ever to be.
 bool fill_proof(std::string& to, const Membership& membership, std::string_view& from) {
   if (membership.kind() == Kind::Secret) return fill(to, std::tuple_size_v<Proof>, from);
-  if (to.size() < kLengthBytes && !fill(to, kLengthBytes, from)) return false;
-  const std::size_t length = length_in(to);
-  return length > kMaxCredentialBytes || fill(to, kLengthBytes + length, from);
+  if (to.size() < kCredentialLengthBytes && !fill(to, kCredentialLengthBytes, from)) return false;
+  const std::size_t length = credential_length(to);
+  return length > kMaxCredentialBytes || fill(to, kCredentialLengthBytes + length, from);
 }
 
 // Returns why this is not the proof; empty: it is.
 std::string why_not(std::string_view received, const Membership& membership, const Proof& proof) {
   if (membership.kind() == Kind::Secret) return is_same(proof, received) ? "" : "its secret differs";
-  if (received.size() != kLengthBytes + length_in(received)) return "its credential is too long";
-  const std::string credential(received.substr(kLengthBytes));
+  if (received.size() != kCredentialLengthBytes + credential_length(received)) return "its credential is too long";
+  const std::string credential(received.substr(kCredentialLengthBytes));
   return membership.voucher().why_not(credential, text_of(proof));
 }
 
@@ -224,7 +224,7 @@ HandshakeVerdict AgentHandshake::check_proof() const {
     return failed(HandshakeFailed::Kind::OtherSecret,
                   "the secrets of this node and of " + coordinator + " differ (" + membership_.source() + ")");
   }
-  if (length_in(received_) == 0) {
+  if (credential_length(received_) == 0) {
     return failed(HandshakeFailed::Kind::OtherSecret,
                   coordinator +
                       " does not accept this node's credential of MUNGE: are both nodes of one cluster, run by the "
@@ -303,7 +303,7 @@ HandshakeVerdict CoordinatorHandshake::check_proof(std::string& answer) const {
   }
   if (why.empty()) return HandshakeGoesOn{};
   answer.resize(said);
-  answer.append(membership_.kind() == Kind::Secret ? std::tuple_size_v<Proof> : kLengthBytes, '\0');
+  answer.append(membership_.kind() == Kind::Secret ? std::tuple_size_v<Proof> : kCredentialLengthBytes, '\0');
   return failed(HandshakeFailed::Kind::OtherSecret, why);
 }
 

@@ -29,7 +29,7 @@ constexpr uid_t kOverflowUser = 65534;  // stands for all users that a user name
 
 using GetName = int (*)(int, sockaddr*, socklen_t*);
 
-std::optional<ConnectionEnds::End> end_of(int socket, GetName get_name) {
+std::optional<ConnectionEnds::End> connection_end(int socket, GetName get_name) {
   sockaddr_in6 v6 = {};
   socklen_t size = sizeof v6;
   auto* address = reinterpret_cast<sockaddr*>(&v6);
@@ -115,8 +115,10 @@ bool ConnectionEnds::End::operator==(const End& other) const {
 }
 
 std::optional<ConnectionEnds> ends_of(int socket) {
-  const auto peer = end_of(socket, [](int fd, sockaddr* to, socklen_t* size) { return ::getpeername(fd, to, size); });
-  const auto local = end_of(socket, [](int fd, sockaddr* to, socklen_t* size) { return ::getsockname(fd, to, size); });
+  const auto peer =
+      connection_end(socket, [](int fd, sockaddr* to, socklen_t* size) { return ::getpeername(fd, to, size); });
+  const auto local =
+      connection_end(socket, [](int fd, sockaddr* to, socklen_t* size) { return ::getsockname(fd, to, size); });
   if (!peer || !local) return std::nullopt;
   return ConnectionEnds{*local, *peer};
 }

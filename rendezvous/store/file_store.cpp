@@ -26,9 +26,9 @@ constexpr char kDeletion = '-';
 constexpr std::size_t kSizeBytes = 4;
 constexpr std::size_t kLargestKey = 16 << 20;  // four characters of any text, read as a size, are more
 constexpr std::size_t kLargestValue = 1 << 30;
-constexpr off_t kReadBytes = 1 << 20;      // at once
-constexpr Milliseconds kFirstRetry{1};     // when another process has the lock
-constexpr Milliseconds kPollInterval{10};  // torch's
+constexpr off_t kReadAtOnce = 1 << 20;      // at once
+constexpr Milliseconds kFirstLockRetry{1};  // when another process has the lock
+constexpr Milliseconds kPollInterval{10};   // torch's
 
 std::string record_key(std::string_view key) { return "/" + std::string(key); }
 
@@ -97,7 +97,7 @@ class FileStore::Locked {
   // Polls, since a blocking flock would not end at the deadline while its holder is stopped.
   void lock() {
     const int operation = (access_ == Access::Read ? LOCK_SH : LOCK_EX) | LOCK_NB;
-    for (Milliseconds pause = kFirstRetry; ::flock(file_.get(), operation) != 0;
+    for (Milliseconds pause = kFirstLockRetry; ::flock(file_.get(), operation) != 0;
          pause = std::min(2 * pause, kPollInterval)) {
       if (errno != EWOULDBLOCK && errno != EINTR) fail("locking", errno);
       if (Clock::now() + pause >= deadline_) {
@@ -132,7 +132,7 @@ class FileStore::Locked {
     const off_t from = store_.known_ + static_cast<off_t>(bytes.size());
     if (from >= status_.st_size) return false;
     const std::size_t before = bytes.size();
-    bytes.resize(before + static_cast<std::size_t>(std::min<off_t>(status_.st_size - from, kReadBytes)));
+    bytes.resize(before + static_cast<std::size_t>(std::min<off_t>(status_.st_size - from, kReadAtOnce)));
     ssize_t got = 0;
     while ((got = ::pread(file_.get(), bytes.data() + before, bytes.size() - before, from)) < 0) {
       if (errno != EINTR) fail("reading", errno);

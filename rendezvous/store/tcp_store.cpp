@@ -50,9 +50,9 @@ constexpr std::uint64_t kMaxAnswerBytes = kMaxReplyBytes + 16;
 
 // Shape of an answer. Popped: a number and, unless it is 0, a text. Listed: a number and that many texts. Cancelled:
 // the answer to a WAIT and then to its CANCEL_WAIT.
-enum class Shape { Byte, Number, Texts, Popped, Listed, Cancelled };
+enum class AnswerShape { Byte, Number, Texts, Popped, Listed, Cancelled };
 struct Answered {
-  Shape shape = Shape::Byte;
+  AnswerShape shape = AnswerShape::Byte;
   std::uint64_t texts = 1;  // how many Texts has
 };
 
@@ -60,27 +60,27 @@ struct Answered {
 class Owed {
  public:
   explicit Owed(Answered answered) : shape_(answered.shape), texts_(answered.texts) {
-    is_counted_ = shape_ != Shape::Popped && shape_ != Shape::Listed;
+    is_counted_ = shape_ != AnswerShape::Popped && shape_ != AnswerShape::Listed;
   }
 
   // Returns the length of the answer at the front of the bytes: exactly if all of it has come, else what is sure.
   std::uint64_t length(std::string_view bytes) {
     switch (shape_) {
-      case Shape::Byte:
+      case AnswerShape::Byte:
         return 1;
-      case Shape::Number:
+      case AnswerShape::Number:
         return 8;
-      case Shape::Cancelled:  // 01, or 00 01 if the release was under way
+      case AnswerShape::Cancelled:  // 01, or 00 01 if the release was under way
         return !bytes.empty() && bytes[0] == 0 ? 2 : 1;
-      case Shape::Texts:
-      case Shape::Popped:
-      case Shape::Listed:
+      case AnswerShape::Texts:
+      case AnswerShape::Popped:
+      case AnswerShape::Listed:
         break;
     }
     if (!is_counted_) {
       if (bytes.size() < 8) return 8;
       const std::uint64_t number = read_integer(bytes.substr(0, 8));
-      texts_ = shape_ == Shape::Listed ? number : std::min<std::uint64_t>(number, 1);
+      texts_ = shape_ == AnswerShape::Listed ? number : std::min<std::uint64_t>(number, 1);
       end_ = 8;
       is_counted_ = true;
     }
@@ -95,7 +95,7 @@ class Owed {
   }
 
  private:
-  Shape shape_;
+  AnswerShape shape_;
   std::uint64_t texts_;      // that have not come whole yet
   std::uint64_t end_ = 0;    // where the texts end that have come
   bool is_counted_ = false;  // the number in front of the texts has come, or there is none
@@ -370,7 +370,7 @@ int TcpStore::Connection::open(const Address& address, Deadline deadline) {
 int TcpStore::Connection::greet(Deadline deadline) {
   append_validate(out_);
   append_request(out_, {.op = Op::GetNumKeys});
-  owed_.emplace_back(Answered{Shape::Number});
+  owed_.emplace_back(Answered{AnswerShape::Number});
   std::string number;
   const int error = answer(deadline, number);
   if (error == 0 && read_integer(number) > kMostKeys) {
@@ -408,14 +408,14 @@ bool TcpStore::Connection::wait(const Request& request, Milliseconds timeout) {
   const Turn turn(*this, request, timeout, deadline);
   require_possible(request);
   append_request(out_, request);
-  owed_.emplace_back(Answered{Shape::Byte});
+  owed_.emplace_back(Answered{AnswerShape::Byte});
   std::string bytes;
   int error = answer(deadline, bytes);
   if (error == 0) return true;
   if (error != ETIMEDOUT) fail(error, request, timeout);
 
   append_request(out_, {.op = Op::CancelWait});
-  owed_.back() = Owed({Shape::Cancelled});
+  owed_.back() = Owed({AnswerShape::Cancelled});
   error = answer(Clock::now() + kCancelGrace, bytes);
   if (error != 0) fail(error, request, timeout);
   return bytes.front() == static_cast<char>(Answer::StopWaiting);  // the release was on its way
@@ -572,7 +572,7 @@ std::unique_ptr<Store> TcpStore::clone(Milliseconds timeout) const {
 }
 
 void TcpStore::count_in() {
-  connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {Shape::Number}, timeout());
+  connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {AnswerShape::Number}, timeout());
 }
 
 void TcpStore::set(std::string_view key, std::string_view value) {
@@ -585,11 +585,11 @@ std::string TcpStore::get(std::string_view key, Milliseconds timeout) {
 
 std::int64_t TcpStore::add(std::string_view key, std::int64_t delta) {
   const Request request{.op = Op::Add, .keys = {on_wire(key)}, .number = delta};
-  return number_of(connection_->ask(request, {Shape::Number}, timeout()));
+  return number_of(connection_->ask(request, {AnswerShape::Number}, timeout()));
 }
 
 bool TcpStore::check(const std::vector<std::string>& keys) {
-  const std::string answer = connection_->ask({.op = Op::Check, .keys = on_wire(keys)}, {Shape::Byte}, timeout());
+  const std::string answer = connection_->ask({.op = Op::Check, .keys = on_wire(keys)}, {AnswerShape::Byte}, timeout());
   return answer.front() == static_cast<char>(Answer::Ready);
 }
 
@@ -601,7 +601,7 @@ void TcpStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) 
 std::string TcpStore::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
   const Request request{
       .op = Op::CompareSet, .keys = {on_wire(key)}, .values = {std::string(expected), std::string(desired)}};
-  return text_of(connection_->ask(request, {Shape::Texts}, timeout()));
+  return text_of(connection_->ask(request, {AnswerShape::Texts}, timeout()));
 }
 
 void TcpStore::append(std::string_view key, std::string_view value) {
@@ -609,15 +609,16 @@ void TcpStore::append(std::string_view key, std::string_view value) {
 }
 
 bool TcpStore::delete_key(std::string_view key) {
-  return number_of(connection_->ask({.op = Op::DeleteKey, .keys = {on_wire(key)}}, {Shape::Number}, timeout())) > 0;
+  return number_of(connection_->ask({.op = Op::DeleteKey, .keys = {on_wire(key)}}, {AnswerShape::Number}, timeout())) >
+         0;
 }
 
 std::int64_t TcpStore::num_keys() {
-  return number_of(connection_->ask({.op = Op::GetNumKeys}, {Shape::Number}, timeout()));
+  return number_of(connection_->ask({.op = Op::GetNumKeys}, {AnswerShape::Number}, timeout()));
 }
 
 std::vector<std::string> TcpStore::list_keys() {
-  const std::string answer = connection_->ask({.op = Op::ListKeys}, {Shape::Listed}, timeout());
+  const std::string answer = connection_->ask({.op = Op::ListKeys}, {AnswerShape::Listed}, timeout());
   std::vector<std::string> keys;
   for_each_text(std::string_view(answer).substr(8), [&keys](std::string_view key) {
     if (key.starts_with('/')) keys.emplace_back(key.substr(1));  // leaves out the counter of workers
@@ -631,7 +632,7 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
   if (keys.empty()) return {};
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
   const Request request{.op = keys.size() == 1 ? Op::Get : Op::MultiGet, .keys = on_wire(keys)};
-  return texts_of(connection_->ask(request, {Shape::Texts, keys.size()}, std::max(left, kCancelGrace)));
+  return texts_of(connection_->ask(request, {AnswerShape::Texts, keys.size()}, std::max(left, kCancelGrace)));
 }
 
 void TcpStore::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
@@ -665,14 +666,14 @@ std::string TcpStore::queue_pop(std::string_view queue, Milliseconds timeout) {
 
 std::optional<std::string> TcpStore::queue_try_pop(std::string_view queue) {
   const std::string answer =
-      connection_->ask({.op = Op::QueuePop, .keys = {on_wire(queue)}}, {Shape::Popped}, timeout());
+      connection_->ask({.op = Op::QueuePop, .keys = {on_wire(queue)}}, {AnswerShape::Popped}, timeout());
   if (number_of(answer) == 0) return std::nullopt;
   return text_of(answer.substr(8));
 }
 
 std::int64_t TcpStore::queue_len(std::string_view queue) {
   const Request request{.op = Op::QueueLen, .keys = {on_wire(queue)}};
-  const std::int64_t length = number_of(connection_->ask(request, {Shape::Number}, timeout()));
+  const std::int64_t length = number_of(connection_->ask(request, {AnswerShape::Number}, timeout()));
   has_queues_ = true;
   return length;
 }

@@ -20,7 +20,7 @@ using std::chrono::system_clock;
 constexpr std::size_t kGroupsKept = 16;  // groups that this rank has left
 constexpr std::size_t kRanksDescribed = 4;
 constexpr milliseconds kReadTimeout{1000};  // for keys that exist already
-constexpr char kStates[] = {'r', 'e', 'l'};
+constexpr char kStateLetters[] = {'r', 'e', 'l'};
 
 // Each entry takes one line and ends with the group, whose name may contain anything but a newline.
 std::string without_newlines(std::string text) {
@@ -40,9 +40,9 @@ std::optional<LastCall> decode_line(const std::string& line) {
   std::int64_t since = 0;
   std::getline(fields, call.call, '\t');
   fields >> call.sequence >> state >> since;
-  const auto* known = std::find(std::begin(kStates), std::end(kStates), state);
-  if (!fields || fields.get() != '\t' || known == std::end(kStates)) return std::nullopt;
-  call.state = static_cast<LastCall::State>(known - std::begin(kStates));
+  const auto* known = std::find(std::begin(kStateLetters), std::end(kStateLetters), state);
+  if (!fields || fields.get() != '\t' || known == std::end(kStateLetters)) return std::nullopt;
+  call.state = static_cast<LastCall::State>(known - std::begin(kStateLetters));
   call.since = system_clock::time_point(milliseconds(since));
   std::getline(fields, call.group);
   return call;
@@ -54,8 +54,9 @@ std::string encode(const std::map<std::string, LastCall>& calls) {
   std::string text;
   for (const auto& [group, call] : calls) {
     const auto since = std::chrono::duration_cast<milliseconds>(call.since.time_since_epoch());
-    text += call.call + '\t' + std::to_string(call.sequence) + ' ' + kStates[static_cast<std::size_t>(call.state)] +
-            ' ' + std::to_string(since.count()) + '\t' + group + '\n';
+    text += call.call + '\t' + std::to_string(call.sequence) + ' ' +
+            kStateLetters[static_cast<std::size_t>(call.state)] + ' ' + std::to_string(since.count()) + '\t' + group +
+            '\n';
   }
   return text;
 }

@@ -32,7 +32,7 @@ using rendezvous::TcpStore;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kWorld[] = "world";
+constexpr char kWorldKey[] = "world";
 constexpr char kUser[] = "user";
 // How long rank 0 keeps the store that it hosts for ranks that have not left yet.
 constexpr milliseconds kLeaveInGoodOrder = std::chrono::seconds(10);
@@ -48,7 +48,7 @@ int count_sessions() {
 
 std::string make_key_prefix(const WorkerInfo& info, int sessions_before) {
   return contract::kLibraryPrefix + std::to_string(info.restart_count) + "/" +
-         (info.place.job.empty() ? "" : info.place.job + "/") + kWorld +
+         (info.place.job.empty() ? "" : info.place.job + "/") + kWorldKey +
          (sessions_before > 0 ? "." + std::to_string(sessions_before + 1) : "") + "/";
 }
 
@@ -167,7 +167,7 @@ void JobStore::take_rank() {
   if (holder == me) return;
   const bool file = place_.kind == RendezvousPoint::Kind::File;
   throw Error(ErrorCode::Mismatch,
-              std::string(kWorld) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
+              std::string(kWorldKey) + ": rank " + std::to_string(info_.rank) + " is taken by " + holder + " at " +
                   describe(place_) + ": two processes were given the same rank, or " +
                   (file ? "the file is left over from an earlier run (remove it, and give each run one of its own)"
                         : "the store belongs to another run (give each a port of its own)"));
@@ -184,12 +184,12 @@ void JobStore::agree_on_world_size() {
     theirs = connection_->get(key("world_size"), time_left());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
-    throw Error(ErrorCode::Timeout, std::string(kWorld) + ": rank 0 of " + mine + " did not come to " +
+    throw Error(ErrorCode::Timeout, std::string(kWorldKey) + ": rank 0 of " + mine + " did not come to " +
                                         describe(place_) + " within " + rendezvous::to_string(timeouts_.init) +
                                         " (was it started, and given the same place?)");
   }
   if (theirs == mine) return;
-  throw Error(ErrorCode::Mismatch, std::string(kWorld) + ": the world size is " + mine + " for rank " +
+  throw Error(ErrorCode::Mismatch, std::string(kWorldKey) + ": the world size is " + mine + " for rank " +
                                        std::to_string(info_.rank) + " but " + theirs +
                                        " for rank 0: these are workers of different jobs, or were started with "
                                        "different settings");
@@ -207,7 +207,7 @@ std::vector<std::string> JobStore::gather(const std::string& name) {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
     throw Error(ErrorCode::Timeout,
-                std::string(kWorld) + ": connecting rank " + std::to_string(info_.rank) + " of " +
+                std::string(kWorldKey) + ": connecting rank " + std::to_string(info_.rank) + " of " +
                     std::to_string(info_.world_size) + " to the others: not done in " +
                     rendezvous::to_string(timeouts_.init) + ", " +
                     describe_missing(*connection_, key(""), all_members(info_.world_size), kWasItStarted));

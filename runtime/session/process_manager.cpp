@@ -26,7 +26,7 @@ using rendezvous::Error;
 using rendezvous::ErrorCode;
 using rendezvous::invalid_argument;
 
-constexpr int kMany = std::numeric_limits<int>::max();
+constexpr int kNoLimit = std::numeric_limits<int>::max();
 // Step numbers from here on belong to the batch script, salloc's shell and the like: one process each, whatever
 // SLURM_NTASKS says.
 constexpr unsigned long kFirstSpecialStep = 0xfffffff0;
@@ -61,7 +61,7 @@ std::optional<Setting> tasks_on_this_node(const Environment& environment) {
   const auto counts = first_setting(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   const auto node = setting(environment, "SLURM_NODEID");
   if (!counts || !node) return std::nullopt;
-  const std::optional<int> count = rendezvous::count_on_node(counts->text, number(*node, 0, kMany));
+  const std::optional<int> count = rendezvous::count_on_node(counts->text, number(*node, 0, kNoLimit));
   if (!count) return std::nullopt;
   return Setting{counts->name, std::to_string(*count)};
 }
@@ -152,7 +152,7 @@ std::string file_of_job(const ProcessManager& process_manager, const Environment
     return folder && name ? *folder + "/libddp." + *name : "";
   }
   const auto socket = setting(environment, "PMI_FD");
-  const std::string maker = socket ? maker_of_socket(number(*socket, 0, kMany)) : "";
+  const std::string maker = socket ? maker_of_socket(number(*socket, 0, kNoLimit)) : "";
   return maker.empty() ? "" : own_folder(environment) + "/" + maker;
 }
 

@@ -7,7 +7,7 @@
 // of the input. A matrix has one row for each byte of each sequence.
 #pragma once
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 #include <cmath>
 #include <random>
 

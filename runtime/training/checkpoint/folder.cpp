@@ -41,7 +41,7 @@ struct Intent {
   std::string folder = {};  // rank 0's only
 };
 
-std::string to_string(const Intent& intent) {
+std::string intent_text(const Intent& intent) {
   return std::to_string(intent.step) + (intent.writes ? " writes " : " idles ") + intent.folder;
 }
 
@@ -244,7 +244,7 @@ CheckpointFolder::SavePlan CheckpointFolder::agree_on_plan(const Job& job, SaveR
     });
     mine.folder = report.text;
   }
-  if (!report.failure) report.text = to_string(mine);
+  if (!report.failure) report.text = intent_text(mine);
   const std::vector<SaveReport> reports = ranks_.all_gather_reports(report);
   verdict = first_failure(reports);
   // From all intents follow the folder, the number of shards and this rank's number among them.

@@ -17,7 +17,7 @@ using rendezvous::ErrorCode;
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;   // bytes; a tensor this large travels alone
 constexpr std::size_t kPacked = std::size_t{4} << 20;  // bytes of small tensors that travel together
-constexpr char kSameModel[] = ": every rank must build the same model";
+constexpr char kSameModelAdvice[] = ": every rank must build the same model";
 
 void broadcast(ProcessGroup& group, const TensorPlace& place, void* data, std::size_t size, int root) {
   group.run(make_broadcast({data, size, DDP_UINT8, place.device()}, root, group.place()));
@@ -175,7 +175,7 @@ void compare_shapes(HostExchange& exchange, const ReplicatedTensors& tensors) {
     if (all[r].index < 0) continue;
     throw Error(ErrorCode::Mismatch, tensors[static_cast<std::size_t>(all[r].index)].name + " has " +
                                          describe_nth(reference, all[r].index) + " on rank 0 but " +
-                                         all[r].have.data() + " on rank " + std::to_string(r) + kSameModel);
+                                         all[r].have.data() + " on rank " + std::to_string(r) + kSameModelAdvice);
   }
 }
 
