@@ -13,7 +13,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_USE_AGENT_STORE DDP_BACKEND_PATH
 unset PKG_CONFIG_PATH
-cmake --install "$build" --prefix "$work/first" --component libddp >/dev/null || exit 1
+for component in libddp libddp_dev; do
+  cmake --install "$build" --prefix "$work/first" --component "$component" >/dev/null || exit 1
+done
 
 # builds_and_runs PREFIX
 builds_and_runs() {

@@ -1,0 +1,78 @@
+# Debian's packages of this build, which scripts/packaging/debs makes with CPack: ddprun (the programs and the manual page),
+# libddp0 (the library and its backend) and libddp-dev (what C and C++ programs are built with). Their documents are not
+# part of an ordinary installation.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "ddprun maintainers <maintainers@users.noreply.github.com>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+
+get_target_property(so_version ddp SOVERSION)
+set(library_package "libddp${so_version}")
+set(folder "${PROJECT_BINARY_DIR}/debian")
+string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)  # that of SOURCE_DATE_EPOCH, if it is set
+file(READ LICENSE licence)
+file(READ THIRD_PARTY.txt third_party)
+file(WRITE "${folder}/copyright" "${licence}\n${third_party}")
+
+# debian_package(NAME SECTION COMPONENTS... DESCRIPTION first line, and a paragraph)
+set(CPACK_COMPONENTS_ALL "")
+function(debian_package name section)
+  cmake_parse_arguments(PARSE_ARGV 2 package "" "" "COMPONENTS;DESCRIPTION")
+  file(WRITE "${folder}/${name}/changelog" "${name} (${PROJECT_VERSION}) unstable; urgency=medium
+
+  * CHANGELOG.md of the sources says what is new.
+
+ -- ${CPACK_PACKAGE_CONTACT}  ${day}
+")
+  execute_process(COMMAND gzip -9nf changelog WORKING_DIRECTORY "${folder}/${name}" COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES "${folder}/copyright" "${folder}/${name}/changelog.gz" DESTINATION "share/doc/${name}"
+          COMPONENT debian_${name} EXCLUDE_FROM_ALL)
+
+  string(TOUPPER ${name} group)
+  foreach(component IN LISTS package_COMPONENTS ITEMS debian_${name})
+    list(APPEND CPACK_COMPONENTS_ALL ${component})
+    string(TOUPPER ${component} upper)
+    set(CPACK_COMPONENT_${upper}_GROUP ${name} PARENT_SCOPE)
+  endforeach()
+  set(CPACK_COMPONENTS_ALL "${CPACK_COMPONENTS_ALL}" PARENT_SCOPE)
+  list(JOIN package_DESCRIPTION "\n" description)
+  set(CPACK_COMPONENT_GROUP_${group}_DESCRIPTION "${description}" PARENT_SCOPE)
+  set(CPACK_DEBIAN_${group}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${group}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+endfunction()
+
+debian_package(ddprun science COMPONENTS Unspecified debian_manual DESCRIPTION
+  "launcher of distributed training jobs"
+  "Starts, watches and restarts the worker processes of a training job on one or more nodes: a native replacement for \
+PyTorch's torchrun, for PyTorch scripts and any other program. Also has ddp_store, a server of PyTorch's TCPStore.")
+debian_package(${library_package} libs COMPONENTS libddp DESCRIPTION
+  "process groups and collectives for C and C++ workers"
+  "Lets C and C++ programs be the workers of a distributed training job: process groups, collectives over Gloo and NCCL, \
+averaging of gradients, checkpoints.")
+debian_package(libddp-dev libdevel COMPONENTS libddp_dev DESCRIPTION
+  "process groups and collectives for C and C++ workers (development)"
+  "The headers of libddp, and its files for CMake and pkg-config.")
+set(CPACK_DEBIAN_LIBDDP-DEV_PACKAGE_DEPENDS "${library_package} (= ${PROJECT_VERSION})")
+
+# The library's package says which of its versions a program needs that was linked with it, and has ldconfig run.
+string(TOUPPER ${library_package} group)
+file(WRITE "${folder}/shlibs" "libddp ${so_version} ${library_package} (>= ${PROJECT_VERSION})\n")
+file(WRITE "${folder}/triggers" "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_${group}_PACKAGE_CONTROL_EXTRA "${folder}/shlibs;${folder}/triggers")
+
+# Debian's manual pages are compressed.
+add_custom_command(OUTPUT "${folder}/ddprun.1.gz"
+  COMMAND gzip -9nc "${PROJECT_BINARY_DIR}/apps/ddprun/ddprun.1" > "${folder}/ddprun.1.gz"
+  DEPENDS ddprun_man
+  VERBATIM)
+add_custom_target(debian_man ALL DEPENDS "${folder}/ddprun.1.gz")
+install(FILES "${folder}/ddprun.1.gz" DESTINATION share/man/man1 COMPONENT debian_manual EXCLUDE_FROM_ALL)
+
+include(CPack)
