@@ -2,7 +2,7 @@
 # libddp0 (the library and its backend) and libddp-dev (what C and C++ programs are built with). Their documents are not
 # part of an ordinary installation.
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_CONTACT "ddprun maintainers <maintainers@users.noreply.github.com>")
+set(CPACK_PACKAGE_CONTACT "ddprun maintainers <maintainers@ddprun.invalid>")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
@@ -12,16 +12,24 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 
 get_target_property(so_version ddp SOVERSION)
 set(library_package "libddp${so_version}")
 set(folder "${PROJECT_BINARY_DIR}/debian")
 string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)  # that of SOURCE_DATE_EPOCH, if it is set
 file(READ LICENSE licence)
+# GCC's build has no libc++, whose licences come last; and Debian wants to be referred to for the GPL.
 file(READ THIRD_PARTY.txt third_party)
-file(WRITE "${folder}/copyright" "${licence}\n${third_party}")
+string(FIND "${third_party}" "libc++, libc++abi" first_of_llvm)
+string(SUBSTRING "${third_party}" 0 ${first_of_llvm} third_party)
+string(REGEX REPLACE "=+\n$" "" third_party "${third_party}")
+file(WRITE "${folder}/copyright" "${licence}
+${third_party}
+On Debian, the GNU General Public License 3 is in /usr/share/common-licenses/GPL-3.
+")
 
-# debian_package(NAME SECTION COMPONENTS... DESCRIPTION first line, and a paragraph)
+# debian_package(NAME SECTION COMPONENTS... DESCRIPTION first line, and lines of a paragraph)
 set(CPACK_COMPONENTS_ALL "")
 function(debian_package name section)
   cmake_parse_arguments(PARSE_ARGV 2 package "" "" "COMPONENTS;DESCRIPTION")
@@ -43,19 +51,22 @@ function(debian_package name section)
   endforeach()
   set(CPACK_COMPONENTS_ALL "${CPACK_COMPONENTS_ALL}" PARENT_SCOPE)
   list(JOIN package_DESCRIPTION "\n" description)
-  set(CPACK_COMPONENT_GROUP_${group}_DESCRIPTION "${description}" PARENT_SCOPE)
+  set(CPACK_COMPONENT_${group}_DESCRIPTION "${description}" PARENT_SCOPE)
   set(CPACK_DEBIAN_${group}_PACKAGE_NAME ${name} PARENT_SCOPE)
   set(CPACK_DEBIAN_${group}_PACKAGE_SECTION ${section} PARENT_SCOPE)
 endfunction()
 
 debian_package(ddprun science COMPONENTS Unspecified debian_manual DESCRIPTION
-  "launcher of distributed training jobs"
-  "Starts, watches and restarts the worker processes of a training job on one or more nodes: a native replacement for \
-PyTorch's torchrun, for PyTorch scripts and any other program. Also has ddp_store, a server of PyTorch's TCPStore.")
+  "native launcher of distributed training jobs"
+  "Starts, watches and restarts the worker processes of a training job on one"
+  "or more nodes: a native replacement for PyTorch's torchrun, for PyTorch"
+  "scripts and any other program. Also has ddp_store, a server of PyTorch's"
+  "TCPStore.")
 debian_package(${library_package} libs COMPONENTS libddp DESCRIPTION
   "process groups and collectives for C and C++ workers"
-  "Lets C and C++ programs be the workers of a distributed training job: process groups, collectives over Gloo and NCCL, \
-averaging of gradients, checkpoints.")
+  "Lets C and C++ programs be the workers of a distributed training job:"
+  "process groups, collectives over Gloo and NCCL, averaging of gradients,"
+  "checkpoints.")
 debian_package(libddp-dev libdevel COMPONENTS libddp_dev DESCRIPTION
   "process groups and collectives for C and C++ workers (development)"
   "The headers of libddp, and its files for CMake and pkg-config.")
