@@ -17,9 +17,9 @@ set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 get_target_property(so_version ddp SOVERSION)
 set(library_package "libddp${so_version}")
 set(folder "${PROJECT_BINARY_DIR}/debian")
-string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)  # that of SOURCE_DATE_EPOCH, if it is set
+string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)  # CMake takes SOURCE_DATE_EPOCH, if it is set
 file(READ LICENSE licence)
-# GCC's build has no libc++, whose licences come last; and Debian wants to be referred to for the GPL.
+# GCC's build has no libc++, whose licences come last; and Debian wants a reference to its own copy of the GPL.
 file(READ THIRD_PARTY.txt third_party)
 string(FIND "${third_party}" "libc++, libc++abi" first_of_llvm)
 string(SUBSTRING "${third_party}" 0 ${first_of_llvm} third_party)

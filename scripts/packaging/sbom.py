@@ -37,7 +37,7 @@ def libraries_in(says: str) -> "dict[str, str]":
         copied = re.match(r"copied into \S+: (.*)", line)
         for entry in copied.group(1).split(", ") if copied else []:
             name, _, version = entry.partition(" ")
-            versions[name] = version.replace("of ", "")  # of a compiler
+            versions[name] = version.replace("of ", "")  # "libstdc++ of GNU 12.2.0"
     unknown = sorted(set(versions) - set(LIBRARIES))
     if not versions or unknown:
         sys.exit(f"sbom.py: libraries without a licence in LIBRARIES: {unknown or 'none found at all'} in:\n{says}")

@@ -23,7 +23,7 @@ PATH = re.compile(r"[\w.*{},+-]+(?:/[\w.*{},+-]+)+/?")
 
 def pages(root):
     for folder, folders, files in os.walk(root):
-        folders[:] = [f for f in folders if f not in ("build", ".git", "__pycache__")]
+        folders[:] = [f for f in folders if f not in ("build", "dist", ".git", "__pycache__")]
         yield from (os.path.join(folder, name) for name in files if name.endswith(".md"))
 
 
@@ -83,7 +83,7 @@ def dead_paths(root, folders, page, text):
 
 def main(root):
     folders = {name for name in os.listdir(root)
-               if os.path.isdir(os.path.join(root, name)) and not name.startswith(".") and name != "build"}
+               if os.path.isdir(os.path.join(root, name)) and not name.startswith(".") and name not in ("build", "dist")}
     checked, bad = 0, 0
     for page in sorted(pages(root)):
         with open(page) as file:
