@@ -52,8 +52,12 @@ void write_parents_file(const LaunchConfig& config, const Leave& end, Log& log) 
   const char* path = getenv(rendezvous::contract::kErrorFile);
   if (end.exit_code == 0 || !path || *path == '\0') return;
   const Directive& why = end.directive;
+  // torchrun's format has no place for more; only a program that asks for it gets it.
+  const std::string facts = why.cause && getenv(rendezvous::contract::kCaller)
+                                ? failure_details(config.program.name, *why.cause, why.failures).str()
+                                : "";
   const std::string record =
-      why.cause ? record_for_parent(*why.cause, failure_details(config.program.name, *why.cause, why.failures).str())
+      why.cause ? record_for_parent(*why.cause, facts)
                 : record_for_parent(config.program.name + " stopped: " + why.reason, std::time(nullptr));
   if (write_error_file(path, record)) return;
   log.warning("error_file",

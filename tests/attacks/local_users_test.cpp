@@ -154,7 +154,7 @@ TEST_CASE("local users: another user is refused where agents arrive, before a wo
   Process job(ddprun({"--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=" + std::to_string(port),
                       "--log-level=info"},
                      {"exit=0"}));
-  wait_until([port] { return !is_free(port); });
+  job.wait_for("waiting for nodes");
   RawConnection stranger = strangers_connection(port,
                                                 "\xdd"
                                                 "ddprun");

@@ -57,7 +57,8 @@ def write_if_new(path, content):
 def build_project():
     """Installs this build's libddp, and builds the project against it as the document says."""
     shutil.rmtree(f"{work}/prefix", ignore_errors=True)
-    quietly(cmake, "--install", build, "--prefix", f"{work}/prefix", "--component", "libddp")
+    for component in ("libddp", "libddp_dev"):
+        quietly(cmake, "--install", build, "--prefix", f"{work}/prefix", "--component", component)
     # Our headers shall have no warnings; those of an imported target would be silent.
     quietly(cmake, "--fresh", "-S", f"{work}/source", "-B", f"{work}/build", "-G", generator,
             f"-DCMAKE_PREFIX_PATH={work}/prefix;{torch.utils.cmake_prefix_path}",

@@ -192,7 +192,7 @@ void World::lie_to_agent(LinkId id, const Directive& directive, Time arrives) {
   const bool is_own = scene_.network.link(id).local;
   if (!is_own && now() < kStart + scene_.plan.lies_until && random.percent(30)) {
     tell_lies(lie, random, random.between(1, 2));
-    lie.lost_after = std::min<milliseconds>(lie.lost_after, seconds(60));  // so that a run ends
+    lie.lost_after = std::min<milliseconds>(lie.lost_after, kLongestLie);
   }
   if (const auto why = rendezvous::accept(lie)) {
     queue_.at(arrives, [this, id, said = *why] { break_agents_end(id, said); });

@@ -63,6 +63,9 @@ struct Machine {
   int slots = 1;
 };
 
+// The longest time to be lost after that a lying coordinator gives its agents, so that a run ends.
+inline constexpr std::chrono::seconds kLongestLie{60};
+
 // Names those who lie in a run; promises/hostile_promises.cpp says which promises hold then.
 enum class Lies {
   None,
