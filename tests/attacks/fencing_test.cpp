@@ -44,7 +44,7 @@ class TwoNodes {
     const Words words = {"--nnodes=1:2",  "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
                          "--rdzv-id=job", "--max-restarts=3",    std::string("--rdzv-conf=") + kLostAfter3s};
     first = std::make_unique<Process>(ddprun(words, verbs), options);
-    wait_until([&] { return !is_free(port); });  // it coordinates
+    wait_until([&] { return is_listened_at(port); });  // it coordinates
     second = std::make_unique<Process>(ddprun(words, verbs), options);
     for (Process* node : {first.get(), second.get()}) node->wait_for("met 2");
     for (Process* node : {first.get(), second.get()}) node->wait_for("ready");

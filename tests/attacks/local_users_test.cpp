@@ -206,7 +206,7 @@ TEST_CASE("local users: another user does not get into a store that rank 0 of li
   options.environment = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(port)}};
   Process rank0({INIT_WORKER}, options);
-  wait_until([port] { return !is_free(port); });
+  wait_until([port] { return is_listened_at(port); });
   CHECK(strangers_connection(port, kHello).ended());
   rank0.wait_for("(uid 65534)");
   options.environment["RANK"] = "1";

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -40,6 +42,20 @@ int listen_at(int port) {
 int free_port() { return listen_at(0); }
 
 bool is_free(int port) { return listen_at(port) == port; }
+
+bool is_listened_at(int port) {
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream sockets(path);
+    for (std::string line; std::getline(sockets, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      const bool listens = state == "0A";
+      if (listens && std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16) == port) return true;
+    }
+  }
+  return false;
+}
 
 Connection::Connection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const sockaddr_in address = loopback(port);

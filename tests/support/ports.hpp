@@ -9,6 +9,9 @@ int free_port();
 
 // Returns whether a server could listen at this port now.
 bool is_free(int port);
+// Returns whether a process of this network namespace listens at this port. Unlike is_free(), it takes the port from
+// nobody meanwhile.
+bool is_listened_at(int port);
 
 // A connection to this port of the loopback interface. The kernel accepts it even if the server
 // does not.

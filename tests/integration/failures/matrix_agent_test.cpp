@@ -59,7 +59,7 @@ TEST_CASE("failure: a stop that reaches every process of the job is one stop, no
   }
 }
 
-TEST_CASE("failure: a Ctrl-C that the caller had too, and passes on, is one stop", "[launcher][integration][S1]") {
+TEST_CASE("failure: a Ctrl-C that the caller had too, and passes on, is one stop", "[launcher][integration][A1]") {
   Process job(ddprun({workers(2), "--shutdown-timeout=100000"}, {"note=INT", "note=WINCH", "ready", "wait"}));
   job.wait_for("ready", 2);
   const auto interrupt = [&job] { run({"/bin/sh", "-c", "kill -INT " + std::to_string(job.pid())}); };
