@@ -47,10 +47,22 @@ if(NOT DDPRUN_SANITIZE AND NOT DDPRUN_FUZZ)  # sanitizers check the same functio
 endif()
 add_link_options(LINKER:-z,relro LINKER:-z,now)
 if(DDPRUN_PORTABLE_COMPILER)
-  # libc++ takes this, not _GLIBCXX_ASSERTIONS; zig says NONE first. EXTENSIVE checks in constant time every index, empty
-  # container and optional. The other option lets the processor check where calls and jumps lead.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U_LIBCPP_HARDENING_MODE>
-                      $<$<COMPILE_LANGUAGE:CXX>:-D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_EXTENSIVE>)
+  # Packages of headers say -isystem /usr/include, where this machine's C library is; CMake leaves out what a compiler has
+  # by itself.
+  foreach(language C CXX)
+    list(APPEND CMAKE_${language}_IMPLICIT_INCLUDE_DIRECTORIES /usr/include)
+  endforeach()
+  # libc++ takes this, not _GLIBCXX_ASSERTIONS. EXTENSIVE checks in constant time each index, empty container and optional;
+  # ENFORCE says what is wrong and aborts. zig's own settings, which come first, are NONE and IGNORE, and only both together
+  # take effect.
+  foreach(setting _LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_EXTENSIVE
+                  _LIBCPP_ASSERTION_SEMANTIC_DEFAULT=_LIBCPP_ASSERTION_SEMANTIC_ENFORCE)
+    string(REGEX REPLACE "=.*" "" name "${setting}")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U${name}> $<$<COMPILE_LANGUAGE:CXX>:-D${setting}>)
+  endforeach()
+  # These checks name libc++'s files, which lie elsewhere on each machine.
+  add_compile_options("-ffile-prefix-map=${DDPRUN_PORTABLE_LIBRARY}=zig")
+  # The processor checks where calls, jumps and returns lead.
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     add_compile_options(-fcf-protection=full)
   else()

@@ -15,8 +15,10 @@ if(NOT is_trial)
   endif()
 endif()
 
+# Says that the build is portable, and with what: "ziglang 0.17.1 for x86_64, glibc 2.28".
 file(READ "${tools}/complete" DDPRUN_PORTABLE_COMPILER)
-string(STRIP "${DDPRUN_PORTABLE_COMPILER}" DDPRUN_PORTABLE_COMPILER)
+string(REGEX REPLACE "; .*" "" DDPRUN_PORTABLE_COMPILER "${DDPRUN_PORTABLE_COMPILER}")
+file(GLOB DDPRUN_PORTABLE_LIBRARY "${compiler_folder}/venv/lib/python3*/site-packages/ziglang/lib")
 
 # A CMAKE_SYSTEM_NAME says that what is built does not run here.
 if(NOT DDPRUN_PORTABLE_PROCESSOR STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
@@ -31,14 +33,11 @@ set(CMAKE_RANLIB "${tools}/ranlib" CACHE FILEPATH "")
 # CMake finds Debian's packages of headers as on this machine; of the libraries, libsodium's alone is linked.
 set(CMAKE_LIBRARY_ARCHITECTURE "${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu")
 set(SODIUM_STATIC_LIBRARY "${tools}/lib/libsodium.a" CACHE FILEPATH "")
+# Where they say -isystem /usr/include, DdprunTargets.cmake leaves it out.
 set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
-# Where these packages say -isystem /usr/include, CMake leaves it out. It reads this file after it has found out which
-# folders the compiler knows by itself, and that one is not one of them.
-set(CMAKE_USER_MAKE_RULES_OVERRIDE "${CMAKE_CURRENT_LIST_DIR}/portable_folders.cmake")
-
 # clang makes programs with fixed addresses unless it is asked. What else hardens them is in DdprunTargets.cmake.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-pie")
 foreach(kind EXE SHARED MODULE)
-  set(CMAKE_${kind}_LINKER_FLAGS_RELEASE_INIT "-s")
+  set(CMAKE_${kind}_LINKER_FLAGS_MINSIZEREL_INIT "-s")
 endforeach()

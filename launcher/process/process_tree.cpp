@@ -31,8 +31,8 @@ using rendezvous::Descriptor;
 constexpr unsigned long kPfExiting = 0x4;                 // include/linux/sched.h; field `flags` of /proc/<pid>/stat
 constexpr int kStartTimeField = 22, kExitCodeField = 52;  // proc(5)
 
-std::optional<std::string> read_file(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+std::optional<std::string> read_file(const std::string& path, int folder = AT_FDCWD) {
+  const Descriptor file(openat(folder, path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return std::nullopt;
   std::string text;
   char buffer[4096];
@@ -60,8 +60,9 @@ struct Stat {
   int exit_status = 0;  // as waitpid reports it; also 0 if this process may not see it
 };
 
-std::optional<Stat> read_stat(pid_t pid) {
-  const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+// Reads the file `stat` of a process from its folder in /proc.
+std::optional<Stat> read_stat(const std::string& path, int folder = AT_FDCWD) {
+  const auto text = read_file(path, folder);
   if (!text) return std::nullopt;
   // "pid (comm) state ppid pgrp session tty tpgid flags ... exit_code"; comm may contain anything,
   // even parentheses.
@@ -83,6 +84,10 @@ std::optional<Stat> read_stat(pid_t pid) {
   if (field != std::string::npos) stat.exit_status = atoi(text->c_str() + field);
   return stat;
 }
+
+std::optional<Stat> read_stat(pid_t pid) { return read_stat("/proc/" + std::to_string(pid) + "/stat"); }
+
+bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
 
 // Returns whether a thread has released its memory: then /proc shows no executable for it. The C
 // library gives each thread a list of robust futexes, which the kernel drops just before; asking
@@ -128,31 +133,49 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-// A process held by a pidfd. A pid read from /proc may belong to another process by the time it is
-// used; a pidfd always refers to the same process.
-class PidFd {
+// A process that is held. A pid read from /proc may belong to another process by the time it is
+// used; a pidfd always refers to the same process. Where there are none (before Linux 5.3, or behind
+// a seccomp filter) an open folder of /proc stands in, which is empty once the process is reaped.
+// kill() then takes the pid all the same, but the kernel would have to give all other pids first,
+// in the moment since the folder was read.
+class HeldProcess {
  public:
-  explicit PidFd(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  explicit HeldProcess(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
+    if (fd_ || errno == ESRCH) return;
+    is_folder_ = true;
+    fd_ = Descriptor(open(("/proc/" + std::to_string(pid)).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
 
   pid_t pid() const { return pid_; }
   bool lives() const {
+    if (is_folder_) {
+      const auto stat = read_stat("stat", fd_.get());
+      return stat && !has_ended(*stat);
+    }
     pollfd ended = {fd_.get(), POLLIN, 0};
     return fd_ && poll(&ended, 1, 0) == 0;
   }
-  void signal(int number) const { syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0); }
+  void signal(int number) const {
+    if (!is_folder_) {
+      syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0);
+    } else if (lives()) {
+      kill(pid_, number);
+    }
+  }
 
  private:
   pid_t pid_;
+  bool is_folder_ = false;
   Descriptor fd_;
 };
 
 // Signals everything below `parent`, from the top, so that processes that were killed start no
 // others. A process counts as a child if /proc says so while both are held and alive. Where they
-// cannot be held (before Linux 5.3) nothing is done: they become the caller's own children as the
-// processes above them die.
-void signal_below(const PidFd& parent, int number, const std::function<bool(pid_t)>& wanted) {
+// cannot be held (no descriptor is left) nothing is done: they become the caller's own children as
+// the processes above them die.
+void signal_below(const HeldProcess& parent, int number, const std::function<bool(pid_t)>& wanted) {
   for (const pid_t pid : children_of(parent.pid())) {
-    const PidFd child(pid);
+    const HeldProcess child(pid);
     const auto stat = read_stat(pid);
     if (!stat || stat->parent != parent.pid() || !child.lives() || !parent.lives()) continue;
     if (!wanted || wanted(pid)) child.signal(number);
@@ -199,7 +222,7 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) {
 
 bool is_exiting(pid_t pid) {
   const auto stat = read_stat(pid);
-  return stat && ((stat->flags & kPfExiting) != 0 || stat->state == 'Z' || stat->state == 'X');
+  return stat && ((stat->flags & kPfExiting) != 0 || has_ended(*stat));
 }
 
 std::optional<int> status_of_dying(pid_t child) {
@@ -220,7 +243,7 @@ std::size_t resident_size(pid_t pid) {
 }
 
 void signal_family(pid_t child, int number, const std::function<bool(pid_t)>& wanted) {
-  const PidFd held(child);
+  const HeldProcess held(child);
   if (!wanted || wanted(child)) kill(child, number);
   if (held.lives()) signal_below(held, number, wanted);  // else its children are the caller's already
 }

@@ -5,7 +5,7 @@
 //
 // No signal goes to a process that is not a descendant, although pids are reused: a child keeps its
 // pid until the caller reaps it (on the thread that signals), and processes further down are held
-// by a pidfd while they are examined.
+// while they are examined, by a pidfd or, before Linux 5.3, by their folder in /proc.
 #pragma once
 
 #include <sys/types.h>

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <climits>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <numeric>
 #include <sstream>
+
+#include "rendezvous/base/signal_abbreviation.hpp"
 
 namespace ddp::rendezvous {
 
@@ -62,16 +62,6 @@ std::optional<std::string> nearest(const std::string& word, const std::vector<st
   const auto longer = std::find_if(candidates.begin(), candidates.end(),
                                    [&](const std::string& candidate) { return has_parts_of(candidate, word); });
   return longer == candidates.end() ? std::nullopt : std::optional(*longer);
-}
-
-const char* signal_abbreviation(int signal) {
-  // The numbers of Linux on every processor but MIPS, SPARC, Alpha and PA-RISC.
-  static constexpr const char* kAbbreviations[] = {nullptr,  "HUP",  "INT",    "QUIT", "ILL",   "TRAP", "ABRT", "BUS",
-                                                   "FPE",    "KILL", "USR1",   "SEGV", "USR2",  "PIPE", "ALRM", "TERM",
-                                                   "STKFLT", "CHLD", "CONT",   "STOP", "TSTP",  "TTIN", "TTOU", "URG",
-                                                   "XCPU",   "XFSZ", "VTALRM", "PROF", "WINCH", "POLL", "PWR",  "SYS"};
-  static_assert(SIGSTKFLT == 16 && SIGSYS == 31 && std::size(kAbbreviations) == 32);
-  return signal > 0 && signal < 32 ? kAbbreviations[signal] : nullptr;
 }
 
 std::string signal_name(int signal) {

@@ -18,10 +18,6 @@ namespace ddp::rendezvous {
 // the deadline.
 std::string to_string(std::chrono::milliseconds time);
 
-// Returns "TERM" of SIGTERM, or null for a number without a name; signal handlers may call it. glibc has it as
-// sigabbrev_np since 2.32.
-const char* signal_abbreviation(int signal);
-
 // Returns "SIGTERM", or "signal 99" for a number without a name.
 std::string signal_name(int signal);
 

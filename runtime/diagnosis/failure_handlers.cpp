@@ -26,7 +26,7 @@
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/new_file.hpp"
-#include "rendezvous/base/text.hpp"
+#include "rendezvous/base/signal_abbreviation.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/error_file.hpp"
