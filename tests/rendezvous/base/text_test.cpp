@@ -2,6 +2,11 @@
 #include "rendezvous/base/text.hpp"
 
 #include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
+#include <string>
+
+#include "rendezvous/base/signal_abbreviation.hpp"
 
 using namespace ddp::rendezvous;
 using std::chrono::milliseconds;
@@ -29,4 +34,15 @@ TEST_CASE("text: a misspelt word leads to the nearest one, or to one that has it
   CHECK(nearest("nproc-node", {"nnodes", "no-python", "nproc-per-node"}) == "nproc-per-node");
   CHECK_FALSE(nearest("node-nproc", {"nproc-per-node"}));
   CHECK_FALSE(nearest("x", {}));
+}
+
+TEST_CASE("text: each signal has the name that glibc gives it", "[rendezvous][unit]") {
+  for (int signal = -1; signal <= NSIG; ++signal) {
+    const char* const ours = signal_abbreviation(signal);
+    const char* const theirs = sigabbrev_np(signal);
+    CAPTURE(signal);
+    CHECK(std::string(ours ? ours : "none") == (theirs ? theirs : "none"));
+  }
+  CHECK(signal_name(SIGTERM) == "SIGTERM");
+  CHECK(signal_name(40) == "signal 40");
 }

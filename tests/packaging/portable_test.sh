@@ -1,0 +1,131 @@
+#!/bin/bash
+# Tests the portable build: portable_test.sh WHAT REPOSITORY ARGUMENT...
+# Exit code 77: there is none.
+set -u
+what=$1 repository=$2
+shift 2
+build=$repository/build/portable
+compiler=$repository/build/compiler/x86_64
+files=("$build/bin/ddprun" "$build/bin/ddp_store" "$build/lib/libddp.so.0.1.0")
+for file in "${files[@]}"; do
+  if [ ! -e "$file" ]; then
+    echo "skipped: there is no $file: scripts/packaging/portable builds it"
+    exit 77
+  fi
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+complain() {
+  echo "$1"
+  bad=1
+}
+
+newest_glibc=2.28
+longest=3000000
+# What manylinux_2_28 lets a wheel expect of a machine; we need no more of it than glibc.
+libraries='libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-x86-64\.so\.2'
+
+symbols() {
+  local file version newest
+  for file in "${files[@]}"; do
+    newest=$newest_glibc
+    for version in $(readelf -VW "$file" | grep -oE 'Name: [A-Z_a-z]+[0-9.]*' | sed 's/Name: //' | sort -uV); do
+      case $version in
+        GLIBC_*) newest=$(printf '%s\n' "$newest" "${version#GLIBC_}" | sort -V | tail -1) ;;
+        LIBDDP_* | libddp*) ;;
+        *) complain "$file needs $version" ;;
+      esac
+    done
+    [ "$newest" = "$newest_glibc" ] || complain "$file needs glibc $newest"
+    readelf -dW "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -vxE "$libraries" && complain "$file needs these libraries"
+  done
+  return 0
+}
+
+size() {
+  local file bytes
+  for file in "${files[@]}"; do
+    bytes=$(stat -c %s "$file")
+    echo "$bytes $file"
+    [ "$bytes" -le "$longest" ] || complain "$file has more than $longest bytes"
+    readelf -SW "$file" | grep -qE ' \.(symtab|debug_info) ' && complain "$file is not stripped"
+  done
+  return 0
+}
+
+hardening() {
+  local file
+  "$repository/tests/layers/check_binaries.sh" "$build" || bad=1
+  for file in "${files[@]}"; do
+    readelf -hW "$file" | grep -q 'Type: *DYN' || complain "$file has fixed addresses"
+    readelf -lW "$file" | grep -E 'GNU_STACK' | grep -q ' RW ' || complain "$file has a stack that can be executed"
+    # Calls of functions whose address was taken land on this instruction only, where the processor checks it (CET).
+    [ "$(objdump -d --no-show-raw-insn "$file" | grep -c endbr64)" -gt 500 ] || complain "$file has no marks for CET"
+    grep -qaF "$repository" "$file" && complain "$file names $repository"
+  done
+  # All of our own sources are compiled so, and without this machine's headers of the C library.
+  python3 - "$build/compile_commands.json" <<'PYTHON' || bad=1
+import json, shlex, sys
+wanted = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=3", "-fcf-protection=full"]
+commands = json.load(open(sys.argv[1]))
+failed = len(commands) < 50
+for command in commands:
+    words = shlex.split(command["command"])
+    missing = [word for word in wanted if word not in words]
+    if missing or "/usr/include" in words:
+        print(command["file"], "is compiled without", missing, "or with /usr/include")
+        failed = True
+print(len(commands), "sources")
+sys.exit(failed)
+PYTHON
+}
+
+# A program of one line, compiled with the options of each one's sources; and what it says is in each one too.
+index() {
+  local file options message='libc++ Hardening assertion __n < size() failed: vector[] index out of bounds'
+  printf '%s\n' '#include <vector>' 'int main(int count, char**) {' \
+    '  const std::vector<int> one(1);' '  return one[static_cast<unsigned>(count)];' '}' >"$work/index.cpp"
+  python3 - "$build/compile_commands.json" >"$work/options" <<'PYTHON' || bad=1
+import json, shlex, sys
+kinds = set()
+for command in json.load(open(sys.argv[1])):
+    words = shlex.split(command["command"])
+    if words[0].endswith("c++"):
+        kinds.add(" ".join(sorted({word for word in words if word.startswith(("-O", "-D_LIBCPP", "-U_LIBCPP", "-std"))},
+                                  key=words.index)))
+print("\n".join(sorted(kinds)))
+PYTHON
+  while read -r options; do
+    # shellcheck disable=SC2086
+    "$compiler/c++" $options "$work/index.cpp" -o "$work/index" || complain "cannot compile with $options"
+    (ulimit -c 0; exec "$work/index") >"$work/said" 2>&1
+    [ $? -eq 134 ] || complain "an index out of range does not abort with $options"
+    grep -qF "$message" "$work/said" || complain "an index out of range says, with $options: $(cat "$work/said")"
+  done <"$work/options"
+  [ "$(wc -l <"$work/options")" -ge 1 ] || complain "no options were found"
+  for file in "${files[@]}"; do
+    grep -qaF 'vector[] index out of bounds' "$file" || complain "$file does not check the index of a vector"
+  done
+}
+
+job() {
+  local without_call=$1 worker=$2 prefix said
+  for prefix in "" "$without_call newer_than_4.18"; do
+    said=$($prefix "$build/bin/ddprun" --nproc_per_node 2 "$worker" say=here 2>&1) || complain "code $?: $said"
+    [ "$(grep -c here <<<"$said")" -eq 2 ] || complain "${prefix:-without a prefix}: two workers said: $said"
+    said=$($prefix "$build/bin/ddprun" --nproc_per_node 2 "$worker" 1:exit=7 wait 2>&1)
+    [ $? -eq 7 ] || complain "${prefix:-without a prefix}: not code 7: $said"
+    grep -q 'rank 1' <<<"$said" || complain "${prefix:-without a prefix}: rank 1 is not named: $said"
+  done
+}
+
+backend() {
+  local program=$1 said
+  said=$(LD_LIBRARY_PATH=$build/lib "$build/bin/ddprun" --nproc_per_node 2 "$program" 2>&1) && complain "it succeeds: $said"
+  grep -q 'backend "gloo": .*comes without a CPU backend: use "nccl", or build libddp from source' <<<"$said" ||
+    complain "it says: $said"
+}
+
+$what "$@"
+exit $bad
