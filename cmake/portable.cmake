@@ -38,6 +38,7 @@ set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
 # clang makes programs with fixed addresses unless it is asked. What else hardens them is in DdprunTargets.cmake.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-pie")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-z,defs")  # a function that this glibc lacks is an error, as in programs
 foreach(kind EXE SHARED MODULE)
   set(CMAKE_${kind}_LINKER_FLAGS_MINSIZEREL_INIT "-s")
 endforeach()

@@ -26,6 +26,9 @@ bool is_of_an_agent(const std::string& path) {
   return size > 0 && std::string_view(target, static_cast<std::size_t>(size)).starts_with(expected);
 }
 
+// Returns the word's value while this thread holds it. glibc has gettid() since 2.30 only.
+std::uint32_t held_by_this_thread() { return static_cast<std::uint32_t>(syscall(SYS_gettid)) | FUTEX_WAITERS; }
+
 }  // namespace
 
 LivenessWord::LivenessWord(const std::string& place) {
@@ -40,7 +43,7 @@ LivenessWord::LivenessWord(const std::string& place) {
 
 LivenessWord::~LivenessWord() {
   if (is_held_) {
-    auto own = static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS;
+    std::uint32_t own = held_by_this_thread();
     word_->compare_exchange_strong(own, 0);  // does nothing if the agent has closed it
     syscall(SYS_set_robust_list, list_before_, sizeof list_);
   }
@@ -73,7 +76,7 @@ bool LivenessWord::hold() {
   list_.futex_offset = reinterpret_cast<char*>(word_) - reinterpret_cast<char*>(&entry_);
   if (syscall(SYS_set_robust_list, &list_, sizeof list_) != 0) return false;
   while ((seen & FUTEX_TID_MASK) == 0) {  // the agent may be handling the last holder's death meanwhile
-    if (word_->compare_exchange_weak(seen, static_cast<std::uint32_t>(gettid()) | FUTEX_WAITERS)) return true;
+    if (word_->compare_exchange_weak(seen, held_by_this_thread())) return true;
   }
   syscall(SYS_set_robust_list, list_before_, sizeof list_);
   return false;

@@ -4,14 +4,15 @@
 #include <csignal>
 #include <cstring>
 
+#include "rendezvous/base/signal_abbreviation.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::runtime {
 namespace {
 
 std::string describe_signal(int signal) {
-  const char* const meaning = sigdescr_np(signal);
-  return rendezvous::signal_name(signal) + (meaning != nullptr ? std::string(" (") + meaning + ")" : "");
+  const std::string name = rendezvous::signal_name(signal);
+  return rendezvous::signal_abbreviation(signal) != nullptr ? name + " (" + strsignal(signal) + ")" : name;
 }
 
 bool explains_nothing(const SpawnFailure& failure) {

@@ -38,6 +38,8 @@ symbols() {
       esac
     done
     [ "$newest" = "$newest_glibc" ] || complain "$file needs glibc $newest"
+    # What has no version, the linker did not find.
+    nm -D --undefined-only "$file" | grep -E '^ +U [^@]+$' && complain "$file needs these functions, which no library has"
     readelf -dW "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -vxE "$libraries" && complain "$file needs these libraries"
   done
   return 0

@@ -7,7 +7,7 @@ fail() {
   exit 1
 }
 
-said=$(bin/ddprun --nproc_per_node 2 userland_worker.py)
+said=$(bin/ddprun --nproc_per_node 2 userland_worker.py 2>&1) || fail "code $? of two Python workers: $said"
 [ "$(grep -c 'libddp 0.* of 2$' <<<"$said")" -eq 2 ] || fail "two Python workers: $said"
 
 said=$(bin/ddprun --nproc_per_node 2 --preload json userland_worker.py 2>&1) || fail "a warm parent: $said"
