@@ -76,8 +76,7 @@ std::vector<std::string> names_in(const std::vector<std::string>& folders) {
 std::string advice(const std::string& name, const std::vector<std::string>& there) {
   if (name == "gloo" && !DDP_HAS_GLOO) {
     return "this build of libddp, a portable one as in ddprun's wheel, comes without a CPU backend: use \"nccl\", or "
-           "build "
-           "libddp from source and set " +
+           "build libddp from source and set " +
            std::string(rendezvous::contract::kBackendPath) + " to the folder of its " + kFileBegins + name + kFileEnds;
   }
   if (name == "gloo") return "it comes with libddp: is that installed completely?";
