@@ -208,6 +208,11 @@ TEST_CASE("link states: strangers' states cost little, however large they are", 
   Process job(elastic_node0(port));
   job.wait_for("up");
   const int before = peak_memory_mb(agent_of(job));
+#ifdef __SANITIZE_ADDRESS__
+  const int limit = 256 + 48;  // it keeps 256 MB of what was freed
+#else
+  const int limit = 48;
+#endif
   std::vector<LinkSpeaker> strangers;
   for (int i = 0; i < 30; ++i) {
     AgentState state = state_of("stranger" + std::to_string(i), 1);
@@ -219,7 +224,7 @@ TEST_CASE("link states: strangers' states cost little, however large they are", 
     REQUIRE(strangers.back().say(state));
     REQUIRE(strangers.back().hear<Directive>());
   }
-  CHECK(peak_memory_mb(agent_of(job)) - before < 48);
+  CHECK(peak_memory_mb(agent_of(job)) - before < limit);
   job.signal(SIGTERM);
   for (LinkSpeaker& stranger : strangers) {
     while (const auto directive = stranger.hear<Directive>()) {
