@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,7 +171,7 @@ pid_t Hosts::keep(const std::string& name, const std::string& hosts_file) {
     const int alive_end = fcntl(alive[0], F_DUPFD, above), ready_end = fcntl(ready[1], F_DUPFD, above);
     dup2(alive_end, kAlive);
     dup2(ready_end, kReady);
-    close_range(kReady + 1, ~0U, 0);
+    syscall(SYS_close_range, kReady + 1, ~0U, 0);  // glibc has the function since 2.34 only
     if (in_user_namespace_) enter_user_namespace(switch_);
     be_keeper(name, hosts_file);
   }
