@@ -571,6 +571,9 @@ std::unique_ptr<Store> TcpStore::clone(Milliseconds timeout) const {
   return std::make_unique<TcpStore>(connection_->host(), connection_->port(), timeout);
 }
 
+const std::string& TcpStore::host() const { return connection_->host(); }
+std::uint16_t TcpStore::port() const { return connection_->port(); }
+
 void TcpStore::count_in() {
   connection_->ask({.op = Op::Add, .keys = {kWorkerCounter}, .number = 1}, {AnswerShape::Number}, timeout());
 }

@@ -56,6 +56,9 @@ class TcpStore : public Store, public Queues {
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout) override;
   void interrupt() override;
 
+  // Return where the server is, as the constructor was given it.
+  const std::string& host() const;
+  std::uint16_t port() const;
   // Returns this side's numeric address on the connection to the store, which the store's host can reach.
   std::string local_address() const;
 

@@ -44,6 +44,7 @@ ddp::runtime::SessionOptions session_options(const ddp_session_options* caller) 
   if (given.device != nullptr) options.device = given.device;
   options.arguments.store = reinterpret_cast<ddp::rendezvous::Store*>(given.store);
   ddp::runtime::InitArguments& arguments = options.arguments;
+  if (given.name != nullptr) arguments.session_name = given.name;
   if (given.init_method != nullptr) arguments.init_method = given.init_method;
   if (given.world_size != 0) {
     arguments.rank = given.rank;

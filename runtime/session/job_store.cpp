@@ -49,6 +49,7 @@ int count_sessions() {
 std::string make_key_prefix(const WorkerInfo& info, int sessions_before) {
   return contract::kLibraryPrefix + std::to_string(info.restart_count) + "/" +
          (info.place.job.empty() ? "" : info.place.job + "/") + kWorldKey +
+         (info.session_name.empty() ? "" : "/named/" + info.session_name) +
          (sessions_before > 0 ? "." + std::to_string(sessions_before + 1) : "") + "/";
 }
 
@@ -94,7 +95,7 @@ std::string describe(const RendezvousPoint& place) {
 JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
     : info_(info), timeouts_(timeouts), init_deadline_(Clock::now() + timeouts.init), place_(info.place) {
   if (info_.world_size == 1) return;
-  sessions_before_ = count_sessions();
+  if (info_.session_name.empty()) sessions_before_ = count_sessions();
   key_prefix_ = make_key_prefix(info_, sessions_before_);
   if (place_.kind == RendezvousPoint::Kind::PortInFile) {
     agree_on_port();

@@ -16,7 +16,7 @@ struct RendezvousPoint {
     Nowhere,    // a world of one
     Address,    // a store listens at host:port
     File,       // the file is the store
-    Given,      // a store that the program has opened
+    Given,      // a store that the program has opened; host and port say where, if they are known
     PortInFile  // all ranks are on this host: rank 0's store listens on loopback, and the file holds its port
   };
   Kind kind = Kind::Nowhere;

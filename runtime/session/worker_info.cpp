@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/store/tcp_store.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/session/init_method.hpp"
 #include "runtime/session/process_manager.hpp"
@@ -115,6 +116,10 @@ RendezvousPoint place_in(const rendezvous::Store& store) {
   RendezvousPoint place;
   place.kind = RendezvousPoint::Kind::Given;
   place.given = &store;
+  if (const auto* tcp = dynamic_cast<const rendezvous::TcpStore*>(&store)) {
+    place.host = tcp->host();
+    place.port = tcp->port();
+  }
   return place;
 }
 
@@ -153,6 +158,7 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (settings.local_world_size) info.local_world_size = number(*settings.local_world_size, 1, kMany);
   if (settings.local_rank) info.local_rank = number(*settings.local_rank, 0, kMany);
   if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
+  info.session_name = arguments.session_name;
   if (settings.is_world_of_one()) return info;  // there is nobody to meet
   info.place = in_given_store    ? place_in(*arguments.store)
                : !in_environment ? place_in_url(method)

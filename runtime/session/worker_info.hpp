@@ -16,6 +16,7 @@ struct WorkerInfo {
   int local_rank = 0;
   int local_world_size = 1;
   int restart_count = 0;
+  std::string session_name;  // empty: sessions are counted
   RendezvousPoint place;
 };
 
@@ -27,6 +28,7 @@ struct InitArguments {
   std::optional<int> local_rank;
   std::optional<int> local_world_size;
   const rendezvous::Store* store = nullptr;  // where the ranks meet, instead of init_method
+  std::string session_name = {};
 };
 
 // Throws rendezvous::Error naming the argument or variable that is missing or wrong.

@@ -87,6 +87,9 @@ struct InitOptions {
   /// Store at which the ranks meet instead, with rank and world_size: a TcpStore, a FileStore, or a PrefixStore of one,
   /// to the same place on every rank. The session makes connections of its own; the store may go before it.
   std::optional<Store> store = {};
+  /// Name of the session: ranks that give the same name at the same place meet, whatever other sessions they have.
+  /// Empty: sessions are told apart by how many each process has made before.
+  std::string name = {};
 };
 
 /// Joins a job and connects to all its ranks. Without options it is the job that the environment describes, as ddprun,
@@ -104,6 +107,7 @@ inline Session init_process_group(const InitOptions& options = {}) {
   c.local_world_size = options.local_world_size;
   c.device = options.device.c_str();
   c.store = options.store ? options.store->c() : nullptr;
+  c.name = options.name.c_str();
   ddp_session* session = nullptr;
   detail::check(ddp_session_init(&c, &session));
   return Session(session);

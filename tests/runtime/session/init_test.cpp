@@ -173,6 +173,19 @@ TEST_CASE("init: ranks meet in a store that the program has opened, which may go
   ranks.all_meet("");
 }
 
+TEST_CASE("init: sessions with names meet at one store, whatever other sessions their ranks have",
+          "[runtime][integration]") {
+  forget_own_job();
+  StoreServer server({"127.0.0.1"}, 0);
+  const std::string store = "tcp_store=" + std::to_string(server.port());
+  Process first({INIT_WORKER, store, "named=a:0"});
+  Process second({INIT_WORKER, store, "named=a:1,b:0"});
+  Process third({INIT_WORKER, store, "named=b:1"});
+  CHECK(first.wait().out == "rank 0 of 2, sum 3\n");
+  CHECK(second.wait().out == "rank 1 of 2, sum 3\nrank 0 of 2, sum 3\n");
+  CHECK(third.wait().out == "rank 1 of 2, sum 3\n");
+}
+
 TEST_CASE("init: a store that no other process finds, or that says not who the ranks are, is refused",
           "[runtime][integration]") {
   forget_own_job();

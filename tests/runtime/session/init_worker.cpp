@@ -5,6 +5,7 @@
 #include <ddp/ddp.hpp>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,22 @@ ddp::Session join_in(std::map<std::string, std::string>& arguments, ddp::InitOpt
   return ddp::init_process_group(options);
 }
 
+// Joins several sessions of two ranks at the store, which live side by side: named=a:1,b:0 names them and this
+// process's ranks.
+std::vector<ddp::Session> join_named(const ddp::TcpStore& store, const std::string& sessions) {
+  std::vector<ddp::Session> joined;
+  std::istringstream list(sessions);
+  for (std::string each; std::getline(list, each, ',');) {
+    ddp::InitOptions options;
+    options.store = store;
+    options.name = each.substr(0, each.find(':'));
+    options.rank = std::stoi(each.substr(each.find(':') + 1));
+    options.world_size = 2;
+    joined.push_back(ddp::init_process_group(options));
+  }
+  return joined;
+}
+
 void say_what_is_met(const ddp::Session& session) {
   std::cout << "rank " + std::to_string(session.rank()) + " of " + std::to_string(session.world_size()) + ", " +
                    exchange(session) + "\n"
@@ -81,6 +98,12 @@ int main(int argc, char** argv) {
     arguments[text.substr(0, equals)] = equals == std::string::npos ? "" : text.substr(equals + 1);
   }
   try {
+    if (arguments.count("named") != 0) {
+      const ddp::TcpStore store("127.0.0.1", static_cast<std::uint16_t>(std::stoi(arguments["tcp_store"])));
+      const std::vector<ddp::Session> joined = join_named(store, arguments["named"]);
+      for (const ddp::Session& session : joined) say_what_is_met(session);
+      return 0;
+    }
     const ddp::InitOptions options = options_of(arguments);
     if (arguments.count("hash_store") + arguments.count("file_store") + arguments.count("tcp_store") != 0) {
       say_what_is_met(join_in(arguments, options));

@@ -6,8 +6,13 @@
 #include <set>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/store/server.hpp"
+#include "rendezvous/store/tcp_store.hpp"
+#include "tests/support/process.hpp"
 
 using Catch::Matchers::Contains;
+using ddp::rendezvous::StoreServer;
+using ddp::rendezvous::TcpStore;
 using ddp::runtime::InitArguments;
 using ddp::runtime::read_worker_info;
 using ddp::runtime::RendezvousPoint;
@@ -51,6 +56,21 @@ TEST_CASE("worker info: reads what ddprun and torchrun set", "[runtime][unit]") 
   CHECK(info.place.host == "node-a");
   CHECK(info.place.port == 29500);
   CHECK(info.place.launcher_hosts);
+}
+
+TEST_CASE("worker info: a store that the program has opened is the launcher's if it is at the launcher's address",
+          "[runtime][unit]") {
+  const StoreServer server({"127.0.0.1"}, 0);
+  const TcpStore store("127.0.0.1", server.port(), ddp::testing::kDeadline);
+  InitArguments arguments;
+  arguments.rank = 0;
+  arguments.world_size = 2;
+  arguments.store = &store;
+  Variables here = job({{"MASTER_ADDR", "127.0.0.1"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  CHECK_FALSE(read(here, arguments).place.launcher_hosts);
+  here["MASTER_PORT"] = std::to_string(server.port());
+  CHECK(read(here, arguments).place.launcher_hosts);
+  CHECK(read(here, arguments).place.kind == RendezvousPoint::Kind::Given);
 }
 
 TEST_CASE("worker info: the launcher hosts the store only if it says exactly True", "[runtime][unit]") {

@@ -39,10 +39,14 @@ typedef struct ddp_session_options {
   /** Store at which the ranks meet, instead of a place that init_method names; NULL: none. It needs rank and
    * world_size. The session makes connections of its own, so the store may go before it. Not a hash store. */
   ddp_store* store;
+  /** Name of the session: ranks that give the same name at the same place meet, whatever other sessions they have.
+   * NULL: sessions are told apart by how many each process has made before, so all processes must make the same ones.
+   */
+  const char* name;
 } ddp_session_options;
 /** Initial value of a ddp_session_options: its size, and the default of each field. */
 #define DDP_SESSION_OPTIONS_INIT \
-  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL }
+  { sizeof(ddp_session_options), NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL }
 
 /** Joins a job and connects to all its ranks. They meet where init_method says:
  *
