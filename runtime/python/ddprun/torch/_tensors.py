@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors as memory: what libddp can use as it is, what must be copied first, what is refused."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+
+from ddprun.torch._libddp import DTYPES, UINT8, Buffer
+
+
+def plain(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()
+
+
+def moved(tensor: torch.Tensor) -> Buffer:
+    """Returns a contiguous tensor's memory for an operation that only moves it: of any type, as bytes if need be."""
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None:
+        return Buffer(tensor.data_ptr(), tensor.nbytes, UINT8)
+    return Buffer(tensor.data_ptr(), tensor.numel(), dtype)
+
+
+def one(what: str, tensors: Sequence[Any]) -> Any:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"{what}: takes one tensor, but was given {len(tensors)}")
+    return tensors[0]
+
+
+def same(what: str, tensors: Sequence[torch.Tensor], like: torch.Tensor, count: Optional[int] = None) -> None:
+    """Requires `count` tensors with as many elements as `like`, and of its type."""
+    if count is not None and len(tensors) != count:
+        raise ValueError(f"{what}: needs a list of {count} tensors, one for each rank, but was given {len(tensors)}")
+    for tensor in tensors:
+        if tensor.dtype != like.dtype or tensor.numel() != like.numel():
+            raise ValueError(
+                f"{what}: all tensors must have one type and size, but one is {tensor.dtype} of {tuple(tensor.shape)}, "
+                f"another {like.dtype} of {tuple(like.shape)}"
+            )
+
+
+def adjacent(tensors: Sequence[torch.Tensor]) -> bool:
+    """Returns whether the tensors lie one after the other, as those of chunk() do: then nothing needs to be copied."""
+    if not all(map(plain, tensors)):
+        return False
+    at = tensors[0].data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != at:
+            return False
+        at += tensor.nbytes
+    return True
+
+
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns the content of the tensors, one after the other."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    at = 0
+    for tensor in tensors:
+        tensor.copy_(flat[at : at + tensor.numel()].view(tensor.shape))
+        at += tensor.numel()
