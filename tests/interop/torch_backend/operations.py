@@ -88,7 +88,7 @@ def all_reduce_complex(group):
 
 
 @same
-def all_reduce_complex_max(group):
+def all_reduce_of_complex_maxima_is_refused(group):
     dist.all_reduce(torch.complex(values(group), values(group)), ReduceOp.MAX, group=group)
 
 
@@ -261,6 +261,92 @@ def monitored_barrier(group):
         dist.monitored_barrier(group, datetime.timedelta(seconds=30))
 
 
+# ---- Tensors that are not contiguous ----
+
+
+def transposed(group, offset=0):
+    return (torch.arange(6.0).view(2, 3) + dist.get_rank(group) + offset).t()
+
+
+@same
+def all_reduce_not_contiguous(group):
+    tensor = transposed(group)
+    dist.all_reduce(tensor, group=group)
+    return tensor
+
+
+@same
+def reduce_not_contiguous(group):
+    rank, size, ranks = peers(group)
+    tensor = transposed(group)
+    dist.reduce(tensor, ranks[0], group=group)
+    return tensor if rank == 0 else None
+
+
+@same
+def broadcast_not_contiguous(group):
+    tensor = transposed(group)
+    dist.broadcast(tensor, peers(group)[2][0], group=group)
+    return tensor
+
+
+@same
+def all_gather_not_contiguous(group):
+    outputs = [torch.zeros(2, 3).t() for _ in range(dist.get_world_size(group))]
+    dist.all_gather(outputs, transposed(group), group=group)
+    return outputs
+
+
+@same
+def all_gather_into_tensor_not_contiguous(group):
+    output = torch.zeros(2, 3 * dist.get_world_size(group)).t()
+    dist.all_gather_into_tensor(output, transposed(group), group=group)
+    return output
+
+
+@same
+def gather_not_contiguous(group):
+    rank, size, ranks = peers(group)
+    outputs = [torch.zeros(2, 3).t() for _ in range(size)] if rank == 0 else None
+    dist.gather(transposed(group), outputs, ranks[0], group=group)
+    return outputs
+
+
+@same
+def scatter_not_contiguous(group):
+    rank, size, ranks = peers(group)
+    output = torch.zeros(2, 3).t()
+    dist.scatter(output, [transposed(group, r) for r in range(size)] if rank == 0 else None, ranks[0], group=group)
+    return output
+
+
+@same
+def reduce_scatter_not_contiguous(group):
+    output = torch.zeros(2, 3).t()
+    dist.reduce_scatter(output, [transposed(group, r) for r in range(dist.get_world_size(group))], group=group)
+    return output
+
+
+@same
+def reduce_scatter_tensor_not_contiguous(group):
+    output = torch.zeros(2, 3).t()
+    size = dist.get_world_size(group)
+    dist.reduce_scatter_tensor(output, torch.arange(6.0 * size).view(2, -1).t(), group=group)
+    return output
+
+
+@same
+def all_reduce_avg(group):
+    tensor = values(group) * 4
+    dist.all_reduce(tensor, ReduceOp.AVG, group=group)
+    return tensor
+
+
+@same
+def all_reduce_avg_of_integers_is_refused(group):
+    dist.all_reduce(values(group, torch.int64), ReduceOp.AVG, group=group)
+
+
 # ---- Messages ----
 
 
@@ -365,3 +451,19 @@ def all_to_all_of_complex(group):
     outputs = [torch.zeros(1, dtype=torch.complex64) for _ in range(size)]
     group.alltoall(outputs, [torch.tensor([rank + 1j]) for _ in range(size)]).wait()
     return outputs
+
+
+@more(lambda size, rank: torch.arange(8.0) * torch.tensor([size, 1.0] * 4))  # Gloo writes between the elements
+def all_reduce_every_other(group):
+    whole = torch.arange(8.0)
+    dist.all_reduce(whole[::2], group=group)
+    return whole
+
+
+@more(lambda size, rank: torch.stack([torch.arange(4.0 * size).view(2, -1).t()[2 * rank + i] + r
+                                     for r in range(size) for i in range(2)]))
+def all_to_all_single_not_contiguous(group):
+    size = dist.get_world_size(group)
+    output = torch.zeros(2, 2 * size).t()
+    dist.all_to_all_single(output, torch.arange(4.0 * size).view(2, -1).t() + dist.get_rank(group), group=group)
+    return output

@@ -72,11 +72,30 @@ class DdpProcessGroup(Operations, c10d.ProcessGroup):
     def __init__(self, group: Group, rank: int, size: int, timeout: timedelta, name: str):
         c10d.ProcessGroup.__init__(self, rank, size)
         self._open(group, name, timeout)
+        self._group_name, self._group_desc = "", ""
         # destroy_process_group() of PyTorch 2.4 only drops the object.
         weakref.finalize(self, group.close).atexit = False
 
     def _get_backend(self, device: Any) -> "DdpProcessGroup":
         return self
+
+    # PyTorch keeps a group's name and description in its backends, of which this group has none.
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._group_desc = desc
+
+    def getGroupName(self) -> str:
+        """Returns the name by which functional collectives find the group."""
+        return self._group_name
+
+    def getGroupDesc(self) -> str:
+        """Returns the description that new_group() was given."""
+        return self._group_desc
+
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
 
     @property
     def _device_types(self) -> "List[torch.device]":

@@ -46,12 +46,10 @@ class Collectives(GroupMember):
         self._refuse("all_reduce", one("all_reduce", tensors))
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Any:
-        """Reduces one tensor in place on the root; the others keep theirs."""
+        """Reduces one tensor in place on the root. What the others' become is not specified."""
         timeout, reduction = self._begin(opts), self._reduction("reduce", opts)
         tensor, root = one("reduce", tensors), opts.rootRank
         memory = self._contiguous("reduce", tensor)
-        if memory is tensor and self.rank() != root:
-            memory = tensor.clone()  # libddp may use it for partial sums
         view, dtype, exact = self._reducible("reduce", memory, reduction)
         check(libddp.ddp_reduce(self._handle, Buffer(view.data_ptr(), view.numel(), dtype), exact, root, timeout))
         if memory is not tensor and self.rank() == root:

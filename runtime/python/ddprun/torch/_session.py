@@ -80,8 +80,10 @@ def join(
     global _world
     if size > 1 and global_ranks and _world is not None and global_ranks == sorted(global_ranks):
         return _join_in_world(_world, global_ranks, group_id, timeout)
-    session = _start_session(store, rank, size, timeout)
-    if global_ranks == []:
+    is_default = global_ranks == []
+    is_job = is_default and os.environ.get("WORLD_SIZE") == str(size)
+    session = _start_session(store, rank, size, timeout, is_job)
+    if is_default:
         _world = session
     return Group(libddp.ddp_session_world(session.handle), session)
 
@@ -97,7 +99,7 @@ def _join_in_world(world: _Session, ranks: List[int], group_id: str, timeout: ti
     return Group(handle.value, world)
 
 
-def _start_session(store: Store, rank: int, size: int, timeout: timedelta) -> _Session:
+def _start_session(store: Store, rank: int, size: int, timeout: timedelta, is_job: bool) -> _Session:
     options = SessionOptions(ctypes.sizeof(SessionOptions), backend=BACKEND, rank=rank, world_size=size)
     options.init_timeout_ms = options.timeout_ms = milliseconds(timeout)
     handle = ctypes.c_void_p()
@@ -112,7 +114,6 @@ def _start_session(store: Store, rank: int, size: int, timeout: timedelta) -> _S
     options.name = store.get(f"ddprun/session/{time}")
     place = _open(base, milliseconds(timeout))
     # A launcher's reports name ranks of the job. libddp heeds them where the store is the launcher's, without a prefix.
-    is_job = (os.environ.get("RANK"), os.environ.get("WORLD_SIZE")) == (str(rank), str(size))
     prefixed = None if is_job else _prefixed(place)
     try:
         options.store = prefixed or place
