@@ -41,7 +41,7 @@ def job(ranks, script, *arguments, options=(), exit_code=0, **variables):
     """Runs a job of ranks of this Python. Returns its output."""
     with tempfile.TemporaryDirectory() as folder:
         metadata(folder)
-        environment = {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": "",
+        environment = {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1",
                        "PYTHONPATH": os.pathsep.join([folder, os.path.join(root, "runtime/python")]),
                        "PATH": os.path.dirname(os.path.abspath(ddprun)) + os.pathsep + os.environ["PATH"], **variables}
         out, err = run(ddprun, *options, "--nproc_per_node", ranks, os.path.join(HERE, script), *arguments,
@@ -66,9 +66,10 @@ def live(name, ranks=2, *arguments, **variables):
 def lives():
     if version() >= (2, 14):
         live("found_by_its_name")
+        live("found_by_its_name", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    live("gloo_is_served") if version() >= (2, 14) else None
     for name in ("again", "refused", "old_calls", "timeouts", "ends_without_destroy"):
         live(name)
-    live("again", TORCH_DISTRIBUTED_DEBUG="DETAIL")
     live("beside_gloo", 3)
     with tempfile.TemporaryDirectory() as folder:
         live("stores", 2, folder)
@@ -83,6 +84,6 @@ for part in parts if parts != ["all"] else ["operations", "training", "detail", 
         compare("training", 2)
     elif part == "detail":
         compare("operations", 2, "all_", "reduce_scatter", "recv", "objects", TORCH_DISTRIBUTED_DEBUG="DETAIL")
-        compare("training", 2, "ddp_plain", "fsdp1", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+        compare("training", 2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
     else:
         lives()

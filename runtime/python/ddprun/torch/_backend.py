@@ -40,10 +40,10 @@ class Operations(Collectives, Messages):
 class DdpBackend(Operations, c10d.Backend):
     """The backend of one device type in a process group: PyTorch 2.14 and newer."""
 
-    def __init__(self, group: Group, rank: int, size: int, timeout: timedelta, name: str):
+    def __init__(self, group: Group, rank: int, size: int, timeout: timedelta):
         c10d.Backend.__init__(self, rank, size)
-        self._options = c10d.Backend.Options(name, timeout=timeout)
-        self._open(group, name, timeout)
+        self._options = c10d.Backend.Options("ddp", timeout=timeout)
+        self._open(group, timeout)
         _open_backends.add(self)
 
     @property
@@ -69,9 +69,9 @@ class DdpBackend(Operations, c10d.Backend):
 class DdpProcessGroup(Operations, c10d.ProcessGroup):
     """A whole process group: PyTorch before 2.14."""
 
-    def __init__(self, group: Group, rank: int, size: int, timeout: timedelta, name: str):
+    def __init__(self, group: Group, rank: int, size: int, timeout: timedelta):
         c10d.ProcessGroup.__init__(self, rank, size)
-        self._open(group, name, timeout)
+        self._open(group, timeout)
         self._group_name, self._group_desc = "", ""
         # destroy_process_group() of PyTorch 2.4 only drops the object.
         weakref.finalize(self, group.close).atexit = False
@@ -108,10 +108,10 @@ class DdpProcessGroup(Operations, c10d.ProcessGroup):
     abort = shutdown
 
 
-_Class = DdpBackend if HAS_PYTHON_BACKENDS else DdpProcessGroup
+_Class: Any = DdpBackend if HAS_PYTHON_BACKENDS else DdpProcessGroup
 
 
-def _make(options: Any, backend_options: Optional[Any], name: str = "ddp") -> Any:
+def make(options: Any, backend_options: Optional[Any], kind: Any = _Class) -> Any:
     """Makes what PyTorch asks for, given its _DistributedBackendOptions."""
     ranks = list(options.global_ranks_in_group)
     if not ranks:
@@ -119,7 +119,7 @@ def _make(options: Any, backend_options: Optional[Any], name: str = "ddp") -> An
             leftover.shutdown()  # of a default group that was destroyed without telling its backends
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     group = join(options.store, rank, size, timeout, options.group_id, ranks)
-    made: Any = _Class(group, rank, size, timeout, name)
+    made = kind(group, rank, size, timeout)
     if HAS_PYTHON_BACKENDS:
         made.options.global_ranks_in_group = ranks
         made.options.group_name = options.group_id
@@ -133,7 +133,7 @@ def register() -> None:
     if HAS_PYTHON_BACKENDS:
         give_out_messages()
     # "cuda" too: so that CUDA tensors come here, and are refused in words that say what to do.
-    dist.Backend.register_backend("ddp", _make, extended_api=True, devices=["cpu", "cuda"])
+    dist.Backend.register_backend("ddp", make, extended_api=True, devices=["cpu", "cuda"])
 
 
 def serve_gloo() -> None:

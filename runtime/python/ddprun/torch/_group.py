@@ -50,10 +50,9 @@ class GroupMember:
 
     # ---- A group's life ----
 
-    def _open(self, group: Group, name: str, timeout: timedelta) -> None:
+    def _open(self, group: Group, timeout: timedelta) -> None:
         self._group: Optional[Group] = group
         self._handle: Optional[int] = group.handle
-        self._name = name
         self._timeout = milliseconds(timeout)
         self._sequence = 0
         self._coalesced: Optional[List[Any]] = None  # messages since start_coalescing()
@@ -68,8 +67,8 @@ class GroupMember:
             raise DistBackendError("the process group has been destroyed")
 
     def getBackendName(self) -> str:
-        """Returns "ddp", or "gloo" where it serves that name."""
-        return self._name
+        """Returns "ddp"."""
+        return "ddp"
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of later operations."""
@@ -109,7 +108,7 @@ class GroupMember:
         device = tensor.device.type
         if device == "cpu":
             raise ValueError(
-                f"{what}: the backend {self._name!r} takes dense tensors only, but one has the layout {tensor.layout}: "
+                f"{what}: the backend 'ddp' takes dense tensors only, but one has the layout {tensor.layout}: "
                 "give it tensor.to_dense(), or use the backend \"gloo\""
             )
         if device == "cuda":
@@ -117,7 +116,7 @@ class GroupMember:
         else:
             advice = f'start with init_process_group("cpu:ddp,{device}:BACKEND") and a backend that takes them'
         raise ValueError(
-            f'{what}: the backend {self._name!r} takes tensors in the memory of the CPU only, but one is on '
+            f"{what}: the backend 'ddp' takes tensors in the memory of the CPU only, but one is on "
             f"{tensor.device}: {advice}"
         )
 
@@ -151,4 +150,4 @@ class GroupMember:
             parts = torch.view_as_real(tensor)
             if parts.dtype in DTYPES:
                 return parts, DTYPES[parts.dtype], reduction
-        raise ValueError(f"{what}: the backend {self._name!r} cannot do this reduction of {tensor.dtype}")
+        raise ValueError(f"{what}: the backend 'ddp' cannot do this reduction of {tensor.dtype}")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Serves the name "gloo": programs that ask for it get the backend "ddp", and what that does not do is left to PyTorch's
+Gloo. PyTorch 2.14 and newer.
+"""
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any, List, Optional
+
+import torch
+from torch import distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from ddprun.torch._backend import HAS_PYTHON_BACKENDS, DdpBackend, make, register
+from ddprun.torch._session import Group
+
+
+class GlooBackend(DdpBackend):
+    """DdpBackend, with PyTorch's Gloo beside it for sparse tensors and for tensors that are not on the CPU.
+
+    Gloo is connected at the first call that needs it, which all ranks make. With CUDA that may be a message between
+    two ranks, so it is connected at once where CUDA is there.
+    """
+
+    _store: Any
+    _gloo: Optional[Any] = None
+    _limit: timedelta
+
+    def beside(self, store: Any, timeout: timedelta) -> None:
+        """Says at which store Gloo's ranks meet."""
+        self._store, self._limit = dist.PrefixStore("gloo/", store), timeout
+        if torch.cuda.is_available():
+            self._real()
+
+    def _real(self) -> Any:
+        if self._gloo is None:
+            self._gloo = c10d.ProcessGroupGloo(self._store, self.rank(), self.size(), timeout=self._limit)
+        return self._gloo
+
+    def shutdown(self) -> None:
+        """Leaves both groups."""
+        self._gloo = None
+        DdpBackend.shutdown(self)
+
+    abort = shutdown
+
+
+def _tensors_of(arguments: Any) -> "List[torch.Tensor]":
+    found: "List[torch.Tensor]" = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            found.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            found += _tensors_of(argument)
+    return found
+
+
+def _choose(name: str) -> Any:
+    """Returns the method that calls ours or Gloo's, as the tensors that it is given demand."""
+    ours = getattr(DdpBackend, name)
+
+    def method(self: GlooBackend, *arguments: Any) -> Any:
+        if all(tensor.is_cpu and tensor.layout is torch.strided for tensor in _tensors_of(arguments)):
+            return ours(self, *arguments)
+        return getattr(self._real(), name)(*arguments)
+
+    method.__name__, method.__doc__ = name, ours.__doc__
+    return method
+
+
+for _name in (
+    "allreduce allreduce_coalesced allreduce_sparse reduce broadcast allgather allgather_coalesced all_gather_single "
+    "all_gather_single_coalesced gather scatter reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced "
+    "all_to_all_single alltoall send recv recv_anysource"
+).split():
+    setattr(GlooBackend, _name, _choose(_name))
+
+
+def _make_gloo(options: Any, backend_options: Optional[Any]) -> Any:
+    made = make(options, backend_options, GlooBackend)
+    made.beside(options.store, options.timeout)
+    return made
+
+
+def register_gloo() -> None:
+    """Takes the name "gloo", and says so in one line on rank 0's stderr. Does nothing in a PyTorch that is too old."""
+    import os
+
+    if not HAS_PYTHON_BACKENDS:
+        print(f"ddprun: gloo stays PyTorch's own: PyTorch {torch.__version__} is older than 2.14", file=sys.stderr)
+        return
+    register()
+    dist.Backend.register_backend("gloo", _make_gloo, extended_api=True, devices=["cpu", "cuda"])
+    if os.environ.get("RANK", "0") == "0":
+        print('ddprun: the backend "gloo" of torch.distributed is served by "ddp"', file=sys.stderr)
