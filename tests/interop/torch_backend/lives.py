@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How process groups of the backend "ddp" begin, fail and end. Each function is a job of its own, by its name."""
+"""How process groups of the backend "ddp" begin, fail and end.
+
+usage: lives.py NAME[,NAME...] [FOLDER]    (functions of this file)"""
 import datetime
 import gc
 import os
@@ -225,8 +227,9 @@ def gloo_is_served():
 
 
 if __name__ == "__main__":
-    name = sys.argv[1]
-    if name != "found_by_its_name":
+    names = sys.argv[1].split(",")
+    if names != ["found_by_its_name"]:
         import ddprun.torch  # noqa: F401  for PyTorch before 2.14
-    globals()[name]()
-    print(f"{name}: rank {RANK} done", flush=True)
+    for name in names:
+        globals()[name]()
+        print(f"{name}: rank {RANK} done", flush=True)

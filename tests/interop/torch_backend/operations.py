@@ -364,7 +364,7 @@ def ring(dtype, group):
 def messages_by_tag(group):
     rank, size, ranks = peers(group)
     outputs = torch.zeros(3), torch.zeros(3)
-    sent = [dist.isend(torch.full((3,), float(10 * rank + tag)), ranks[(rank + 1) % size], group, tag) for tag in (1, 2)]
+    sent = [dist.isend(torch.full((3,), 10.0 * rank + tag), ranks[(rank + 1) % size], group, tag) for tag in (1, 2)]
     received = [dist.irecv(outputs[tag - 1], ranks[(rank - 1) % size], group, tag) for tag in (2, 1)]
     for work in received[::-1] + sent:
         work.wait()
@@ -421,7 +421,7 @@ def objects(group):
 
 
 def sums(size, dtype=torch.float32, count=6):
-    return sum((torch.arange(count) * (r + 2) % 5 + r for r in range(size)), torch.zeros(count, dtype=torch.int64)).to(dtype)
+    return torch.stack([torch.arange(count) * (r + 2) % 5 + r for r in range(size)]).sum(0).to(dtype)
 
 
 @more(lambda size, rank: sums(size, torch.int16))

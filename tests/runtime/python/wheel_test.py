@@ -32,12 +32,14 @@ def read(path):
 def check_content(path):
     wheel = zipfile.ZipFile(path)
     modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
-    package = {f"ddprun/{name}" for name in os.listdir(os.path.join(ROOT, "runtime/python/ddprun"))
+    package = {f"ddprun/{folder}{name}" for folder in ("", "torch/")
+               for name in os.listdir(os.path.join(ROOT, "runtime/python/ddprun", folder))
                if name.endswith(".py") or name == "py.typed"}
     (info,) = {name.split("/")[0] for name in modes if ".dist-info/" in name}
     data = info.replace(".dist-info", ".data")
     expected = package | {f"{data}/scripts/ddprun", f"{data}/scripts/ddp_store", "ddprun/lib/libddp.so.0"}
-    expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE", "licenses/THIRD_PARTY.txt")}
+    expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE",
+                                               "licenses/THIRD_PARTY.txt")}
     # A build with Gloo has libddp's CPU backend; the wheels that are published have not.
     assert set(modes) - {"ddprun/lib/libddp_gloo.so"} == expected, set(modes) ^ expected
     assert all(modes[f"{data}/scripts/{name}"] == 0o755 for name in ("ddprun", "ddp_store")), modes
@@ -45,6 +47,8 @@ def check_content(path):
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert not required and metadata["Requires-Python"] == ">=3.8", metadata
     assert metadata["License-Expression"] == "BSD-3-Clause", metadata
+    points = wheel.read(f"{info}/entry_points.txt").decode()
+    assert points.split() == ["[torch.distributed.backends]", "ddp", "=", "ddprun.torch:register"], points
     with open(os.path.join(ROOT, "CMakeLists.txt")) as file:
         assert metadata["Version"] == re.search(r"project\(ddprun VERSION ([0-9.]+)", file.read())[1], metadata
     tags = email.message_from_bytes(wheel.read(f"{info}/WHEEL")).get_all("Tag")

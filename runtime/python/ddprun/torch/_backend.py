@@ -116,7 +116,7 @@ def make(options: Any, backend_options: Optional[Any], kind: Any = _Class) -> An
     ranks = list(options.global_ranks_in_group)
     if not ranks:
         for leftover in list(_open_backends):
-            leftover.shutdown()  # of a default group that was destroyed without telling its backends
+            leftover.shutdown()  # its default group was destroyed, but this backend was not shut down
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     group = join(options.store, rank, size, timeout, options.group_id, ranks)
     made = kind(group, rank, size, timeout)

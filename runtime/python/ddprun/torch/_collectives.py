@@ -99,7 +99,9 @@ class Collectives(GroupMember):
         self._all_gather_list(one("all_gather", outputs), one("all_gather", inputs), timeout)
         return done(outputs)
 
-    def allgather_coalesced(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None) -> Any:
+    def allgather_coalesced(
+        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Any:
         """Gathers several tensors of each rank: outputs[r] is the list of rank r's."""
         timeout = self._begin(opts)
         if any(len(output) != len(inputs) for output in outputs):
@@ -241,8 +243,8 @@ class Collectives(GroupMember):
             return [rows // size * row] * size
         if len(sizes) != size or sum(sizes) != rows:
             raise ValueError(
-                f"all_to_all_single: the {what}'s split sizes {list(sizes)} must be {size} numbers with the sum {rows}, "
-                "its first dimension"
+                f"all_to_all_single: the {what}'s split sizes {list(sizes)} must be {size} numbers with the sum "
+                f"{rows}, its first dimension"
             )
         return [n * row for n in sizes]
 

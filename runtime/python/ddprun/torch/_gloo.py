@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Serves the name "gloo": programs that ask for it get the backend "ddp", and what that does not do is left to PyTorch's
-Gloo. PyTorch 2.14 and newer.
+"""Serves the name "gloo" with the backend "ddp", and leaves what that does not do to PyTorch's Gloo. PyTorch 2.14 and
+newer.
 """
 from __future__ import annotations
 
+import os
 import sys
 from datetime import timedelta
 from typing import Any, List, Optional
@@ -85,8 +86,6 @@ def _make_gloo(options: Any, backend_options: Optional[Any]) -> Any:
 
 def register_gloo() -> None:
     """Takes the name "gloo", and says so in one line on rank 0's stderr. Does nothing in a PyTorch that is too old."""
-    import os
-
     if not HAS_PYTHON_BACKENDS:
         print(f"ddprun: gloo stays PyTorch's own: PyTorch {torch.__version__} is older than 2.14", file=sys.stderr)
         return

@@ -20,7 +20,7 @@ _under_way: "Set[Any]" = set()
 
 
 class Message(c10d.Work):
-    """A message between two ranks. It is under way already; whoever waits for it waits in libddp."""
+    """A message between two ranks. It is under way already; wait() waits in libddp."""
 
     def __init__(self, backend: Any, work: Work, tensors: "List[torch.Tensor]"):
         super().__init__()
@@ -103,9 +103,9 @@ class Batch(c10d.Work):
         return all(message.is_completed() for message in self._messages)
 
 
-# PyTorch 2.14 and newer wraps the Work that a backend of Python returns into another one, whose is_completed() is always
-# false and which has no source_rank(). So ProcessGroup's methods give out the message itself, which this thread has just
-# started, and a Work whose future is done is complete. Other backends' works stay as they are.
+# PyTorch 2.14 and newer wraps the Work that a backend of Python returns into another one, whose is_completed() is
+# always false and which has no source_rank(). So ProcessGroup's methods give out the message itself, which this thread
+# has just started, and a Work whose future is done is complete. Other backends' works stay as they are.
 _latest = threading.local()
 
 

@@ -43,7 +43,7 @@ class _Session:
             self._kept = None
 
 
-_world: Optional[_Session] = None  # that of torch's default group, if it is ours
+_world: Optional[_Session] = None  # the session of torch's default group, if that is ours
 
 
 class Group:
@@ -106,7 +106,7 @@ def _start_session(store: Store, rank: int, size: int, timeout: timedelta, is_jo
     if size == 1:
         check(libddp.ddp_session_init(ctypes.byref(options), ctypes.byref(handle)))
         return _Session(handle.value or 0, size)
-    # The same store may be used again after destroy_process_group(), so each time has a name of its own.
+    # A store may be used again after destroy_process_group(), so each session has a name of its own.
     time = store.add(f"ddprun/joined/{rank}", 1)
     base, server = _place(store, rank, time)
     if rank == 0:
