@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How process groups of the backend "ddp" begin, fail and end.
 
-usage: lives.py NAME[,NAME...] [FOLDER]    (functions of this file)"""
+usage: lives.py NAME[,NAME...] [FOLDER]    (functions of this file)
+"""
 import datetime
 import gc
 import os
@@ -58,8 +59,8 @@ def again():
             dist.destroy_process_group(groups[1])
             check_sum()
         dist.destroy_process_group()
-        late = said_by(lambda: groups[1].barrier().wait(), (RuntimeError, ValueError))
-        assert late, late
+        if VERSION >= (2, 13):  # older ones do not tell a group that it was destroyed
+            assert said_by(lambda: groups[1].barrier().wait(), (RuntimeError, ValueError))
     assert threading.active_count() == 1, threading.enumerate()
 
 

@@ -50,8 +50,10 @@ def main():
     ours, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     failed = 0
-    # With TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch 2.15 crashes in DDP over its own Gloo (Logger::set_env_variables).
-    compares = "DETAIL" not in os.environ.get("TORCH_DISTRIBUTED_DEBUG", "") or sys.argv[1] != "training"
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch 2.15 crashes in DDP over its own Gloo (Logger::set_env_variables), and
+    # 2.4 finds sequence numbers of it that do not agree.
+    detail = "DETAIL" in os.environ.get("TORCH_DISTRIBUTED_DEBUG", "")
+    compares = not detail or (sys.argv[1] != "training" and VERSION >= (2, 13))
 
     def report(program, right, detail):
         nonlocal failed

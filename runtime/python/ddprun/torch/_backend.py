@@ -31,6 +31,7 @@ HAS_PYTHON_BACKENDS = _has_python_backends()
 # The backends that are open. With TORCH_DISTRIBUTED_DEBUG=DETAIL nothing in PyTorch keeps their Python part, without
 # which they lose their methods.
 _open_backends: "Set[DdpBackend]" = set()
+_open_groups: "weakref.WeakSet[DdpProcessGroup]" = weakref.WeakSet()
 
 
 class Operations(Collectives, Messages):
@@ -75,6 +76,7 @@ class DdpProcessGroup(Operations, c10d.ProcessGroup):
         self._group_name, self._group_desc = "", ""
         # destroy_process_group() of PyTorch 2.4 only drops the object.
         weakref.finalize(self, group.close).atexit = False
+        _open_groups.add(self)
 
     def _get_backend(self, device: Any) -> "DdpProcessGroup":
         return self
@@ -115,8 +117,8 @@ def make(options: Any, backend_options: Optional[Any], kind: Any = _Class) -> An
     """Makes what PyTorch asks for, given its _DistributedBackendOptions."""
     ranks = list(options.global_ranks_in_group)
     if not ranks:
-        for leftover in list(_open_backends):
-            leftover.shutdown()  # its default group was destroyed, but this backend was not shut down
+        for leftover in [*_open_backends, *_open_groups]:
+            leftover.shutdown()  # its default group was destroyed, but this one was not told
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     group = join(options.store, rank, size, timeout, options.group_id, ranks)
     made = kind(group, rank, size, timeout)
