@@ -4,7 +4,7 @@
 usage: torch_backends.py [--sizes BYTES ...] [--seconds S] [--parameters MILLIONS ...]
 
 Results are checked first. A call takes as long as on the slowest rank; its buffer is written before each. Python's
-share of a call is that of a group of one rank, which has nobody to talk to. Prints a line of JSON.
+share of a call is what a group of one rank takes, which has nobody to talk to. Prints a line of JSON.
 """
 import argparse
 import json
