@@ -155,6 +155,18 @@ def refused():
     dist.destroy_process_group()
 
 
+def beside_another_devices_backend():
+    """The backend is one device's in a group that has another backend for GPUs: PyTorch 2.14 and newer."""
+    if VERSION < (2, 14):
+        return
+    dist.init_process_group("cpu:ddp,cuda:gloo")  # NCCL's needs a GPU
+    check_sum()
+    dist.barrier()
+    backends = [dist.group.WORLD._get_backend(torch.device(device)).name() for device in ("cpu", "cuda")]
+    assert backends == ["ddp", "gloo"], backends
+    dist.destroy_process_group()
+
+
 def old_calls():
     """PyTorch before 2.13 leaves options out, and calls a group's methods with a tensor alone."""
     dist.init_process_group("ddp")

@@ -71,7 +71,8 @@ def lives():
     live("gloo_is_served") if version() >= (2, 14) else None
     live("beside_gloo", 3)
     with tempfile.TemporaryDirectory() as folder:
-        live("stores,again,refused,old_calls,timeouts,ends_without_destroy", 2, folder)
+        in_one_job = "stores,again,refused,beside_another_devices_backend,old_calls,timeouts,ends_without_destroy"
+        live(in_one_job, 2, folder)
     out, err = job(2, "lives.py", "dead_peer", exit_code=137)
     assert re.search(r"^rank 0 got: .*rank 1 on node .* was killed by SIGKILL$", out, re.MULTILINE), f"{out}\n{err}"
 
