@@ -206,6 +206,17 @@ def gather(group):
 
 
 @same
+def works_without_a_result_are_completed(group):
+    rank, size, ranks = peers(group)
+    outputs = [torch.zeros(6) for _ in range(size)] if rank == 0 else None
+    works = [dist.gather(values(group), outputs, ranks[0], group=group, async_op=True),
+             dist.barrier(group, async_op=True)]
+    for work in works:
+        work.wait()
+    return [work.is_completed() for work in works]
+
+
+@same
 def scatter(group):
     rank, size, ranks = peers(group)
     output = torch.zeros(3)

@@ -30,13 +30,13 @@ _OPS = {
 _OPS_OF_BOOL = {c.SUM: c.MAX, c.MAX: c.MAX, c.BOR: c.MAX, c.PRODUCT: c.MIN, c.MIN: c.MIN, c.BAND: c.MIN, c.BXOR: c.BXOR}
 _LINEAR = (c.SUM, c.AVG, c.PREMUL_SUM)  # what may be done to the parts of complex numbers
 _SUM = Reduction(c.SUM, 0.0)
-
+_NOTHING = [torch.empty(0)]  # the result of what has none; is_completed() goes by a tensor (_messages.py)
 
 
 def done(result: Any) -> Any:
     """Returns the work of an operation that has ended: one of PyTorch's own kind, since that works in all versions."""
     future: "torch.futures.Future[Any]" = torch.futures.Future()
-    future.set_result(result)
+    future.set_result(result or _NOTHING)
     return c10d._create_work_from_future(future)
 
 

@@ -13,7 +13,7 @@ from torch.distributed import DistBackendError
 
 from ddprun.torch._group import GroupMember, done
 from ddprun.torch._libddp import ANY_RANK, Work, check, libddp
-from ddprun.torch._tensors import moved, one, plain
+from ddprun.torch._tensors import is_in_cpu_memory, moved, one, plain
 
 # PyTorch before 2.13 does not keep the Python part of a Work, without which wait() never returns.
 _under_way: "Set[Any]" = set()
@@ -133,8 +133,10 @@ def give_out_messages() -> None:
         if original(self):
             return True
         try:
-            return bool(self.get_future().done())
-        except RuntimeError:  # it has none
+            future = self.get_future()
+            # The future of an operation on a GPU is done once it is enqueued; that backend's own answer counts.
+            return bool(future.done()) and is_in_cpu_memory(future.value())
+        except RuntimeError:  # it has none, or has failed
             return False
 
     is_completed.__doc__ = original.__doc__

@@ -21,6 +21,13 @@ def moved(tensor: torch.Tensor) -> Buffer:
     return Buffer(tensor.data_ptr(), tensor.numel(), dtype)
 
 
+def is_in_cpu_memory(result: Any) -> bool:
+    """Returns whether a work's result is one or more tensors, or lists of them, all in the memory of the CPU."""
+    if isinstance(result, torch.Tensor):
+        return result.is_cpu
+    return isinstance(result, (list, tuple)) and len(result) > 0 and all(map(is_in_cpu_memory, result))
+
+
 def one(what: str, tensors: Sequence[Any]) -> Any:
     if isinstance(tensors, torch.Tensor):
         return tensors
