@@ -195,7 +195,8 @@ void CoordinatorCore::on(const AgentReported& event) {
   const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
-    return lose(node, gone_since, "node " + describe(node) + " left the job" + why);
+    lose(node, gone_since, "node " + describe(node) + " left the job" + why);
+    return advance();
   }
   mark_heard(node);
   if (is_new_link) send(node, node.directive);  // the link is level-triggered; mutant: new_link
@@ -317,16 +318,19 @@ void CoordinatorCore::on(const AgentGone& event) {
   const Node* const node = roster_.on_link(event.agent);
   if (!node) return;  // it never reported, or the node has a newer link
   roster_.mark_cut(node->state.incarnation, now_, event.why);
-  if (roster_.is_own(*node)) return lose(*node, now_, "the agent on node " + describe(*node) + " is gone");
+  if (roster_.is_own(*node)) {
+    lose(*node, now_, "the agent on node " + describe(*node) + " is gone");
+    return advance();
+  }
   if (!over()) {
     actions_->push_back(CoordinatorLogLine{"the link to node " + describe(*node) + " broke (" + event.why +
                                            "); waiting " + to_string(kReconnectWindow) + " for it to come back"});
   }
 }
 
+// The job goes on once all of them are gone: the next round must have none that is about to be lost.
 void CoordinatorCore::expire_silent_nodes() {
   for (const Roster::Expired& expired : roster_.expired(now_)) {
-    // A loss may release other nodes, so each is looked up when its turn comes.
     if (const Node* const node = roster_.find(expired.node)) lose(*node, expired.silent_since, why_lost(expired));
   }
 }
@@ -357,7 +361,6 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   } else {
     actions_->push_back(CoordinatorLogLine{text});
   }
-  advance();
 }
 
 // Lets a node leave that its user has stopped, while the others go on.

@@ -37,6 +37,19 @@ TEST_CASE("coordinator: no round without its own agent, even if it is the last t
   CHECK(job.told(2).assignment.node_rank == 1);
 }
 
+TEST_CASE("coordinator: of two nodes that are lost at once, neither is in the next round", "[rendezvous][unit]") {
+  Job job;
+  job.report(3, job.on("c"));
+  job.start();
+  job.report(3, job.on("c", WorkersPhase::Running));
+  job.report(1, job.failed("a", WorkersPhase::Idle));
+  job.report(3, job.on("c"));
+  job.wait(seconds(60));  // b, which has not stopped yet, and c say nothing
+  CHECK(job.core.round() == 2);
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(1).assignment.node_count == 1);
+}
+
 TEST_CASE("coordinator: its own agent is the last to leave, even if it is the last to come", "[rendezvous][unit]") {
   Job job;
   job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 2};
