@@ -4,11 +4,13 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <system_error>
 
+#include "collectives/host/backend.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -50,7 +52,7 @@ const ddp_backend_table& open_module(const std::string& path) {
   const auto open = reinterpret_cast<ddp_backend_open_function>(dlsym(module, DDP_BACKEND_OPEN_SYMBOL));
   const ddp_backend_table* table = open != nullptr ? open(DDP_BACKEND_ABI_VERSION) : nullptr;
   if (table == nullptr || table->abi_version != DDP_BACKEND_ABI_VERSION ||
-      table->struct_size < sizeof(ddp_backend_table)) {
+      table->struct_size < offsetof(ddp_backend_table, features)) {
     throw Error(ErrorCode::System, "backend module " + path + " does not speak version " +
                                        std::to_string(DDP_BACKEND_ABI_VERSION) +
                                        " of the backend table: it belongs to another version of libddp");
@@ -80,7 +82,7 @@ std::string advice(const std::string& name, const std::vector<std::string>& ther
            std::string(rendezvous::contract::kBackendPath) + " to the folder of its " + kFileBegins + name + kFileEnds;
   }
   if (name == "gloo") return "it comes with libddp: is that installed completely?";
-  std::vector<std::string> known = {"gloo", "nccl"};  // first: of two that are equally near, they are meant
+  std::vector<std::string> known = {"ddp", "gloo", "nccl"};  // first: of two that are equally near, they are meant
   known.insert(known.end(), there.begin(), there.end());
   const auto meant = rendezvous::nearest(name, known);
   return (meant ? "did you mean \"" + *meant + "\"? If it is" : "if it is") + " a plug-in of yours, set " +
@@ -100,6 +102,7 @@ std::vector<std::string> backend_search_path() {
 }
 
 const ddp_backend_table& load_backend(const std::string& name) {
+  if (name == host_backend().name) return host_backend();
   const std::string file = kFileBegins + name + kFileEnds;
   const std::vector<std::string> folders = backend_search_path();
   for (const std::string& folder : folders) {
@@ -110,6 +113,11 @@ const ddp_backend_table& load_backend(const std::string& name) {
   throw Error(ErrorCode::System, "backend \"" + name + "\": no " + file + " in " + rendezvous::list_of(folders) +
                                      "; backends there: " + (there.empty() ? "none" : rendezvous::list_of(there)) +
                                      " (" + advice(name, there) + ")");
+}
+
+std::uint64_t features_of(const ddp_backend_table& backend) {
+  const bool has = backend.struct_size >= offsetof(ddp_backend_table, features) + sizeof(backend.features);
+  return has ? backend.features : 0;
 }
 
 }  // namespace ddp::collectives

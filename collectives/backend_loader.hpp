@@ -3,6 +3,7 @@
 // and thread-local destructors may outlive the group that needed it. Safe from any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,11 @@ namespace ddp::collectives {
 // and the places next to it where an installed tree keeps modules.
 std::vector<std::string> backend_search_path();
 
-// Returns the table of backend `name` ("gloo"). Throws rendezvous::Error naming the folders searched and what to
-// install.
+// Returns the table of backend `name`: "ddp" is in libddp itself, all others are modules. Throws rendezvous::Error
+// naming the folders searched and what to install.
 const ddp_backend_table& load_backend(const std::string& name);
+
+// Returns the features of a backend; none for a module made before tables had them.
+std::uint64_t features_of(const ddp_backend_table& backend);
 
 }  // namespace ddp::collectives

@@ -14,7 +14,7 @@ constexpr char kDefault[] = "gloo";
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw rendezvous::Error(
       rendezvous::ErrorCode::InvalidArgument,
-      "backend \"" + text + "\": " + why + "; give \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name");
+      "backend \"" + text + "\": " + why + "; give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name");
 }
 
 bool is_name(const std::string& text) {
@@ -26,7 +26,7 @@ bool is_name(const std::string& text) {
 void add(BackendNames& names, const std::string& text, const std::string& device, const std::string& name) {
   if (device != "cpu" && device != "cuda") refuse(text, "\"" + device + "\" is neither cpu nor cuda");
   if (!is_name(name)) refuse(text, "\"" + name + "\" is not a backend's name");
-  if (device == "cuda" && name == "gloo") refuse(text, "gloo serves the CPU's memory only");
+  if (device == "cuda" && (name == "gloo" || name == "ddp")) refuse(text, name + " serves the CPU's memory only");
   if (device == "cpu" && name == "nccl") refuse(text, "nccl serves the memory of CUDA devices only");
   std::string& served = device == "cpu" ? names.cpu : names.cuda;
   if (!served.empty()) refuse(text, device + " has two backends, " + served + " and " + name);

@@ -138,6 +138,7 @@ void bench_rendezvous(const RendezvousOptions& options) {
 struct CollectiveOptions {
   ddp::bench::CollectivePlan plan;
   std::vector<std::string> contenders = {"libddp", "gloo"};
+  std::string backend = "ddp";
 };
 
 decltype(&ddp::bench::ddp_bench_gloo_contender) open_gloo() {
@@ -151,7 +152,7 @@ decltype(&ddp::bench::ddp_bench_gloo_contender) open_gloo() {
 void bench_collectives(const CollectiveOptions& options) {
   if (options.contenders.front() == "memory") throw std::invalid_argument("--contenders: memory cannot be the first");
   if (options.contenders.front() == "gloo") open_gloo();  // before libddp does
-  const ddp::Session session = ddp::init_process_group();
+  const ddp::Session session = ddp::init_process_group({.backend = options.backend});
   const ddp::Store store = session.store();
   std::vector<std::unique_ptr<ddp::bench::Contender>> contenders;
   for (const std::string& name : options.contenders) {
@@ -245,6 +246,8 @@ int main(int argc, char** argv) {
       ->add_option("--contenders", ranks.contenders,
                    "Libraries to measure in turn; if gloo is the first, it runs without libddp's corrections")
       ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
+
+  collectives->add_option("--backend", ranks.backend, "The backend that libddp uses");
 
   NcclOptions gpus;
   CLI::App* nccl = app.add_subcommand("nccl", "A rank that ddprun started, with a GPU: libddp and NCCL itself in turn");

@@ -36,7 +36,7 @@
 #include "collectives/backend_error.hpp"
 #include "collectives/gloo/context.hpp"
 #include "collectives/gloo/device.hpp"
-#include "collectives/gloo/reduce_kernels.hpp"
+#include "collectives/reduce_kernels.hpp"
 #include "ddp/backend.h"
 
 struct ddp_backend_group {

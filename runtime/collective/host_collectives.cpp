@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/backend_loader.hpp"
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "runtime/base/buffer.hpp"
@@ -102,15 +103,17 @@ void HostCollectives::perform_alone(const Operation& o) {
 }
 
 ddp_backend_status HostCollectives::reduce(const Operation& operation, const Call& call) {
+  // Each rank has a factor of its own, and all must take the same way: the operation decides, not the factor.
+  const bool scales = operation.reduce_op == ReduceOp::Average || operation.reduce_op == ReduceOp::WeightedSum;
+  const bool backend_widens = !scales && (collectives::features_of(backend_) & DDP_BACKEND_REDUCES_16_BIT) != 0;
   // Averages and weighted sums become sums of contributions times a factor.
   double factor = 1;
   if (operation.reduce_op == ReduceOp::Average) factor = averaging_factor(place_.size, operation.dtype);
   if (operation.reduce_op == ReduceOp::WeightedSum) factor = operation.factor;
   Operation sum = operation;
-  if (operation.reduce_op == ReduceOp::Average || operation.reduce_op == ReduceOp::WeightedSum)
-    sum.reduce_op = ReduceOp::Sum;
+  if (scales) sum.reduce_op = ReduceOp::Sum;
   const bool scatters = operation.kind == OperationKind::ReduceScatter;
-  if (is_16_bit_float(sum.dtype)) {
+  if (is_16_bit_float(sum.dtype) && !backend_widens) {
     return scatters ? reduce_scatter_16_bit(sum, factor, call) : reduce_16_bit(sum, factor, call);
   }
   if (factor != 1 && scatters) {  // the input belongs to the caller and stays as it is

@@ -30,7 +30,7 @@ TEST_CASE("backend names: invalid names are refused with the reason", "[collecti
     CAPTURE(text);
     CHECK_THROWS_WITH(parse_backend_names(text),
                       Contains("backend \"" + std::string(text) + "\": ") && Contains(why) &&
-                          Contains("give \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name"));
+                          Contains("give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name"));
   };
   refusal("gpu:nccl", "\"gpu\" is neither cpu nor cuda");
   refusal("gloo,nccl", "\"gloo\" does not say for which device, cpu or cuda");

@@ -56,6 +56,7 @@ only launcher agent          config process preload output report placement text
 
 only collectives gloo
 only collectives gpu
+only collectives host
 
 only runtime base
 only runtime collective      include base

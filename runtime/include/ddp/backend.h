@@ -39,7 +39,8 @@ typedef enum ddp_backend_status {
   DDP_BACKEND_ERROR = 5        /**< anything else */
 } ddp_backend_status;
 
-/** Type of elements: a ddp_dtype. Reductions get neither DDP_FLOAT16 nor DDP_BFLOAT16: libddp widens them first. */
+/** Type of elements: a ddp_dtype. Reductions get DDP_FLOAT16 and DDP_BFLOAT16 only if the backend says that it has
+ * DDP_BACKEND_REDUCES_16_BIT; otherwise libddp widens them first. */
 typedef int32_t ddp_backend_dtype;
 /** Reduction: a ddp_reduce_op, but neither DDP_AVG nor DDP_PREMUL_SUM: libddp scales, and asks for a sum. */
 typedef int32_t ddp_backend_reduce_op;
@@ -74,6 +75,9 @@ typedef struct ddp_backend_group_config {
 typedef struct ddp_backend_group ddp_backend_group;
 /** A message under way, defined by the backend. */
 typedef struct ddp_backend_message ddp_backend_message;
+
+/** Feature of a backend: it reduces 16-bit floating point in 32 bits, and rounds the result once. */
+#define DDP_BACKEND_REDUCES_16_BIT UINT64_C(1)
 
 /** Peer of a receive that takes a message from any rank. */
 #define DDP_BACKEND_ANY_RANK (-1)
@@ -152,6 +156,11 @@ typedef struct ddp_backend_table {
                                      int32_t* peer, ddp_backend_error* error);
   /** Frees a message that has ended, or any message once the group was aborted. */
   void (*message_free)(ddp_backend_message* message);
+
+  /* What follows is absent from tables whose struct_size ends here. */
+
+  /** What the backend does by itself: a sum of values such as DDP_BACKEND_REDUCES_16_BIT. */
+  uint64_t features;
 } ddp_backend_table;
 
 /** Type of ddp_backend_open(), the one function that a backend exports. It returns NULL if it does not know this

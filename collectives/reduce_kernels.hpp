@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Element-wise reductions, out[i] = a[i] op b[i], as plain loops for the compiler to vectorise. `out` may be `a`. There
-// are none for 16-bit floating point, which libddp widens first, nor for averages and weighted sums, which it makes
+// are none for 16-bit floating point, which is widened first, nor for averages and weighted sums, which libddp makes
 // from sums of scaled contributions.
 #pragma once
 
@@ -84,59 +84,66 @@ void reduce(void* out, const void* a, const void* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] = Op::apply(left[i], right[i]);
 }
 
-template <typename T>
-ReduceFunction of_type(ReduceOp op) {
+// Returns make.operator()<T, Op>() for the struct above that computes `op`, or nullptr if T has no such reduction.
+template <typename T, typename Make>
+auto for_operation(ReduceOp op, Make make) -> decltype(make.template operator()<T, Sum>()) {
   switch (op) {
     case ReduceOp::Sum:
-      return &reduce<T, Sum>;
+      return make.template operator()<T, Sum>();
     case ReduceOp::Product:
-      return &reduce<T, Product>;
+      return make.template operator()<T, Product>();
     case ReduceOp::Min:
-      return &reduce<T, Min>;
+      return make.template operator()<T, Min>();
     case ReduceOp::Max:
-      return &reduce<T, Max>;
+      return make.template operator()<T, Max>();
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::And) return &reduce<T, And>;
-    if (op == ReduceOp::Or) return &reduce<T, Or>;
-    if (op == ReduceOp::ExclusiveOr) return &reduce<T, ExclusiveOr>;
+    if (op == ReduceOp::And) return make.template operator()<T, And>();
+    if (op == ReduceOp::Or) return make.template operator()<T, Or>();
+    if (op == ReduceOp::ExclusiveOr) return make.template operator()<T, ExclusiveOr>();
   }
   return nullptr;
+}
+
+// Returns what for_operation() does, for an element type known at run time; nullptr for 16-bit floating point.
+template <typename Make>
+auto for_type(ElementType type, ReduceOp op, Make make) {
+  switch (type) {
+    case ElementType::Float32:
+      return for_operation<float>(op, make);
+    case ElementType::Float64:
+      return for_operation<double>(op, make);
+    case ElementType::Int8:
+      return for_operation<std::int8_t>(op, make);
+    case ElementType::Int16:
+      return for_operation<std::int16_t>(op, make);
+    case ElementType::Int32:
+      return for_operation<std::int32_t>(op, make);
+    case ElementType::Int64:
+      return for_operation<std::int64_t>(op, make);
+    case ElementType::UInt8:
+      return for_operation<std::uint8_t>(op, make);
+    case ElementType::UInt16:
+      return for_operation<std::uint16_t>(op, make);
+    case ElementType::UInt32:
+      return for_operation<std::uint32_t>(op, make);
+    case ElementType::UInt64:
+      return for_operation<std::uint64_t>(op, make);
+    case ElementType::Float16:
+    case ElementType::BFloat16:
+      break;
+  }
+  return decltype(for_operation<float>(op, make))(nullptr);
 }
 
 }  // namespace kernels
 
 // Returns nullptr if there is no such reduction of this type.
-inline ReduceFunction reduce_function(ddp_backend_dtype dtype, ddp_backend_reduce_op reduce_op) {
-  const auto op = static_cast<ReduceOp>(reduce_op);
-  switch (static_cast<ElementType>(dtype)) {
-    case ElementType::Float32:
-      return kernels::of_type<float>(op);
-    case ElementType::Float64:
-      return kernels::of_type<double>(op);
-    case ElementType::Int8:
-      return kernels::of_type<std::int8_t>(op);
-    case ElementType::Int16:
-      return kernels::of_type<std::int16_t>(op);
-    case ElementType::Int32:
-      return kernels::of_type<std::int32_t>(op);
-    case ElementType::Int64:
-      return kernels::of_type<std::int64_t>(op);
-    case ElementType::UInt8:
-      return kernels::of_type<std::uint8_t>(op);
-    case ElementType::UInt16:
-      return kernels::of_type<std::uint16_t>(op);
-    case ElementType::UInt32:
-      return kernels::of_type<std::uint32_t>(op);
-    case ElementType::UInt64:
-      return kernels::of_type<std::uint64_t>(op);
-    case ElementType::Float16:
-    case ElementType::BFloat16:
-      break;
-  }
-  return nullptr;
+inline ReduceFunction reduce_function(ddp_backend_dtype dtype, ddp_backend_reduce_op op) {
+  return kernels::for_type(static_cast<ElementType>(dtype), static_cast<ReduceOp>(op),
+                           []<typename T, typename Op>() -> ReduceFunction { return &kernels::reduce<T, Op>; });
 }
 
 }  // namespace ddp::collectives

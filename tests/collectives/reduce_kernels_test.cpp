@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/gloo/reduce_kernels.hpp"
+#include "collectives/reduce_kernels.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The table of the backend "ddp". No exception leaves this file.
+#include "collectives/host/backend.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/backend_error.hpp"
+#include "collectives/element_types.hpp"
+#include "collectives/host/failure.hpp"
+#include "collectives/host/host_group.hpp"
+#include "collectives/reduce_op.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+struct ddp_backend_message {
+  std::unique_ptr<ddp::collectives::Message> message;
+};
+
+namespace ddp::collectives {
+namespace {
+
+enum class Kind : std::uint32_t {
+  AllReduce = 1,
+  Reduce,
+  Broadcast,
+  AllGather,
+  Gather,
+  Scatter,
+  ReduceScatter,
+  AllToAll,
+  Barrier,
+  AllGatherV
+};
+
+// Returns a number that tells most calls from each other.
+std::uint32_t fingerprint(Kind kind, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0) {
+  std::uint64_t mixed = static_cast<std::uint64_t>(kind);
+  for (const std::uint64_t part : {a, b, c}) mixed = (mixed ^ part) * 0x9e3779b97f4a7c15U + (mixed >> 29);
+  return static_cast<std::uint32_t>(mixed >> 32 ^ mixed);
+}
+
+template <typename Body>
+ddp_backend_status guarded(ddp_backend_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return DDP_BACKEND_OK;
+  } catch (const Failure& e) {
+    set_text(error, e.what());
+    return e.status();
+  } catch (const std::exception& e) {
+    set_text(error, e.what());
+  }
+  return DDP_BACKEND_ERROR;
+}
+
+// Runs a collective.
+template <typename Body>
+ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::int64_t timeout_ms,
+                           ddp_backend_error* error, Body&& body) noexcept {
+  return guarded(error, [&] {
+    group->collectives.steps().start(what, timeout_ms, group->wait_policy());
+    body(group->collectives);
+  });
+}
+
+const unsigned char* bytes_of(const void* data) { return static_cast<const unsigned char*>(data); }
+unsigned char* bytes_of(void* data) { return static_cast<unsigned char*>(data); }
+
+std::uint32_t local_world_size() {
+  const char* text = std::getenv(rendezvous::contract::kLocalWorldSize);
+  return text != nullptr ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : 0;
+}
+
+ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
+                                ddp_backend_error* error) {
+  return guarded(error, [&] {
+    const auto size = static_cast<std::uint32_t>(config->size);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config->init_timeout_ms);
+    std::vector<std::int32_t> job_ranks;
+    for (int rank = 0; rank < config->size; ++rank) {
+      job_ranks.push_back(config->job_ranks != nullptr ? config->job_ranks[rank] : rank);
+    }
+    Met met = meet(*config, plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups()), deadline);
+    auto segment = std::make_shared<const Segment>(std::move(met.segment));
+    auto group = std::make_unique<ddp_backend_group>(std::move(segment), static_cast<std::uint32_t>(config->rank),
+                                                     std::move(job_ranks), local_world_size());
+    group->watch(std::move(met.lifelines), std::move(met.own_lifeline));
+    *out = group.release();
+  });
+}
+
+void group_destroy(ddp_backend_group* group) {
+  guarded(nullptr, [&] { delete group; });
+}
+
+void group_abort(ddp_backend_group* group) {
+  guarded(nullptr, [&] { group->abort(); });
+}
+
+ddp_backend_status no_reduction(ddp_backend_dtype dtype, ddp_backend_reduce_op op, ddp_backend_error* error) {
+  const ElementFacts* facts = element_facts(dtype);
+  const auto known = to_reduce_op(op);
+  set_text(error, std::string("there is no reduction ") + (known ? reduce_op_name(*known) : "of this number") + " of " +
+                      (facts != nullptr ? facts->name : "this type"));
+  return DDP_BACKEND_UNSUPPORTED;
+}
+
+ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                              ddp_backend_reduce_op op, std::uint32_t, std::int64_t timeout_ms,
+                              ddp_backend_error* error) {
+  const Reduction reduction(dtype, op);
+  if (!reduction.exists()) return no_reduction(dtype, op, error);
+  const std::uint32_t what = fingerprint(Kind::AllReduce, count, static_cast<std::uint64_t>(dtype << 8 | op));
+  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+    collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, std::nullopt);
+  });
+}
+
+ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                          ddp_backend_reduce_op op, std::int32_t root, std::uint32_t, std::int64_t timeout_ms,
+                          ddp_backend_error* error) {
+  const Reduction reduction(dtype, op);
+  if (!reduction.exists()) return no_reduction(dtype, op, error);
+  const auto to = static_cast<std::uint32_t>(root);
+  const std::uint32_t what = fingerprint(Kind::Reduce, count, static_cast<std::uint64_t>(dtype << 8 | op), to);
+  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+    collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, to);
+  });
+}
+
+ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
+                             std::int32_t root, std::uint32_t, std::int64_t timeout_ms, ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  const auto from = static_cast<std::uint32_t>(root);
+  return perform(group, fingerprint(Kind::Broadcast, bytes, from), timeout_ms, error,
+                 [&](SharedCollectives& collectives) { collectives.broadcast(bytes_of(data), bytes, from); });
+}
+
+ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                              ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
+                              ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  return perform(group, fingerprint(Kind::AllGather, bytes), timeout_ms, error, [&](SharedCollectives& collectives) {
+    group->output_bytes.assign(group->membership.size(), bytes);
+    collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
+  });
+}
+
+ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void* output, const std::size_t* counts,
+                               ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
+                               ddp_backend_error* error) {
+  std::uint64_t all = 0;
+  for (std::uint32_t r = 0; r < group->membership.size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
+  return perform(group, fingerprint(Kind::AllGatherV, all), timeout_ms, error, [&](SharedCollectives& collectives) {
+    group->output_bytes.assign(counts, counts + group->membership.size());
+    for (std::size_t& bytes : group->output_bytes) bytes *= element_size(dtype);
+    collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
+  });
+}
+
+ddp_backend_status gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                          ddp_backend_dtype dtype, std::int32_t root, std::uint32_t, std::int64_t timeout_ms,
+                          ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  const auto to = static_cast<std::uint32_t>(root);
+  return perform(group, fingerprint(Kind::Gather, bytes, to), timeout_ms, error, [&](SharedCollectives& collectives) {
+    collectives.gather(bytes_of(input), bytes_of(output), bytes, to);
+  });
+}
+
+ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                           ddp_backend_dtype dtype, std::int32_t root, std::uint32_t, std::int64_t timeout_ms,
+                           ddp_backend_error* error) {
+  const std::size_t bytes = count * element_size(dtype);
+  const auto from = static_cast<std::uint32_t>(root);
+  return perform(
+      group, fingerprint(Kind::Scatter, bytes, from), timeout_ms, error,
+      [&](SharedCollectives& collectives) { collectives.scatter(bytes_of(input), bytes_of(output), bytes, from); });
+}
+
+ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
+                                  ddp_backend_dtype dtype, ddp_backend_reduce_op op, std::uint32_t,
+                                  std::int64_t timeout_ms, ddp_backend_error* error) {
+  const Reduction reduction(dtype, op);
+  if (!reduction.exists()) return no_reduction(dtype, op, error);
+  const std::uint32_t what = fingerprint(Kind::ReduceScatter, count, static_cast<std::uint64_t>(dtype << 8 | op));
+  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+    collectives.reduce_scatter(bytes_of(input), bytes_of(output), count, element_size(dtype), reduction);
+  });
+}
+
+ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
+                              void* output, const std::size_t* output_counts, ddp_backend_dtype dtype, std::uint32_t,
+                              std::int64_t timeout_ms, ddp_backend_error* error) {
+  return perform(group, fingerprint(Kind::AllToAll), timeout_ms, error, [&](SharedCollectives& collectives) {
+    group->input_bytes.assign(input_counts, input_counts + group->membership.size());
+    group->output_bytes.assign(output_counts, output_counts + group->membership.size());
+    for (std::size_t& bytes : group->input_bytes) bytes *= element_size(dtype);
+    for (std::size_t& bytes : group->output_bytes) bytes *= element_size(dtype);
+    collectives.all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);
+  });
+}
+
+ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t, std::int64_t timeout_ms, ddp_backend_error* error) {
+  return perform(group, fingerprint(Kind::Barrier), timeout_ms, error,
+                 [](SharedCollectives& collectives) { collectives.barrier(); });
+}
+
+ddp_backend_status send(ddp_backend_group* group, const void* data, std::size_t bytes, std::int32_t peer,
+                        std::uint64_t tag, ddp_backend_message** out, ddp_backend_error* error) {
+  return guarded(error, [&] {
+    *out = new ddp_backend_message{group->messages.send(data, bytes, static_cast<std::uint32_t>(peer), tag)};
+  });
+}
+
+ddp_backend_status receive(ddp_backend_group* group, void* data, std::size_t bytes, std::int32_t peer,
+                           std::uint64_t tag, ddp_backend_message** out, ddp_backend_error* error) {
+  return guarded(error, [&] {
+    std::optional<std::uint32_t> from;
+    if (peer != DDP_BACKEND_ANY_RANK) from = static_cast<std::uint32_t>(peer);
+    *out = new ddp_backend_message{group->messages.receive(data, bytes, from, tag)};
+  });
+}
+
+ddp_backend_status message_wait(ddp_backend_group* group, ddp_backend_message* message, std::int64_t timeout_ms,
+                                std::int32_t* peer, ddp_backend_error* error) {
+  return guarded(error, [&] {
+    group->messages.wait(*message->message, timeout_ms, group->wait_policy());
+    *peer = message->message->peer;
+  });
+}
+
+void message_free(ddp_backend_message* message) {
+  guarded(nullptr, [&] {
+    message->message->owner->forget(*message->message);
+    delete message;
+  });
+}
+
+constexpr ddp_backend_table kTable = {
+    .abi_version = DDP_BACKEND_ABI_VERSION,
+    .struct_size = sizeof(ddp_backend_table),
+    .name = "ddp",
+    .group_create = &group_create,
+    .group_destroy = &group_destroy,
+    .group_abort = &group_abort,
+    .all_reduce = &all_reduce,
+    .reduce = &reduce,
+    .broadcast = &broadcast,
+    .all_gather = &all_gather,
+    .gather = &gather,
+    .scatter = &scatter,
+    .reduce_scatter = &reduce_scatter,
+    .all_to_all = &all_to_all,
+    .barrier = &barrier,
+    .all_gatherv = &all_gatherv,
+    .send = &send,
+    .receive = &receive,
+    .message_wait = &message_wait,
+    .message_free = &message_free,
+    .features = DDP_BACKEND_REDUCES_16_BIT,
+};
+
+}  // namespace
+
+const ddp_backend_table& host_backend() { return kTable; }
+
+}  // namespace ddp::collectives

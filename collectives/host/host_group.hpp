@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A group of the backend "ddp" in one process: its segment, its place in it, and what moves data.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/host/meeting.hpp"
+#include "collectives/host/membership.hpp"
+#include "collectives/host/messages.hpp"
+#include "collectives/host/peer_watch.hpp"
+#include "collectives/host/segment.hpp"
+#include "collectives/host/shared_collectives.hpp"
+#include "collectives/host/waiting.hpp"
+
+struct ddp_backend_group {
+ public:
+  using Segment = ddp::collectives::Segment;
+
+  // Enters the group. `segment` may be shared with other ranks of this process.
+  ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks,
+                    std::uint32_t ranks_on_node);
+  ~ddp_backend_group();
+  ddp_backend_group(const ddp_backend_group&) = delete;
+  ddp_backend_group& operator=(const ddp_backend_group&) = delete;
+
+  // Learns from now on of the ends of the other ranks' processes.
+  void watch(std::vector<ddp::rendezvous::Descriptor> lifelines, ddp::rendezvous::Descriptor own_lifeline);
+  void abort();
+
+  // How this rank waits: known once all ranks have entered.
+  const ddp::collectives::WaitPolicy& wait_policy();
+
+  static std::uint32_t live_groups() { return live_groups_; }
+
+ private:
+  inline static std::atomic<std::uint32_t> live_groups_{0};  // in this process
+  const std::shared_ptr<const Segment> segment_;
+  const std::uint32_t ranks_on_node_;
+
+ public:
+  ddp::collectives::Membership membership;
+  ddp::collectives::SharedCollectives collectives;
+  ddp::collectives::Messages messages;
+  std::vector<std::size_t> input_bytes, output_bytes;  // of the running collective
+
+ private:
+  std::atomic<bool> has_policy_{false};
+  ddp::collectives::WaitPolicy policy_;
+  std::shared_ptr<ddp::collectives::PeerWatch> peer_watch_;
+  std::vector<std::uint64_t> watched_;
+  ddp::rendezvous::Descriptor own_lifeline_;
+};

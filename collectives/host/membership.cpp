@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/host/membership.hpp"
+
+#include <utility>
+
+#include "collectives/host/failure.hpp"
+#include "collectives/host/waiting.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+const char* in_words(LossReason reason) {
+  switch (reason) {
+    case LossReason::Died:
+      return "its process ended";
+    case LossReason::Left:
+      return "it left the group";
+    case LossReason::GaveUp:
+      return "it gave up on the group";
+  }
+  return "it is lost";
+}
+
+}  // namespace
+
+bool Deadline::has_passed() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!at_) at_ = now + std::chrono::milliseconds(timeout_ms_);
+  return now >= *at_;
+}
+
+Membership::Membership(const Segment& segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks)
+    : segment_(segment), rank_(rank), job_ranks_(std::move(job_ranks)) {}
+
+void Membership::enter() const {
+  Presence& presence = segment_.presence(rank_);
+  publish_cpus(presence);
+  presence.state = PresenceState::Present;
+}
+
+void Membership::leave() const {
+  PresenceState present = PresenceState::Present;
+  segment_.presence(rank_).state.compare_exchange_strong(present, PresenceState::Left);
+  segment_.wake_all();
+}
+
+void Membership::give_up() {
+  gave_up_ = true;
+  segment_.presence(rank_).state = PresenceState::GaveUp;
+  segment_.lose(rank_, LossReason::GaveUp);
+}
+
+void Membership::peer_ended(std::uint32_t peer) const {
+  if (segment_.presence(peer).state != PresenceState::Left) segment_.lose(peer, LossReason::Died);
+}
+
+std::optional<std::uint64_t> Membership::loss(std::optional<std::uint32_t> waited_for) const {
+  if (const std::uint64_t lost = segment_.header().lost) return lost;
+  if (waited_for && segment_.presence(*waited_for).state == PresenceState::Left)
+    return lost_value(*waited_for, LossReason::Left);
+  return std::nullopt;
+}
+
+void Membership::end_wait(std::optional<std::uint64_t> lost) const {
+  if (gave_up_) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
+  if (!lost) throw Failure(DDP_BACKEND_TIMEOUT, "the deadline has passed");
+  const std::uint32_t rank = lost_rank(*lost);
+  throw Failure(DDP_BACKEND_PEER_LOST, "its connection to rank " +
+                                           std::to_string(rank < job_ranks_.size() ? job_ranks_[rank] : -1) +
+                                           " broke: " + in_words(lost_reason(*lost)));
+}
+
+}  // namespace ddp::collectives

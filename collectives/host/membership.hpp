@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A rank's place in a group, and what ends its waits: the group's deadline, abort() in this process, or the loss of a
+// rank. Of the ranks that are lost, all others name the same one, the first.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/host/segment.hpp"
+
+namespace ddp::collectives {
+
+// The end of a call. The clock is read at the first wait that takes long, since most do not.
+class Deadline {
+ public:
+  explicit Deadline(std::int64_t timeout_ms) : timeout_ms_(timeout_ms) {}
+  bool has_passed();
+
+ private:
+  std::int64_t timeout_ms_;
+  std::optional<std::chrono::steady_clock::time_point> at_;
+};
+
+class Membership {
+ public:
+  // `job_ranks`: the numbers to show in error texts.
+  Membership(const Segment& segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks);
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  const Segment& segment() const { return segment_; }
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t size() const { return segment_.ranks(); }
+
+  // The three steps of a rank's life in the group. The others notice both ends; after leave() they can still read what
+  // this rank has published.
+  void enter() const;
+  void leave() const;
+  void give_up();
+  // Another rank's process has ended. It is lost, unless it had left before.
+  void peer_ended(std::uint32_t peer) const;
+
+  bool has_given_up() const { return gave_up_; }
+
+  // Throws Failure if a wait must end. `ready` is asked again first: a rank may publish and leave at once.
+  template <typename Ready>
+  void check(std::optional<std::uint32_t> waited_for, Deadline& deadline, Ready&& ready) const {
+    const std::optional<std::uint64_t> lost = loss(waited_for);
+    if (!gave_up_ && !lost && !deadline.has_passed()) return;
+    if (!gave_up_ && ready()) return;
+    end_wait(lost);
+  }
+
+ private:
+  std::optional<std::uint64_t> loss(std::optional<std::uint32_t> waited_for) const;
+  [[noreturn]] void end_wait(std::optional<std::uint64_t> lost) const;
+
+  const Segment& segment_;
+  const std::uint32_t rank_;
+  const std::vector<std::int32_t> job_ranks_;
+  std::atomic<bool> gave_up_{false};
+};
+
+}  // namespace ddp::collectives

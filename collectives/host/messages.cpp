@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/host/messages.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/host/failure.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+constexpr long kLongestSleepNs = 50'000'000;
+
+// One end of a channel's ring of bytes.
+struct Channel {
+  ChannelEnds& ends;
+  unsigned char* ring;
+  std::size_t size;
+
+  // Copy at most `bytes`, and return how many they copied.
+  std::size_t write(const unsigned char* from, std::size_t bytes) const {
+    const std::uint64_t written = ends.written.load(std::memory_order_relaxed);
+    const std::size_t room = size - static_cast<std::size_t>(written - ends.read.load(std::memory_order_acquire));
+    const std::size_t some = std::min(bytes, room);
+    const std::size_t at = written % size, before_end = std::min(some, size - at);
+    if (some == 0) return 0;
+    std::memcpy(ring + at, from, before_end);
+    if (some > before_end) std::memcpy(ring, from + before_end, some - before_end);
+    ends.written.store(written + some, std::memory_order_release);
+    return some;
+  }
+  std::size_t read(unsigned char* to, std::size_t bytes) const {
+    const std::uint64_t done = ends.read.load(std::memory_order_relaxed);
+    const std::size_t there = static_cast<std::size_t>(ends.written.load(std::memory_order_acquire) - done);
+    const std::size_t some = std::min(bytes, there);
+    const std::size_t at = done % size, before_end = std::min(some, size - at);
+    if (some == 0) return 0;
+    std::memcpy(to, ring + at, before_end);
+    if (some > before_end) std::memcpy(to + before_end, ring, some - before_end);
+    ends.read.store(done + some, std::memory_order_release);
+    return some;
+  }
+};
+
+Channel channel_of(const Segment& segment, std::uint32_t from, std::uint32_t to) {
+  return {segment.channel_ends(from, to), segment.channel(from, to), segment.plan().channel_bytes};
+}
+
+}  // namespace
+
+Messages::Messages(const Membership& membership)
+    : membership_(membership),
+      segment_(membership.segment()),
+      rank_(membership.rank()),
+      size_(membership.size()),
+      outgoing_(membership.size()),
+      incoming_(membership.size()) {}
+
+std::unique_ptr<Message> Messages::send(const void* data, std::size_t bytes, std::uint32_t peer, std::uint64_t tag) {
+  auto message = std::make_unique<Message>();
+  *message = {this,  true,
+              false, static_cast<std::int32_t>(peer),
+              tag,   const_cast<unsigned char*>(static_cast<const unsigned char*>(data)),
+              bytes, 0,
+              0};
+  const std::lock_guard lock(mutex_);
+  if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
+  Outgoing& out = outgoing_[peer];
+  if (!out.has_channel) {
+    segment_.allocate_channel(rank_, peer);
+    out.has_channel = true;
+  }
+  out.queue.push_back(message.get());
+  busy_ = true;
+  progress_locked();
+  return message;
+}
+
+std::unique_ptr<Message> Messages::receive(void* data, std::size_t bytes, std::optional<std::uint32_t> peer,
+                                           std::uint64_t tag) {
+  auto message = std::make_unique<Message>();
+  *message = {this,  false,
+              false, peer ? static_cast<std::int32_t>(*peer) : DDP_BACKEND_ANY_RANK,
+              tag,   static_cast<unsigned char*>(data),
+              bytes, 0,
+              0};
+  const std::lock_guard lock(mutex_);
+  if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
+  if (!match(*message)) receives_.push_back(message.get());
+  return message;
+}
+
+void Messages::wait(Message& message, std::int64_t timeout_ms, const WaitPolicy& policy) {
+  Deadline deadline(timeout_ms);
+  Bell& bell = segment_.bell(rank_);
+  std::optional<std::uint32_t> heard;
+  // Nothing has moved, for any thread of this rank, since the bell was heard last.
+  const auto ready = [&] {
+    const std::uint32_t rings = bell.rings;
+    if (rings == heard) return false;
+    heard = rings;
+    const std::lock_guard lock(mutex_);
+    if (!membership_.has_given_up()) progress_locked();
+    return message.done;
+  };
+  const auto check = [&] {
+    std::optional<std::uint32_t> peer;
+    if (message.peer >= 0) peer = static_cast<std::uint32_t>(message.peer);
+    membership_.check(peer, deadline, ready);
+  };
+  const auto sleep = [&] {
+    bell.sleepers.fetch_add(1);
+    if (bell.rings == heard && segment_.header().lost == 0 && !membership_.has_given_up())
+      sleep_on(bell.rings, *heard, kLongestSleepNs);
+    bell.sleepers.fetch_sub(1);
+  };
+  wait_until(policy, ready, check, sleep);
+  if (message.sends || message.announced == message.bytes) return;
+  throw Failure(DDP_BACKEND_ERROR, "ranks disagree: rank " + std::to_string(message.peer) + " of the group sends " +
+                                       std::to_string(message.announced) + " bytes, rank " + std::to_string(rank_) +
+                                       " expects " + std::to_string(message.bytes));
+}
+
+void Messages::forget(Message& message) {
+  const std::lock_guard lock(mutex_);
+  receives_.remove(&message);
+  for (Outgoing& out : outgoing_) std::erase(out.queue, &message);
+  for (Incoming& in : incoming_) {
+    for (Early& early : in.early) {
+      if (early.into == &message) early.into = nullptr;
+    }
+  }
+}
+
+void Messages::give_up() {
+  const std::lock_guard lock(mutex_);  // who moves a message now, ends that first
+  receives_.clear();
+  for (Outgoing& out : outgoing_) out.queue.clear();
+  for (Incoming& in : incoming_) in.early.clear();
+  busy_ = false;
+}
+
+bool Messages::progress() {
+  if (!busy_) return false;
+  const std::lock_guard lock(mutex_);
+  return !membership_.has_given_up() && progress_locked();
+}
+
+bool Messages::progress_locked() {
+  bool busy = false;
+  for (std::uint32_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    pull(peer);
+    push(peer);
+    busy = busy || !outgoing_[peer].queue.empty();
+  }
+  busy_ = busy;
+  return busy;
+}
+
+// Writes into the channel to a rank what has room.
+void Messages::push(std::uint32_t peer) {
+  Outgoing& out = outgoing_[peer];
+  const Channel channel = channel_of(segment_, rank_, peer);
+  bool moved = false;
+  while (!out.queue.empty()) {
+    Message& message = *out.queue.front();
+    const Header header = {message.tag, message.bytes};
+    std::array<unsigned char, sizeof header> bytes;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::size_t some = channel.write(bytes.data() + out.header_moved, sizeof header - out.header_moved);
+    moved = moved || some > 0;
+    out.header_moved += some;
+    if (out.header_moved < sizeof header) break;
+    some = channel.write(message.memory + message.moved, message.bytes - message.moved);
+    moved = moved || some > 0;
+    message.moved += some;
+    if (message.moved < message.bytes) break;
+    message.done = true;
+    out.queue.pop_front();
+    out.header_moved = 0;
+  }
+  if (moved) ring(peer);
+}
+
+// Reads from the channel what a rank has written.
+void Messages::pull(std::uint32_t peer) {
+  Incoming& in = incoming_[peer];
+  const Channel channel = channel_of(segment_, peer, rank_);
+  bool moved = false;
+  for (;;) {
+    if (!in.coming) {
+      const std::size_t some = channel.read(in.header.data() + in.header_moved, sizeof(Header) - in.header_moved);
+      moved = moved || some > 0;
+      in.header_moved += some;
+      if (in.header_moved < sizeof(Header)) break;
+      in.coming = begin_message(peer);
+    }
+    Early& early = in.early.back();
+    unsigned char* const to = early.into != nullptr ? early.into->memory : early.kept.data();
+    if (early.moved < early.bytes) {
+      const std::size_t some = channel.read(to + early.moved, early.bytes - early.moved);
+      moved = moved || some > 0;
+      early.moved += some;
+      if (early.moved < early.bytes) break;
+    }
+    in.coming = false;
+    in.header_moved = 0;
+    if (early.into != nullptr) {
+      early.into->done = true;
+      in.early.pop_back();
+    }
+  }
+  if (moved) ring(peer);
+}
+
+// A header has come. Finds the receive that was posted first for it, or keeps what follows.
+bool Messages::begin_message(std::uint32_t peer) {
+  Incoming& in = incoming_[peer];
+  Header header;
+  std::memcpy(&header, in.header.data(), sizeof header);
+  Early& early = in.early.emplace_back();
+  early.tag = header.tag;
+  early.bytes = header.bytes;
+  const auto posted = std::find_if(receives_.begin(), receives_.end(), [&](const Message* receive) {
+    return receive->tag == header.tag &&
+           (receive->peer == static_cast<std::int32_t>(peer) || receive->peer == DDP_BACKEND_ANY_RANK);
+  });
+  if (posted != receives_.end()) {
+    Message& receive = **posted;
+    receives_.erase(posted);
+    receive.peer = static_cast<std::int32_t>(peer);
+    receive.announced = header.bytes;
+    if (receive.bytes == header.bytes) {
+      early.into = &receive;
+      return true;
+    }
+    receive.done = true;  // its wait says that the sizes differ
+  }
+  early.kept.resize(header.bytes);
+  return true;
+}
+
+// Gives a receive the first message that came for it before, if there is one.
+bool Messages::match(Message& receive) {
+  for (std::uint32_t peer = 0; peer < size_; ++peer) {
+    if (receive.peer >= 0 && receive.peer != static_cast<std::int32_t>(peer)) continue;
+    std::list<Early>& early = incoming_[peer].early;
+    const auto found = std::find_if(early.begin(), early.end(),
+                                    [&](const Early& e) { return e.tag == receive.tag && e.into == nullptr; });
+    if (found == early.end()) continue;
+    take(receive, peer, found);
+    return true;
+  }
+  return false;
+}
+
+void Messages::take(Message& receive, std::uint32_t peer, std::list<Early>::iterator early) {
+  Incoming& in = incoming_[peer];
+  receive.peer = static_cast<std::int32_t>(peer);
+  receive.announced = early->bytes;
+  const bool is_coming = in.coming && std::next(early) == in.early.end();
+  if (early->bytes != receive.bytes) {
+    receive.done = true;
+    return;
+  }
+  if (early->moved > 0) std::memcpy(receive.memory, early->kept.data(), early->moved);
+  if (is_coming) {
+    early->into = &receive;
+    early->kept = {};
+    return;
+  }
+  receive.done = true;
+  in.early.erase(early);
+}
+
+void Messages::ring(std::uint32_t peer) const {
+  Bell& bell = segment_.bell(peer);
+  bell.rings.fetch_add(1);
+  if (bell.sleepers != 0) wake_sleepers(bell.rings);
+}
+
+}  // namespace ddp::collectives

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages between two ranks of a node. Each pair has a channel for each direction, a ring of bytes in the segment into
+// which the sender writes one message after the other, each with its tag and length in front. Nothing moves by itself:
+// a rank moves what it can of all its messages whenever it starts one, waits for one, or waits long in a collective.
+// Who has moved something rings the other rank's bell.
+//
+// A message that arrives before its receive is kept in this process's memory until then. Between one pair of ranks,
+// messages with one tag arrive in the order sent.
+//
+// Any thread may call.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "collectives/host/membership.hpp"
+#include "collectives/host/waiting.hpp"
+
+namespace ddp::collectives {
+
+class Messages;
+
+struct Message {
+  Messages* owner = nullptr;
+  bool sends = false;
+  bool done = false;
+  std::int32_t peer = -1;  // DDP_BACKEND_ANY_RANK until a message has come
+  std::uint64_t tag = 0;
+  unsigned char* memory = nullptr;
+  std::size_t bytes = 0;
+  std::size_t moved = 0;
+  std::size_t announced = 0;  // of a receive: the sender's size, once it has begun to come
+};
+
+class Messages {
+ public:
+  explicit Messages(const Membership& membership);
+
+  std::unique_ptr<Message> send(const void* data, std::size_t bytes, std::uint32_t peer, std::uint64_t tag);
+  // Without a peer, from any rank.
+  std::unique_ptr<Message> receive(void* data, std::size_t bytes, std::optional<std::uint32_t> peer, std::uint64_t tag);
+  // Throws Failure. Afterwards message.peer is the other rank.
+  void wait(Message& message, std::int64_t timeout_ms, const WaitPolicy& policy);
+  void forget(Message& message);
+  // Ends all messages: none touches its memory from then on.
+  void give_up();
+
+  // Moves what can be moved. Returns whether this rank still has something to send.
+  bool progress();
+
+ private:
+  struct Header {
+    std::uint64_t tag;
+    std::uint64_t bytes;
+  };
+  // A message that came before its receive, or the one that is coming.
+  struct Early {
+    std::uint64_t tag = 0;
+    std::size_t bytes = 0;
+    std::size_t moved = 0;
+    Message* into = nullptr;  // its receive, if there is one
+    std::vector<unsigned char> kept;
+  };
+  struct Outgoing {
+    std::deque<Message*> queue;
+    std::size_t header_moved = 0;  // of the first message
+    bool has_channel = false;
+  };
+  struct Incoming {
+    std::list<Early> early;        // the last one may be incomplete
+    std::size_t header_moved = 0;  // of the next message
+    std::array<unsigned char, sizeof(Header)> header;
+    bool coming = false;  // the last of `early` is incomplete
+  };
+
+  bool progress_locked();
+  void push(std::uint32_t peer);
+  void pull(std::uint32_t peer);
+  bool match(Message& receive);
+  bool begin_message(std::uint32_t peer);
+  void take(Message& receive, std::uint32_t peer, std::list<Early>::iterator early);
+  void ring(std::uint32_t peer) const;
+
+  const Membership& membership_;
+  const Segment& segment_;
+  const std::uint32_t rank_, size_;
+  std::mutex mutex_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::list<Message*> receives_;  // without a message yet, in the order posted
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace ddp::collectives

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/host/shared_collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ddp::collectives {
+namespace {
+
+// Up to this many bytes from all ranks together, it takes less time that every rank reduces all of them than that the
+// ranks wait for each other once more.
+constexpr std::size_t kFlatBytes = 32 << 10;
+// Larger chunks leave the second cache, smaller ones wait more often.
+constexpr std::size_t kChunkBytes = 512 << 10;
+// What an exchange moves for each pair of ranks in its first step.
+constexpr std::size_t kFirstExchange = 4 << 10;
+
+void copy(unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// The elements of a chunk that one rank reduces. Slices begin at whole lines.
+struct Slice {
+  std::size_t begin, end;
+  std::size_t count() const { return end - begin; }
+};
+Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::uint32_t ranks) {
+  const std::size_t line = std::max<std::size_t>(kLine / element, 1);
+  const std::size_t each = (count / ranks + line) / line * line;
+  const std::size_t begin = std::min(count, each * rank);
+  return {begin, std::min(count, begin + each)};
+}
+
+}  // namespace
+
+SharedCollectives::SharedCollectives(const Membership& membership)
+    : membership_(membership),
+      rank_(membership.rank()),
+      size_(membership.size()),
+      steps_(membership),
+      sources_(membership.size()) {}
+
+std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
+
+void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+                               std::optional<std::uint32_t> root) {
+  const std::size_t chunk = chunk_bytes() / element;
+  if (count * element * size_ <= kFlatBytes && count <= chunk)
+    return reduce_flat(data, count, element, reduction, root);
+  // Chunks of equal size: a last one of a few elements would take as long as the others wait.
+  const std::size_t chunks = (count + chunk - 1) / chunk;
+  const std::size_t each = (count + chunks - 1) / chunks;
+  for (std::size_t done = 0; done < count; done += each) {
+    reduce_sliced(data + done * element, std::min(each, count - done), element, reduction, root);
+  }
+}
+
+void SharedCollectives::reduce_flat(unsigned char* data, std::size_t count, std::size_t element,
+                                    const Reduction& reduction, std::optional<std::uint32_t> root) {
+  const Step step = steps_.begin(count * element);
+  copy(steps_.own(step), data, count * element);
+  steps_.publish(step);
+  if (root && *root != rank_) return;
+  steps_.await_all(step);
+  for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = steps_.of(r, step);
+  reduction.run(sources_.data(), size_, data, count);
+}
+
+void SharedCollectives::reduce_sliced(unsigned char* data, std::size_t count, std::size_t element,
+                                      const Reduction& reduction, std::optional<std::uint32_t> root) {
+  const Slice mine = slice_of(count, element, rank_, size_);
+  // Step 1: everything but the own slice, which no other rank reads.
+  const Step contributions = steps_.begin(count * element);
+  unsigned char* const own = steps_.own(contributions);
+  copy(own, data, mine.begin * element);
+  copy(own + mine.end * element, data + mine.end * element, (count - mine.end) * element);
+  steps_.publish(contributions);
+  steps_.await_all(contributions);
+  // Step 2: the own slice's result.
+  const Step results = steps_.begin(slice_of(count, element, 0, size_).count() * element);
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    sources_[r] = (r == rank_ ? data : steps_.of(r, contributions)) + mine.begin * element;
+  }
+  reduction.run(sources_.data(), size_, steps_.own(results), mine.count());
+  steps_.publish(results);
+  if (root && *root != rank_) return;
+  copy(data + mine.begin * element, steps_.own(results), mine.count() * element);
+  for (std::uint32_t i = 1; i < size_; ++i) {
+    const std::uint32_t r = (rank_ + i) % size_;
+    const Slice theirs = slice_of(count, element, r, size_);
+    steps_.await(r, results);
+    copy(data + theirs.begin * element, steps_.of(r, results), theirs.count() * element);
+  }
+}
+
+void SharedCollectives::reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count,
+                                       std::size_t element, const Reduction& reduction) {
+  const std::size_t most = std::max<std::size_t>(chunk_bytes() / size_ / element, 1);
+  for (std::size_t done = 0; done < count; done += most) {
+    const std::size_t some = std::min(most, count - done), bytes = some * element;
+    const auto part = [&](std::uint32_t r) { return input + (r * count + done) * element; };
+    const Step step = steps_.begin(bytes * size_);
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      if (r != rank_) copy(steps_.own(step) + r * bytes, part(r), bytes);
+    }
+    steps_.publish(step);
+    steps_.await_all(step);
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      sources_[r] = r == rank_ ? part(rank_) : steps_.of(r, step) + rank_ * bytes;
+    }
+    reduction.run(sources_.data(), size_, output + done * element, some);
+  }
+}
+
+void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root) {
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t some = std::min(bytes - done, chunk_bytes());
+    const Step step = steps_.begin(some);
+    if (rank_ == root) copy(steps_.own(step), data + done, some);
+    steps_.publish(step);
+    if (rank_ != root) {
+      steps_.await(root, step);
+      copy(data + done, steps_.of(root, step), some);
+    }
+    done += some;
+  }
+}
+
+void SharedCollectives::all_gather(const unsigned char* input, unsigned char* output,
+                                   const std::vector<std::size_t>& bytes) {
+  received_.assign(size_, 0);  // where each rank's part begins
+  for (std::uint32_t r = 1; r < size_; ++r) received_[r] = received_[r - 1] + bytes[r - 1];
+  if (bytes[rank_] > 0) std::memmove(output + received_[rank_], input, bytes[rank_]);
+  const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
+  for (std::size_t done = 0; done < most;) {
+    const std::size_t some = std::min(most - done, chunk_bytes());
+    const auto length = [&](std::uint32_t r) { return bytes[r] > done ? std::min(bytes[r] - done, some) : 0; };
+    const Step step = steps_.begin(some);
+    copy(steps_.own(step), output + received_[rank_] + done, length(rank_));
+    steps_.publish(step);
+    for (std::uint32_t i = 1; i < size_; ++i) {
+      const std::uint32_t r = (rank_ + i) % size_;
+      steps_.await(r, step);
+      copy(output + received_[r] + done, steps_.of(r, step), length(r));
+    }
+    done += some;
+  }
+}
+
+void SharedCollectives::gather(const unsigned char* input, unsigned char* output, std::size_t bytes,
+                               std::uint32_t root) {
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t some = std::min(bytes - done, chunk_bytes());
+    const Step step = steps_.begin(some);
+    if (rank_ != root) copy(steps_.own(step), input + done, some);
+    steps_.publish(step);
+    for (std::uint32_t r = 0; r < size_ && rank_ == root; ++r) {
+      if (r == root) {
+        std::memmove(output + r * bytes + done, input + done, some);
+        continue;
+      }
+      steps_.await(r, step);
+      copy(output + r * bytes + done, steps_.of(r, step), some);
+    }
+    done += some;
+  }
+}
+
+void SharedCollectives::scatter(const unsigned char* input, unsigned char* output, std::size_t bytes,
+                                std::uint32_t root) {
+  const std::size_t most = std::max<std::size_t>(steps_.most_bytes() / size_, 1);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t some = std::min(bytes - done, most);
+    const Step step = steps_.begin(some * size_);
+    for (std::uint32_t r = 0; r < size_ && rank_ == root; ++r) {
+      if (r != root) copy(steps_.own(step) + r * some, input + r * bytes + done, some);
+    }
+    steps_.publish(step);
+    if (rank_ == root) {
+      std::memmove(output + done, input + root * bytes + done, some);
+    } else {
+      steps_.await(root, step);
+      copy(output + done, steps_.of(root, step) + rank_ * some, some);
+    }
+    done += some;
+  }
+}
+
+// The ranks know their own sizes only. So each begins its contribution with how many steps it needs, and all go through
+// as many as the one that needs most. The first step is small, since most exchanges are.
+void SharedCollectives::all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes,
+                                   unsigned char* output, const std::vector<std::size_t>& output_bytes) {
+  const std::size_t most = std::max<std::size_t>((chunk_bytes() - kLine) / size_, 1);
+  const std::size_t first = std::min(most, kFirstExchange);
+  const std::size_t largest = *std::max_element(input_bytes.begin(), input_bytes.end());
+  const std::uint64_t own_steps = largest <= first ? 1 : 1 + (largest - first + most - 1) / most;
+  sent_.assign(size_, 0);  // where the part for each rank begins
+  received_.assign(size_, 0);
+  for (std::uint32_t r = 1; r < size_; ++r) {
+    sent_[r] = sent_[r - 1] + input_bytes[r - 1];
+    received_[r] = received_[r - 1] + output_bytes[r - 1];
+  }
+  if (input_bytes[rank_] > 0) std::memmove(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
+  std::uint64_t steps = own_steps;  // known to be needed
+  std::size_t done = 0;
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    const std::size_t part = i == 0 ? first : most;
+    const auto length = [&](std::size_t bytes) { return bytes > done ? std::min(bytes - done, part) : 0; };
+    const Step step = steps_.begin(kLine + part * size_);
+    std::memcpy(steps_.own(step), &own_steps, sizeof own_steps);
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      if (r != rank_) copy(steps_.own(step) + kLine + r * part, input + sent_[r] + done, length(input_bytes[r]));
+    }
+    steps_.publish(step);
+    for (std::uint32_t j = 1; j < size_; ++j) {
+      const std::uint32_t r = (rank_ + j) % size_;
+      steps_.await(r, step);
+      std::uint64_t theirs = 0;
+      std::memcpy(&theirs, steps_.of(r, step), sizeof theirs);
+      steps = std::max(steps, theirs);
+      copy(output + received_[r] + done, steps_.of(r, step) + kLine + rank_ * part, length(output_bytes[r]));
+    }
+    done += part;
+  }
+}
+
+void SharedCollectives::barrier() {
+  const Step step = steps_.begin(0);
+  steps_.publish(step);
+  steps_.await_all(step);
+}
+
+}  // namespace ddp::collectives

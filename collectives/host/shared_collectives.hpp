@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The collectives of one node. Small ones take one step: every rank writes its contribution and reads all others'.
+// Large reductions take two steps a chunk: each rank reduces one slice of the chunk, and the others copy it. Reductions
+// add in the order of ranks whatever the size (reductions.hpp), so all ranks get the same bits.
+//
+// The functions have the meaning of those in ddp/backend.h; sizes are in bytes where no type is given. They throw
+// Failure. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/host/membership.hpp"
+#include "collectives/host/reductions.hpp"
+#include "collectives/host/steps.hpp"
+
+namespace ddp::collectives {
+
+class SharedCollectives {
+ public:
+  explicit SharedCollectives(const Membership& membership);
+  Steps& steps() { return steps_; }
+
+  // Where results of a reduction go: to all ranks, or to one.
+  void reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+              std::optional<std::uint32_t> root);
+  void reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count, std::size_t element,
+                      const Reduction& reduction);
+  void broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root);
+  void all_gather(const unsigned char* input, unsigned char* output, const std::vector<std::size_t>& bytes);
+  void gather(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root);
+  void scatter(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root);
+  void all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes, unsigned char* output,
+                  const std::vector<std::size_t>& output_bytes);
+  void barrier();
+
+ private:
+  void reduce_flat(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+                   std::optional<std::uint32_t> root);
+  void reduce_sliced(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+                     std::optional<std::uint32_t> root);
+  std::size_t chunk_bytes() const;
+
+  const Membership& membership_;
+  const std::uint32_t rank_, size_;
+  Steps steps_;
+  std::vector<const unsigned char*> sources_;
+  std::vector<std::size_t> sent_, received_;
+};
+
+}  // namespace ddp::collectives

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collectives/host/steps.hpp"
+
+#include <algorithm>
+
+#include "collectives/host/failure.hpp"
+#include "rendezvous/base/check.hpp"
+
+namespace ddp::collectives {
+namespace {
+
+// A sleep ends by itself after this time, should a wake-up be missed; what ends a wait wakes it.
+constexpr long kLongestSleepNs = 50'000'000;
+constexpr long kSleepWithMessagesNs = 200'000;
+
+}  // namespace
+
+Steps::Steps(const Membership& membership) : membership_(membership), segment_(membership.segment()) {}
+
+void Steps::start(std::uint32_t what, std::int64_t timeout_ms, const WaitPolicy& policy) {
+  const std::uint64_t number = (call_ >> 32) + 1;
+  call_ = number << 32 | what;
+  policy_ = policy;
+  deadline_ = Deadline(timeout_ms);
+  if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
+}
+
+Step Steps::begin(std::size_t bytes) {
+  if (bytes == 0) return {next_++, 0};
+  DDP_CHECK(bytes <= most_bytes(), bytes, most_bytes());
+  if (!has_ring_) {
+    segment_.allocate_ring(membership_.rank());
+    has_ring_ = true;
+  }
+  const std::size_t rounded = (bytes + kLine - 1) / kLine * kLine;
+  const bool fits = position_ + rounded <= segment_.plan().ring_bytes;
+  Range range = {0, fits ? position_ : 0, (fits ? position_ : 0) + rounded};
+  wait_until_free(range);
+  position_ = range.end;
+  range.step = next_++;
+  in_use_.push_back(range);
+  return {range.step, range.offset};
+}
+
+// Waits until every rank has read what is in this range.
+void Steps::wait_until_free(const Range& range) {
+  std::uint64_t last = 0;  // the last step that used the range
+  const bool begins_again = range.offset < position_;
+  while (!in_use_.empty()) {
+    const Range& oldest = in_use_.front();
+    // At the ring's beginning, what is behind the position is left over from the round before.
+    const bool left_over = begins_again && oldest.offset >= position_;
+    if (!left_over && (oldest.offset >= range.end || range.offset >= oldest.end)) break;
+    last = oldest.step;
+    in_use_.pop_front();
+  }
+  if (last == 0 || all_reached_ > last) return;
+  // If the step just before this one used the range, the others need a step to say that they have read it.
+  if (last + 1 == next_) publish({next_++, 0});
+  for (std::uint32_t rank = 0; rank < membership_.size(); ++rank) {
+    if (rank != membership_.rank()) await_number(rank, last + 1);
+  }
+  all_reached_ = last + 1;
+}
+
+void Steps::publish(const Step& step) {
+  Counters& own = segment_.counters(membership_.rank());
+  own.call.store(call_, std::memory_order_relaxed);
+  // Sequentially consistent, as the sleeper's two accesses are: either this rank sees the sleeper, or the sleeper sees
+  // the step.
+  own.published.store(step.number);
+  if (own.sleepers.load() != 0) wake_sleepers(low_half(own.published));
+}
+
+void Steps::await(std::uint32_t rank, const Step& step) {
+  await_number(rank, step.number);
+  compare_calls(rank);
+}
+
+void Steps::await_all(const Step& step) {
+  for (std::uint32_t rank = 0; rank < membership_.size(); ++rank) {
+    if (rank != membership_.rank()) await(rank, step);
+  }
+  all_reached_ = step.number;
+}
+
+void Steps::await_number(std::uint32_t rank, std::uint64_t number) {
+  if (segment_.counters(rank).published.load(std::memory_order_acquire) < number) await_slowly(rank, number);
+}
+
+void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
+  Counters& counters = segment_.counters(rank);
+  const auto ready = [&] { return counters.published.load(std::memory_order_acquire) >= number; };
+  bool hurries = false;
+  const auto check = [&] {
+    hurries = meanwhile();
+    membership_.check(rank, deadline_, ready);
+  };
+  const auto sleep = [&] {
+    counters.sleepers.fetch_add(1);
+    const std::uint64_t seen = counters.published.load();
+    // What ends a wait is set before the wake-up, so it is looked at after this rank counts as a sleeper.
+    if (seen < number && segment_.header().lost == 0 && !membership_.has_given_up()) {
+      sleep_on(low_half(counters.published), static_cast<std::uint32_t>(seen),
+               hurries ? kSleepWithMessagesNs : kLongestSleepNs);
+    }
+    counters.sleepers.fetch_sub(1);
+  };
+  wait_until(policy_, ready, check, sleep);
+}
+
+// The other rank has published a step of this collective. It may be in a later one by now, which shows nothing about
+// this one, but cannot be in an earlier one.
+void Steps::compare_calls(std::uint32_t rank) const {
+  const std::uint64_t theirs = segment_.counters(rank).call.load(std::memory_order_relaxed);
+  if (theirs == call_ || static_cast<std::int32_t>((theirs >> 32) - (call_ >> 32)) > 0) return;
+  throw Failure(DDP_BACKEND_ERROR,
+                "ranks disagree: rank " + std::to_string(rank) + " of the group and rank " +
+                    std::to_string(membership_.rank()) +
+                    " call different collectives, or the same with other sizes, types or roots (DDP_DEBUG=detail says "
+                    "what each of them calls)");
+}
+
+}  // namespace ddp::collectives

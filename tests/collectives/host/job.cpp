@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/collectives/host/job.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
+#include "collectives/backend_error.hpp"
+#include "collectives/host/backend.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/store/prefix_store.hpp"
+#include "rendezvous/store/tcp_store.hpp"
+
+namespace ddp::collectives::test {
+namespace {
+
+using rendezvous::Store;
+
+int set(void* context, const char* key, const void* value, std::size_t size, ddp_backend_error* error) {
+  try {
+    static_cast<Store*>(context)->set(key, std::string_view(static_cast<const char*>(value), size));
+    return 0;
+  } catch (const std::exception& e) {
+    set_text(error, e.what());
+    return 1;
+  }
+}
+
+int get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
+        void (*deliver)(void* sink, const void* value, std::size_t size), ddp_backend_error* error) {
+  try {
+    const std::string value = static_cast<Store*>(context)->get(key, std::chrono::milliseconds(timeout_ms));
+    deliver(sink, value.data(), value.size());
+    return 0;
+  } catch (const rendezvous::Error& e) {
+    set_text(error, (e.code() == rendezvous::ErrorCode::Timeout ? "timed out: " : "") + std::string(e.what()));
+    return 1;
+  }
+}
+
+}  // namespace
+
+ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size, std::int64_t timeout_ms,
+                              const std::function<void()>& once_connected) {
+  rendezvous::TcpStore store("127.0.0.1", port, std::chrono::seconds(60));
+  rendezvous::PrefixStore own(name, store);
+  if (once_connected) once_connected();
+  ddp_backend_group_config config = {};
+  config.rank = rank;
+  config.size = size;
+  config.local_address = "127.0.0.1";
+  config.init_timeout_ms = timeout_ms;
+  config.store = {static_cast<Store*>(&own), &set, &get};
+  ddp_backend_group* group = nullptr;
+  BackendError error;
+  ddp_backend_status status = host_backend().group_create(&config, &group, &error);
+  if (status == DDP_BACKEND_OK) status = host_backend().barrier(group, 0, timeout_ms, &error);
+  if (status != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+  return group;
+}
+
+pid_t fork_rank(const std::function<int()>& body) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("no fork");
+  if (child > 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(98);
+  int code = 99;
+  try {
+    code = body();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  _exit(code);
+}
+
+int reap(pid_t process) {
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0) {
+    if (errno != EINTR) return -1000;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+}  // namespace ddp::collectives::test

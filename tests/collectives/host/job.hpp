@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranks as processes of their own, forked from the test, which meet through a store that the test hosts and use the
+// backend "ddp" by its table, as libddp does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/backend.h"
+#include "rendezvous/store/server.hpp"
+
+namespace ddp::collectives::test {
+
+// Joins the group `name` as a rank of `size`. Throws std::runtime_error with the backend's text if that fails. Calls
+// `once_connected` in between, if it is set, when the store is reached.
+ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size,
+                              std::int64_t timeout_ms = 60'000, const std::function<void()>& once_connected = {});
+
+// Forks a process that runs `body` and ends with what it returns; 99 if it throws, which it says on stderr. The process
+// is killed if the test ends first.
+pid_t fork_rank(const std::function<int()>& body);
+// Returns the exit code, or -1 - the signal.
+int reap(pid_t process);
+
+// Returns how many descriptors this process has open.
+std::size_t open_descriptors();
+
+}  // namespace ddp::collectives::test

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parts of the backend "ddp" that need no other rank: limits, sizes, seals, reductions.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "collectives/backend_loader.hpp"
+#include "collectives/element_types.hpp"
+#include "collectives/host/failure.hpp"
+#include "collectives/host/memory_left.hpp"
+#include "collectives/host/reductions.hpp"
+#include "collectives/host/segment.hpp"
+#include "collectives/host/waiting.hpp"
+#include "tests/support/process.hpp"
+
+using namespace ddp::collectives;
+using Catch::Matchers::Contains;
+
+namespace {
+
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+}  // namespace
+
+TEST_CASE("memory left: the tightest control group of version 2 counts, less what its cached files hold",
+          "[collectives][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  const std::filesystem::path at = folder.path();
+  write(at / "self", "0::/a/b\n");
+  write(at / "sys/a/b/memory.max", "max\n");
+  write(at / "sys/a/b/memory.current", "5000\n");
+  write(at / "sys/a/memory.max", "1000\n");
+  write(at / "sys/a/memory.current", "900\n");
+  write(at / "sys/a/memory.stat", "anon 100\ninactive_file 300\nactive_file 50\n");
+  const auto left = least_memory_left(at / "self", at / "sys");
+  REQUIRE(left);
+  CHECK(left->group == "/a");
+  CHECK(left->limit == 1000);
+  CHECK(left->bytes == 450);
+}
+
+TEST_CASE("memory left: version 1 is understood, and no limit is no answer", "[collectives][unit]") {
+  const ddp::testing::TemporaryFolder folder;
+  const std::filesystem::path at = folder.path();
+  write(at / "self", "4:cpu,cpuacct:/x\n7:memory:/x\n0::/\n");
+  write(at / "sys/memory/x/memory.limit_in_bytes", "4096\n");
+  write(at / "sys/memory/x/memory.usage_in_bytes", "96\n");
+  write(at / "sys/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write(at / "sys/memory/memory.usage_in_bytes", "96\n");
+  write(at / "sys/cpu/x/cpu.cfs_quota_us", "150000\n");
+  write(at / "sys/cpu/x/cpu.cfs_period_us", "100000\n");
+  REQUIRE(least_memory_left(at / "self", at / "sys"));
+  CHECK(least_memory_left(at / "self", at / "sys")->bytes == 4000);
+  CHECK(cpu_quota(at / "self", at / "sys") == 1.5);
+  CHECK_FALSE(least_memory_left(at / "none", at / "sys"));
+  CHECK_FALSE(cpu_quota(at / "none", at / "sys"));
+}
+
+TEST_CASE("segment: sealed, so that nobody can cut it under a rank that uses it", "[collectives][unit]") {
+  const Segment segment = Segment::create(plan_segment(3, 1 << 16, 0));
+  CHECK(ftruncate(segment.descriptor(), 4096) == -1);
+  CHECK(ftruncate(segment.descriptor(), 1 << 30) == -1);
+  CHECK(fcntl(segment.descriptor(), F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  segment.allocate_ring(2);
+  std::memset(segment.ring(2), 7, segment.plan().ring_bytes);
+  const Segment other = Segment::attach(ddp::rendezvous::Descriptor(dup(segment.descriptor())));
+  CHECK(other.ring(2)[12345] == 7);
+  CHECK(other.ranks() == 3);
+}
+
+TEST_CASE("segment: a descriptor of anything else is refused", "[collectives][unit]") {
+  ddp::rendezvous::Descriptor file(memfd_create("other", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), 1 << 20) == 0);
+  CHECK_THROWS_WITH(Segment::attach(std::move(file)), Contains("not a segment of this version"));
+}
+
+TEST_CASE("segment: a group of every pair of 64 ranks takes less than 512 MiB", "[collectives][unit]") {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t a = 0; a < 64; ++a) {
+    for (std::uint32_t b = a + 1; b < 64; ++b) {
+      const SegmentPlan plan = plan_segment(2, 2 << 20, b - 1);  // rank `a` has formed a group with each before b
+      bytes += 2 * plan.ring_bytes + 2 * plan.channel_bytes + 4096 * 2;
+    }
+  }
+  CHECK(bytes < (512ULL << 20));
+}
+
+TEST_CASE("segment: the first rank that is lost stays the one that all name", "[collectives][unit]") {
+  const Segment segment = Segment::create(plan_segment(3, 4096, 0));
+  segment.lose(2, LossReason::Died);
+  segment.lose(1, LossReason::GaveUp);
+  CHECK(lost_rank(segment.header().lost) == 2);
+  CHECK(lost_reason(segment.header().lost) == LossReason::Died);
+}
+
+TEST_CASE("waiting: a rank spins only if it has a CPU of its own", "[collectives][unit]") {
+  const Segment segment = Segment::create(plan_segment(2, 4096, 0));
+  const auto allow = [&](std::uint32_t rank, std::uint64_t cpus) {
+    segment.presence(rank).cpus[0] = cpus;
+    segment.presence(rank).cpu_words = 1;
+  };
+  allow(0, 1);
+  allow(1, 1);
+  CHECK_FALSE(has_own_cpu(segment, 0, 2, std::nullopt));
+  allow(1, 2);
+  CHECK(has_own_cpu(segment, 0, sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 8 : 0,
+                    std::nullopt));  // pinned: the job's other ranks are elsewhere
+  CHECK_FALSE(has_own_cpu(segment, 0, 2, 1.5));
+  CHECK(has_own_cpu(segment, 0, 2, 2.0));
+  allow(0, ~std::uint64_t{0});
+  allow(1, ~std::uint64_t{0});
+  CHECK(has_own_cpu(segment, 0, 2, std::nullopt));
+  CHECK_FALSE(has_own_cpu(segment, 0, 100, std::nullopt));
+}
+
+TEST_CASE("reductions: added in the order of ranks, and 16 bits are rounded once", "[collectives][unit]") {
+  constexpr std::size_t kCount = 5000;
+  std::vector<std::vector<std::uint16_t>> inputs;
+  std::vector<const unsigned char*> sources;
+  std::vector<float> expected(kCount);
+  for (int r = 0; r < 4; ++r) {
+    auto& input = inputs.emplace_back(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      input[i] = float_to_bfloat16(1.0F + static_cast<float>(r * 1000 + static_cast<int>(i)) / 8192);
+      expected[i] += bfloat16_to_float(input[i]);
+    }
+  }
+  for (auto& input : inputs) sources.push_back(reinterpret_cast<const unsigned char*>(input.data()));
+  const Reduction sum(static_cast<std::int32_t>(ElementType::BFloat16), 0);
+  REQUIRE(sum.exists());
+  sum.run(sources.data(), 4, reinterpret_cast<unsigned char*>(inputs[2].data()), kCount);  // into a source
+  for (std::size_t i = 0; i < kCount; ++i) REQUIRE(inputs[2][i] == float_to_bfloat16(expected[i]));
+}
+
+TEST_CASE("reductions: bitwise ones of floating point do not exist", "[collectives][unit]") {
+  CHECK_FALSE(Reduction(0, 5).exists());
+  CHECK_FALSE(Reduction(11, 6).exists());
+  CHECK_FALSE(Reduction(99, 0).exists());
+  CHECK(Reduction(8, 7).exists());
+}
+
+TEST_CASE("backends: libddp has \"ddp\" in itself, and it reduces 16 bits", "[collectives][unit]") {
+  CHECK(std::string(load_backend("ddp").name) == "ddp");
+  CHECK(features_of(load_backend("ddp")) == DDP_BACKEND_REDUCES_16_BIT);
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/collectives/host/program.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "collectives/backend_error.hpp"
+#include "collectives/element_types.hpp"
+#include "collectives/float_conversion.hpp"
+#include "collectives/host/backend.hpp"
+#include "collectives/reduce_kernels.hpp"
+
+namespace ddp::collectives::test {
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+constexpr std::int64_t kTimeoutMs = 120'000;
+
+enum class Kind {
+  AllReduce,
+  Reduce,
+  Broadcast,
+  AllGather,
+  AllGatherV,
+  Gather,
+  Scatter,
+  ReduceScatter,
+  AllToAll,
+  Barrier,
+  Messages
+};
+constexpr int kKinds = 11;
+
+struct Call {
+  Kind kind;
+  std::size_t group;
+  std::int32_t dtype;
+  std::int32_t op;
+  std::size_t count;
+  std::uint32_t root;
+  std::uint64_t values;
+};
+
+std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(mix(seed + 1)) {}
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  std::uint64_t any() { return random_(); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Returns elements of rank `rank`: any integers, or floating-point numbers whose sums round, and are never NaN.
+Bytes contribution(const Call& call, std::uint32_t rank, std::size_t count, std::uint64_t salt = 0) {
+  const std::size_t size = element_size(call.dtype);
+  Bytes bytes(count * size);
+  std::uint64_t state = mix(call.values + rank * 1000003ULL + salt * 7919);
+  for (std::size_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const std::uint64_t bits = state >> 24;
+    const double value = static_cast<double>(static_cast<std::int32_t>(bits)) * 0x1p-28;
+    const auto narrower = static_cast<float>(value);
+    unsigned char* const at = bytes.data() + i * size;
+    if (is_16_bit_float(call.dtype)) {
+      const std::uint16_t half = call.dtype == 10 ? float_to_float16(narrower) : float_to_bfloat16(narrower);
+      std::memcpy(at, &half, 2);
+    } else if (call.dtype == 0) {
+      std::memcpy(at, &narrower, 4);
+    } else if (call.dtype == 1) {
+      std::memcpy(at, &value, 8);
+    } else {
+      std::memcpy(at, &bits, size);
+    }
+  }
+  return bytes;
+}
+
+// Returns the reduction of all ranks' contributions, in the order of ranks.
+Bytes reduced(const Call& call, std::uint32_t ranks, std::size_t count) {
+  const bool wide = is_16_bit_float(call.dtype);
+  const std::int32_t dtype = wide ? static_cast<std::int32_t>(ElementType::Float32) : call.dtype;
+  const ReduceFunction reduce = reduce_function(dtype, call.op);
+  Bytes sum;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    Bytes next = contribution(call, r, count);
+    if (wide) {
+      Bytes floats(count * sizeof(float));
+      widen(call.dtype, next.data(), reinterpret_cast<float*>(floats.data()), count);
+      next = std::move(floats);
+    }
+    if (r == 0) {
+      sum = std::move(next);
+    } else {
+      reduce(sum.data(), sum.data(), next.data(), count);
+    }
+  }
+  if (!wide) return sum;
+  Bytes halves(count * 2);
+  narrow(call.dtype, reinterpret_cast<const float*>(sum.data()), halves.data(), count);
+  return halves;
+}
+
+std::size_t uneven(const Call& call, std::uint32_t from, std::uint32_t to) {
+  return mix(call.values + from * 131 + to) % (call.count + 2);
+}
+
+Call draw_call(Draw& draw, const std::vector<GroupPlan>& plans) {
+  Call call = {};
+  call.group = draw.below(plans.size());
+  call.kind = static_cast<Kind>(draw.below(kKinds));
+  call.dtype = static_cast<std::int32_t>(draw.below(12));
+  constexpr std::int32_t kOps[] = {0, 2, 3, 4, 5, 6, 7};  // those of ddp_reduce_op that backends get
+  call.op = kOps[draw.below(is_floating_point(call.dtype) ? 4 : 7)];
+  constexpr std::size_t kCounts[] = {0, 1, 2, 5, 31, 64, 257, 1000, 4099, 20'011};
+  call.count = kCounts[draw.below(10)];
+  if (draw.below(60) == 0) call.count = 300'007;
+  call.root = static_cast<std::uint32_t>(draw.below(plans[call.group].members.size()));
+  call.values = draw.any();
+  return call;
+}
+
+// One call of one rank: its arguments, and what is expected of them.
+class Runner {
+ public:
+  Runner(const Call& call, ddp_backend_group* group, std::uint32_t rank, std::uint32_t size)
+      : call_(call), group_(group), rank_(rank), size_(size), element_(element_size(call.dtype)) {}
+
+  std::string run() {
+    switch (call_.kind) {
+      case Kind::AllReduce:
+      case Kind::Reduce:
+        return reduce();
+      case Kind::Broadcast:
+        return broadcast();
+      case Kind::AllGather:
+      case Kind::AllGatherV:
+        return all_gather();
+      case Kind::Gather:
+        return gather();
+      case Kind::Scatter:
+        return scatter();
+      case Kind::ReduceScatter:
+        return reduce_scatter();
+      case Kind::AllToAll:
+        return all_to_all();
+      case Kind::Messages:
+        return messages();
+      case Kind::Barrier:
+        break;
+    }
+    return verdict(table_.barrier(group_, 0, kTimeoutMs, &error_), {}, {});
+  }
+
+ private:
+  std::string verdict(ddp_backend_status status, const Bytes& got, const Bytes& expected) {
+    if (status != DDP_BACKEND_OK) return "status " + std::to_string(status) + ": " + error_.text;
+    if (got == expected) return "";
+    const auto [at, wanted] = std::mismatch(got.begin(), got.end(), expected.begin(), expected.end());
+    return "byte " + std::to_string(at - got.begin()) + " of " + std::to_string(expected.size()) + " is wrong";
+  }
+  Bytes part(const Bytes& all, std::size_t index) const {
+    const auto bytes = static_cast<std::ptrdiff_t>(call_.count * element_);
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * bytes;
+    return {begin, begin + bytes};
+  }
+  Bytes joined(const std::vector<std::size_t>& counts) const {
+    Bytes all;
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      const Bytes one = contribution(call_, r, counts[r]);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+  std::string reduce() {
+    Bytes data = contribution(call_, rank_, call_.count);
+    if (call_.kind == Kind::AllReduce) {
+      const auto status =
+          table_.all_reduce(group_, data.data(), call_.count, call_.dtype, call_.op, 0, kTimeoutMs, &error_);
+      return verdict(status, data, reduced(call_, size_, call_.count));
+    }
+    const auto status = table_.reduce(group_, data.data(), call_.count, call_.dtype, call_.op,
+                                      static_cast<std::int32_t>(call_.root), 0, kTimeoutMs, &error_);
+    return verdict(status, data, rank_ == call_.root ? reduced(call_, size_, call_.count) : data);
+  }
+  std::string broadcast() {
+    Bytes data = contribution(call_, rank_, call_.count);
+    const auto status = table_.broadcast(group_, data.data(), call_.count, call_.dtype,
+                                         static_cast<std::int32_t>(call_.root), 0, kTimeoutMs, &error_);
+    return verdict(status, data, contribution(call_, call_.root, call_.count));
+  }
+  std::string all_gather() {
+    std::vector<std::size_t> counts(size_, call_.count);
+    const bool even = call_.kind == Kind::AllGather;
+    for (std::uint32_t r = 0; r < size_ && !even; ++r) counts[r] = uneven(call_, r, 0);
+    const Bytes input = contribution(call_, rank_, counts[rank_]);
+    Bytes output(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * element_);
+    const auto status =
+        even ? table_.all_gather(group_, input.data(), output.data(), call_.count, call_.dtype, 0, kTimeoutMs, &error_)
+             : table_.all_gatherv(group_, input.data(), output.data(), counts.data(), call_.dtype, 0, kTimeoutMs,
+                                  &error_);
+    return verdict(status, output, joined(counts));
+  }
+  std::string gather() {
+    const Bytes input = contribution(call_, rank_, call_.count);
+    Bytes output(rank_ == call_.root ? size_ * input.size() : 0);
+    const auto status = table_.gather(group_, input.data(), output.data(), call_.count, call_.dtype,
+                                      static_cast<std::int32_t>(call_.root), 0, kTimeoutMs, &error_);
+    return verdict(status, output, rank_ == call_.root ? joined(std::vector(size_, call_.count)) : Bytes());
+  }
+  std::string scatter() {
+    const Bytes all = contribution(call_, call_.root, size_ * call_.count);
+    Bytes output(call_.count * element_);
+    const auto status = table_.scatter(group_, rank_ == call_.root ? all.data() : nullptr, output.data(), call_.count,
+                                       call_.dtype, static_cast<std::int32_t>(call_.root), 0, kTimeoutMs, &error_);
+    return verdict(status, output, part(all, rank_));
+  }
+  std::string reduce_scatter() {
+    const Bytes input = contribution(call_, rank_, size_ * call_.count);
+    Bytes output(call_.count * element_);
+    const auto status = table_.reduce_scatter(group_, input.data(), output.data(), call_.count, call_.dtype, call_.op,
+                                              0, kTimeoutMs, &error_);
+    return verdict(status, output, part(reduced(call_, size_, size_ * call_.count), rank_));
+  }
+  std::string all_to_all() {
+    std::vector<std::size_t> sent, received;
+    Bytes input, expected;
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      sent.push_back(uneven(call_, rank_, r));
+      received.push_back(uneven(call_, r, rank_));
+      const Bytes to = contribution(call_, rank_, sent.back(), r),
+                  from = contribution(call_, r, received.back(), rank_);
+      input.insert(input.end(), to.begin(), to.end());
+      expected.insert(expected.end(), from.begin(), from.end());
+    }
+    Bytes output(expected.size());
+    const auto status = table_.all_to_all(group_, input.data(), sent.data(), output.data(), received.data(),
+                                          call_.dtype, 0, kTimeoutMs, &error_);
+    return verdict(status, output, expected);
+  }
+
+  // Every rank sends a message to every other one, and waits for all in an order of its own.
+  std::string messages() {
+    struct Part {
+      Bytes memory, expected;
+      ddp_backend_message* message = nullptr;
+    };
+    std::vector<Part> parts;
+    parts.reserve(2 * size_);
+    ddp_backend_status status = DDP_BACKEND_OK;
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      const auto peer = static_cast<std::int32_t>(r);
+      Part& to = parts.emplace_back();
+      to.memory = to.expected = contribution(call_, rank_, uneven(call_, rank_, r), r);
+      status = std::max(
+          status, table_.send(group_, to.memory.data(), to.memory.size(), peer, call_.count, &to.message, &error_));
+      Part& from = parts.emplace_back();
+      from.expected = contribution(call_, r, uneven(call_, r, rank_), rank_);
+      from.memory.resize(from.expected.size());
+      status = std::max(status, table_.receive(group_, from.memory.data(), from.memory.size(), peer, call_.count,
+                                               &from.message, &error_));
+    }
+    std::rotate(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(parts.empty() ? 0 : rank_ % parts.size()),
+                parts.end());
+    std::string wrong = verdict(status, {}, {});
+    for (Part& p : parts) {
+      std::int32_t peer = -1;
+      if (wrong.empty()) wrong = verdict(table_.message_wait(group_, p.message, kTimeoutMs, &peer, &error_), {}, {});
+      if (wrong.empty()) wrong = verdict(DDP_BACKEND_OK, p.memory, p.expected);
+      if (p.message != nullptr) table_.message_free(p.message);
+    }
+    return wrong;
+  }
+
+  const Call& call_;
+  ddp_backend_group* group_;
+  const std::uint32_t rank_, size_;
+  const std::size_t element_;
+  const ddp_backend_table& table_ = host_backend();
+  BackendError error_;
+};
+
+}  // namespace
+
+std::vector<GroupPlan> draw_groups(std::uint64_t seed, std::uint32_t ranks) {
+  Draw draw(seed);
+  constexpr std::uint64_t kRings[] = {4096, 32 << 10, 256 << 10, 2 << 20};
+  std::vector<GroupPlan> plans(3);
+  for (GroupPlan& plan : plans) {
+    const bool all = &plan == plans.data();
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      if (all || draw.below(3) != 0) plan.members.push_back(r);
+    }
+    if (plan.members.size() < 2) plan.members = {0, ranks - 1};
+    plan.ring_bytes = kRings[draw.below(4)];
+  }
+  return plans;
+}
+
+std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed) {
+  Draw draw(seed);
+  const std::uint64_t calls = 1 + draw.below(20);
+  for (std::uint64_t i = 0; i < calls; ++i) {
+    const Call call = draw_call(draw, plans);
+    ddp_backend_group* const group = rank.groups[call.group];
+    if (group == nullptr) continue;
+    const auto& members = plans[call.group].members;
+    const auto place = std::find(members.begin(), members.end(), rank.number) - members.begin();
+    Runner runner(call, group, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size()));
+    if (const std::string wrong = runner.run(); !wrong.empty()) {
+      return "seed " + std::to_string(seed) + ", rank " + std::to_string(rank.number) + ", call " + std::to_string(i) +
+             " (kind " + std::to_string(static_cast<int>(call.kind)) + ", type " + std::to_string(call.dtype) +
+             ", reduction " + std::to_string(call.op) + ", count " + std::to_string(call.count) + ", group " +
+             std::to_string(call.group) + "): " + wrong;
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::collectives::test

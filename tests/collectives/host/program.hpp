@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random programs of collectives and messages on the backend "ddp", in several groups at once, compared with a model
+// that computes each result by itself. Every rank draws the same program from the seed and runs its part of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/host/host_group.hpp"
+
+namespace ddp::collectives::test {
+
+// The groups of a world: which ranks are in each, and the bytes of their rings.
+struct GroupPlan {
+  std::vector<std::uint32_t> members;
+  std::uint64_t ring_bytes;
+};
+// Returns groups that overlap: one of all ranks, and some of fewer.
+std::vector<GroupPlan> draw_groups(std::uint64_t seed, std::uint32_t ranks);
+
+// A rank of the world, with the groups it is in; null for the others.
+struct Rank {
+  std::uint32_t number = 0;
+  std::vector<ddp_backend_group*> groups;
+};
+
+// Runs the program of this seed. Returns "" or what was wrong.
+std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed);
+
+}  // namespace ddp::collectives::test
