@@ -63,7 +63,7 @@ template <typename Body>
 ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::int64_t timeout_ms,
                            ddp_backend_error* error, Body&& body) noexcept {
   return guarded(error, [&] {
-    group->collectives.steps().start(what, timeout_ms, group->wait_policy());
+    group->collectives.steps().start(what, timeout_ms, group->most_looks());
     body(group->collectives);
   });
 }
@@ -230,7 +230,7 @@ ddp_backend_status receive(ddp_backend_group* group, void* data, std::size_t byt
 ddp_backend_status message_wait(ddp_backend_group* group, ddp_backend_message* message, std::int64_t timeout_ms,
                                 std::int32_t* peer, ddp_backend_error* error) {
   return guarded(error, [&] {
-    group->messages.wait(*message->message, timeout_ms, group->wait_policy());
+    group->messages.wait(*message->message, timeout_ms, group->most_looks());
     *peer = message->message->peer;
   });
 }

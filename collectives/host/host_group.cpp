@@ -11,8 +11,7 @@ ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std
       ranks_on_node_(ranks_on_node),
       membership(*segment_, rank, std::move(job_ranks)),
       collectives(membership),
-      messages(membership),
-      policy_(ddp::collectives::wait_policy(false)) {
+      messages(membership) {
   ++live_groups_;
   // A rank that waits in a collective goes on sending what it was asked to send.
   collectives.steps().meanwhile = [this] { return messages.progress(); };
@@ -40,17 +39,13 @@ void ddp_backend_group::abort() {
   messages.give_up();
 }
 
-const WaitPolicy& ddp_backend_group::wait_policy() {
-  if (has_policy_.load(std::memory_order_acquire)) return policy_;
+int ddp_backend_group::most_looks() {
+  if (const int known = most_looks_.load(std::memory_order_relaxed); known >= 0) return known;
   for (std::uint32_t rank = 0; rank < segment_->ranks(); ++rank) {
-    if (segment_->presence(rank).state == PresenceState::Absent) return policy_;
+    if (segment_->presence(rank).state == PresenceState::Absent) return 0;
   }
-  // Two threads, one in a collective and one in a message, find the same.
   static const std::optional<double> quota = cpu_quota();
   const bool own = has_own_cpu(*segment_, membership.rank(), ranks_on_node_, quota);
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (!has_policy_) policy_ = ddp::collectives::wait_policy(own);
-  has_policy_.store(true, std::memory_order_release);
-  return policy_;
+  most_looks_ = own ? kMostLooks : 0;
+  return most_looks_;
 }

@@ -30,8 +30,8 @@ struct ddp_backend_group {
   void watch(std::vector<ddp::rendezvous::Descriptor> lifelines, ddp::rendezvous::Descriptor own_lifeline);
   void abort();
 
-  // How this rank waits: known once all ranks have entered.
-  const ddp::collectives::WaitPolicy& wait_policy();
+  // How often a wait may look before it sleeps: 0 if this rank has no CPU of its own, or before all ranks have entered.
+  int most_looks();
 
   static std::uint32_t live_groups() { return live_groups_; }
 
@@ -47,8 +47,7 @@ struct ddp_backend_group {
   std::vector<std::size_t> input_bytes, output_bytes;  // of the running collective
 
  private:
-  std::atomic<bool> has_policy_{false};
-  ddp::collectives::WaitPolicy policy_;
+  std::atomic<int> most_looks_{-1};
   std::shared_ptr<ddp::collectives::PeerWatch> peer_watch_;
   std::vector<std::uint64_t> watched_;
   ddp::rendezvous::Descriptor own_lifeline_;

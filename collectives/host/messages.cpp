@@ -90,7 +90,8 @@ std::unique_ptr<Message> Messages::receive(void* data, std::size_t bytes, std::o
   return message;
 }
 
-void Messages::wait(Message& message, std::int64_t timeout_ms, const WaitPolicy& policy) {
+void Messages::wait(Message& message, std::int64_t timeout_ms, int most_looks) {
+  Patience patience = {.most = most_looks / 4, .looks = most_looks / 4};  // a look takes longer than one at a counter
   Deadline deadline(timeout_ms);
   Bell& bell = segment_.bell(rank_);
   std::optional<std::uint32_t> heard;
@@ -114,7 +115,7 @@ void Messages::wait(Message& message, std::int64_t timeout_ms, const WaitPolicy&
       sleep_on(bell.rings, *heard, kLongestSleepNs);
     bell.sleepers.fetch_sub(1);
   };
-  wait_until(policy, ready, check, sleep);
+  wait_until(patience, ready, check, sleep);
   if (message.sends || message.announced == message.bytes) return;
   throw Failure(DDP_BACKEND_ERROR, "ranks disagree: rank " + std::to_string(message.peer) + " of the group sends " +
                                        std::to_string(message.announced) + " bytes, rank " + std::to_string(rank_) +

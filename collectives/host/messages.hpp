@@ -48,7 +48,7 @@ class Messages {
   // Without a peer, from any rank.
   std::unique_ptr<Message> receive(void* data, std::size_t bytes, std::optional<std::uint32_t> peer, std::uint64_t tag);
   // Throws Failure. Afterwards message.peer is the other rank.
-  void wait(Message& message, std::int64_t timeout_ms, const WaitPolicy& policy);
+  void wait(Message& message, std::int64_t timeout_ms, int most_looks);
   void forget(Message& message);
   // Ends all messages: none touches its memory from then on.
   void give_up();

@@ -17,10 +17,10 @@ constexpr long kSleepWithMessagesNs = 200'000;
 
 Steps::Steps(const Membership& membership) : membership_(membership), segment_(membership.segment()) {}
 
-void Steps::start(std::uint32_t what, std::int64_t timeout_ms, const WaitPolicy& policy) {
+void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
   const std::uint64_t number = (call_ >> 32) + 1;
   call_ = number << 32 | what;
-  policy_ = policy;
+  if (patience_.most != most_looks) patience_ = {.most = most_looks, .looks = most_looks};
   deadline_ = Deadline(timeout_ms);
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
 }
@@ -106,7 +106,7 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
     }
     counters.sleepers.fetch_sub(1);
   };
-  wait_until(policy_, ready, check, sleep);
+  wait_until(patience_, ready, check, sleep);
 }
 
 // The other rank has published a step of this collective. It may be in a later one by now, which shows nothing about

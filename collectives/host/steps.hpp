@@ -38,7 +38,7 @@ class Steps {
   explicit Steps(const Membership& membership);
 
   // Begins a collective. `what` is a number that is equal on all ranks if they call the same.
-  void start(std::uint32_t what, std::int64_t timeout_ms, const WaitPolicy& policy);
+  void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks);
 
   // Returns the next step. `bytes` is equal on all ranks, and at most most_bytes().
   Step begin(std::size_t bytes);
@@ -72,7 +72,7 @@ class Steps {
   std::deque<Range> in_use_;       // the oldest first
   std::uint64_t all_reached_ = 0;  // every rank has published this step
   std::uint64_t call_ = 0;         // number of the collective << 32 | what
-  WaitPolicy policy_;
+  Patience patience_;
   Deadline deadline_{0};
   bool has_ring_ = false;
 };

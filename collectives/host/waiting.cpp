@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/host/waiting.hpp"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,7 +76,5 @@ bool has_own_cpu(const Segment& segment, std::uint32_t rank, std::uint32_t ranks
   if (quota && *quota < static_cast<double>(std::max(segment.ranks(), ranks_on_node))) return false;
   return cpus >= sharing && cpus > 0;
 }
-
-WaitPolicy wait_policy(bool own_cpu) { return own_cpu ? WaitPolicy{4000, 50} : WaitPolicy{0, 100}; }
 
 }  // namespace ddp::collectives

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a rank waits for another one: it spins if it has a CPU of its own, then lets others run, then sleeps in the
-// kernel. A rank that spins while the one it waits for has no CPU makes both slow: with more ranks than CPUs, a policy
-// without spinning is faster by orders of magnitude.
+// How a rank waits for another one: it spins for a while if it has a CPU of its own, then sleeps in the kernel.
+//
+// It never calls sched_yield(). Where another program wants the CPU too, a yield costs a rank a time slice of some
+// milliseconds, while the kernel runs a rank that was asleep and is woken up almost at once. For the same reason a rank
+// that had to sleep spins less the next time.
 #pragma once
 
-#include <sched.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,9 +15,19 @@
 
 namespace ddp::collectives {
 
-struct WaitPolicy {
-  int spins = 0;   // looks with a pause between, some 20 ns each
-  int yields = 0;  // looks after which the CPU goes to another thread that wants it
+// How often a wait looks, with a pause of some 10 ns between, before it sleeps.
+struct Patience {
+  int most = 0;
+  int looks = most;
+
+  // Once a rank sleeps, the one that waits for it waits longer than a short patience, and both would sleep for ever
+  // after. So a full patience is tried again now and then, and kept if it helps.
+  void after_spinning(int looked) {
+    if (looked > most / 16) looks = most;
+  }
+  void after_sleeping() { looks = ++sleeps % 16 == 0 ? most : most / 16; }
+
+  unsigned sleeps = 0;
 };
 
 // Looks per check: a check reads more than one word.
@@ -32,22 +43,17 @@ inline void pause_processor() {
 
 // Returns once ready() does. check() throws if the wait must end otherwise; sleep() blocks shortly in the kernel.
 template <typename Ready, typename Check, typename Sleep>
-void wait_until(const WaitPolicy& policy, Ready&& ready, Check&& check, Sleep&& sleep) {
-  for (int i = 1; i <= policy.spins; ++i) {
-    if (ready()) return;
+void wait_until(Patience& patience, Ready&& ready, Check&& check, Sleep&& sleep) {
+  for (int i = 1; i <= patience.looks; ++i) {
+    if (ready()) return patience.after_spinning(i);
     pause_processor();
     if (i % kLooksPerCheck == 0) check();
   }
-  for (int i = 1; i <= policy.yields; ++i) {
-    if (ready()) return;
-    sched_yield();
-    if (i % 16 == 0) check();
-  }
-  for (;;) {
-    if (ready()) return;
+  while (!ready()) {
     check();
     sleep();
   }
+  patience.after_sleeping();
 }
 
 // Writes this process's CPUs into its line, for share_of_cpus().
@@ -61,6 +67,7 @@ std::optional<double> cpu_quota(const std::string& cgroup_file = "/proc/self/cgr
 // published theirs. `ranks_on_node` counts also the ranks of the job that are in other groups.
 bool has_own_cpu(const Segment& segment, std::uint32_t rank, std::uint32_t ranks_on_node, std::optional<double> quota);
 
-WaitPolicy wait_policy(bool own_cpu);
+// Looks of a rank that has a CPU of its own: as long as it takes to wake up a rank that sleeps, about.
+inline constexpr int kMostLooks = 4000;
 
 }  // namespace ddp::collectives
