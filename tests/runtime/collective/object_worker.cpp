@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -154,7 +155,9 @@ int main(int argc, char** argv) {
   };
   if (argc != 2) return 2;
   try {
-    const ddp::Session session = ddp::init_process_group();
+    ddp::InitOptions options;
+    if (const char* const backend = std::getenv("TEST_BACKEND")) options.backend = backend;
+    const ddp::Session session = ddp::init_process_group(options);
     scenarios.at(argv[1])(session.world());
     session.world().barrier();
   } catch (const std::exception& e) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -411,6 +412,7 @@ int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 1 ? std::stoull(argv[1]) : 1;
   const int count = argc > 2 ? std::stoi(argv[2]) : 100;
   ddp::InitOptions options;
+  if (const char* const backend = std::getenv("TEST_BACKEND")) options.backend = backend;
   if (argc > 3) options.backend = argv[3];
   try {
     ddp::Session session = ddp::init_process_group(options);
