@@ -12,9 +12,9 @@ namespace {
 constexpr char kDefault[] = "gloo";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
-  throw rendezvous::Error(
-      rendezvous::ErrorCode::InvalidArgument,
-      "backend \"" + text + "\": " + why + "; give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name");
+  throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                          "backend \"" + text + "\": " + why +
+                              "; give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name");
 }
 
 bool is_name(const std::string& text) {

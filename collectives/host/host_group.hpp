@@ -44,7 +44,7 @@ struct ddp_backend_group {
   ddp::collectives::Membership membership;
   ddp::collectives::SharedCollectives collectives;
   ddp::collectives::Messages messages;
-  std::vector<std::size_t> input_bytes, output_bytes;  // of the running collective
+  std::vector<std::size_t> input_bytes, output_bytes;  // the running collective's sizes by rank
 
  private:
   std::atomic<int> most_looks_{-1};

@@ -134,7 +134,7 @@ void Messages::forget(Message& message) {
 }
 
 void Messages::give_up() {
-  const std::lock_guard lock(mutex_);  // who moves a message now, ends that first
+  const std::lock_guard lock(mutex_);  // waits for a thread that is moving a message
   receives_.clear();
   for (Outgoing& out : outgoing_) out.queue.clear();
   for (Incoming& in : incoming_) in.early.clear();

@@ -2,7 +2,7 @@
 // Messages between two ranks of a node. Each pair has a channel for each direction, a ring of bytes in the segment into
 // which the sender writes one message after the other, each with its tag and length in front. Nothing moves by itself:
 // a rank moves what it can of all its messages whenever it starts one, waits for one, or waits long in a collective.
-// Who has moved something rings the other rank's bell.
+// A rank that has moved something rings the other one's bell.
 //
 // A message that arrives before its receive is kept in this process's memory until then. Between one pair of ranks,
 // messages with one tag arrive in the order sent.
@@ -37,7 +37,7 @@ struct Message {
   unsigned char* memory = nullptr;
   std::size_t bytes = 0;
   std::size_t moved = 0;
-  std::size_t announced = 0;  // of a receive: the sender's size, once it has begun to come
+  std::size_t announced = 0;  // in a receive: the sender's size, once the message has begun to come
 };
 
 class Messages {
@@ -71,12 +71,12 @@ class Messages {
   };
   struct Outgoing {
     std::deque<Message*> queue;
-    std::size_t header_moved = 0;  // of the first message
+    std::size_t header_moved = 0;  // bytes of the first message's header
     bool has_channel = false;
   };
   struct Incoming {
     std::list<Early> early;        // the last one may be incomplete
-    std::size_t header_moved = 0;  // of the next message
+    std::size_t header_moved = 0;  // bytes of the next message's header
     std::array<unsigned char, sizeof(Header)> header;
     bool coming = false;  // the last of `early` is incomplete
   };

@@ -77,7 +77,7 @@ struct SegmentHeader {
 
 class Segment {
  public:
-  // Makes a segment. Throws Failure: the reason is that of the system, or the control group that has too little memory.
+  // Makes a segment. Throws Failure, which says why the system refuses, or which control group has too little memory.
   static Segment create(const SegmentPlan& plan);
   // Maps a segment that another rank made. Throws Failure if it is not of this version and size.
   static Segment attach(rendezvous::Descriptor descriptor);

@@ -34,11 +34,7 @@ Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::
 }  // namespace
 
 SharedCollectives::SharedCollectives(const Membership& membership)
-    : membership_(membership),
-      rank_(membership.rank()),
-      size_(membership.size()),
-      steps_(membership),
-      sources_(membership.size()) {}
+    : rank_(membership.rank()), size_(membership.size()), steps_(membership), sources_(membership.size()) {}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 

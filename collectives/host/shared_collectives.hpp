@@ -42,7 +42,6 @@ class SharedCollectives {
                      std::optional<std::uint32_t> root);
   std::size_t chunk_bytes() const;
 
-  const Membership& membership_;
   const std::uint32_t rank_, size_;
   Steps steps_;
   std::vector<const unsigned char*> sources_;

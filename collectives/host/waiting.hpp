@@ -20,8 +20,8 @@ struct Patience {
   int most = 0;
   int looks = most;
 
-  // Once a rank sleeps, the one that waits for it waits longer than a short patience, and both would sleep for ever
-  // after. So a full patience is tried again now and then, and kept if it helps.
+  // Once a rank sleeps, the one that waits for it waits longer than a short patience, and both would sleep in
+  // every later wait. So a full patience is tried again now and then, and kept if it helps.
   void after_spinning(int looked) {
     if (looked > most / 16) looks = most;
   }

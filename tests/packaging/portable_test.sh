@@ -127,7 +127,7 @@ job() {
 backend() {
   local program=$1 said
   said=$(LD_LIBRARY_PATH=$build/lib "$build/bin/ddprun" --nproc_per_node 2 "$program" 2>&1) && complain "it succeeds: $said"
-  grep -q 'backend "gloo": .*comes without a CPU backend: use "nccl", or build libddp from source' <<<"$said" ||
+  grep -q 'backend "gloo": .*comes without Gloo: use "ddp" within one machine, "nccl" for GPUs, or build libddp from source' <<<"$said" ||
     complain "it says: $said"
 }
 

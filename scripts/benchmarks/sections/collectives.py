@@ -13,8 +13,9 @@ Time of a call in µs, on the slowest rank; float32, sums. All ranks are on this
 at each size before it is timed.
 
 * size: of a rank's longer buffer.
-* libddp and Gloo, called directly, talk over TCP; Open MPI and MPICH go through shared memory inside a machine. torch:
-  `torch.distributed` with the Gloo of its own.
+* libddp with its backend "ddp", Open MPI and MPICH go through shared memory inside a machine; libddp's backend "gloo",
+  and Gloo called directly, talk over TCP. torch: `torch.distributed` with the Gloo of its own.
+* Before each call every line of the buffers is written, as by a program that computes what it communicates.
 * bound: each rank reads what it must read and writes what it must write, each byte once, all ranks at the same time;
   nothing is communicated. Measured by the same processes as libddp, in blocks that alternate.
 * The root of a broadcast may be ahead of the others: a small one costs an MPI's ranks less than a message takes.
@@ -22,7 +23,7 @@ at each size before it is timed.
 With more ranks than CPUs it is the scheduler that is measured, above all for libraries that wait by polling.
 """
 COLLECTIVES = ["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
-LIBRARIES = ["libddp", "Gloo", "Open MPI", "MPICH", "torch", "bound"]
+LIBRARIES = ["libddp", "libddp over Gloo", "Gloo", "Open MPI", "MPICH", "torch", "bound"]
 
 
 def sizes(bench):
@@ -68,6 +69,9 @@ def contenders(bench, ranks):
 
     yield Contender("libddp", libddp, measure_libddp, ours.version)
     yield Contender("bound", libddp, lambda: figures_of(latest, "memory", COLLECTIVES, ranks, sizes(bench)))
+    over_gloo = [*program, "libddp", "--backend", "gloo"]
+    yield Contender("libddp over Gloo", over_gloo,
+                    lambda: figures_of(lines(over_gloo), "libddp", COLLECTIVES, ranks, sizes(bench)), ours.version)
     yield Contender("Gloo", gloo,  # Debian's has no reduce_scatter
                     lambda: figures_of(lines(gloo), "gloo", COLLECTIVES[:3], ranks, sizes(bench)),
                     machine.package_version("libgloo-dev"))

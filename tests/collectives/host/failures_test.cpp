@@ -18,6 +18,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
+#include "collectives/host/descriptor_message.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/support/process.hpp"
@@ -73,7 +74,7 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
   const std::string name = invited.substr(0, invited.find(' '));
   const int silent = connect_to(name), liar = connect_to(name);
   const std::string hello = std::string(64, '0') + " 1";
-  REQUIRE(send(liar, hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+  REQUIRE(send_with_descriptors(liar, hello, {STDERR_FILENO}));
   char byte = 0;
   CHECK(recv(liar, &byte, 1, 0) == 0);  // sent away
   const pid_t second = fork_rank(join(1));
@@ -110,7 +111,7 @@ TEST_CASE("host group: another user is refused, though it knows the nonce", "[co
   CHECK(reap(first) == 7);  // learns why from the store
 }
 
-TEST_CASE("host group: ranks that share no memory are told so, and what to use", "[collectives][unit]") {
+TEST_CASE("host group: ranks that share no memory get an error that says so, and what to use", "[collectives][unit]") {
   StoreServer server({"127.0.0.1"}, 0);
   // Abstract sockets belong to a network namespace, so a fresh one after the store is reached is another node.
   const pid_t first = fork_rank([&] {

@@ -36,8 +36,9 @@ TEST_CASE("memory left: the tightest control group of version 2 counts, less wha
   const ddp::testing::TemporaryFolder folder;
   const std::filesystem::path at = folder.path();
   write(at / "self", "0::/a/b\n");
-  write(at / "sys/a/b/memory.max", "max\n");
+  write(at / "sys/a/b/memory.max", "100000\n");
   write(at / "sys/a/b/memory.current", "5000\n");
+  write(at / "sys/memory.max", "max\n");
   write(at / "sys/a/memory.max", "1000\n");
   write(at / "sys/a/memory.current", "900\n");
   write(at / "sys/a/memory.stat", "anon 100\ninactive_file 300\nactive_file 50\n");

@@ -248,27 +248,35 @@ class Runner {
     return verdict(status, output, expected);
   }
 
-  // Every rank sends a message to every other one, and waits for all in an order of its own.
+  // Every rank sends two messages to every other one, whose receives are posted the other way round, and waits for all
+  // in an order of its own.
   std::string messages() {
     struct Part {
       Bytes memory, expected;
       ddp_backend_message* message = nullptr;
     };
     std::vector<Part> parts;
-    parts.reserve(2 * size_);
+    parts.reserve(4 * size_);
     ddp_backend_status status = DDP_BACKEND_OK;
+    const auto content = [&](std::uint32_t from, std::uint32_t to, std::uint64_t tag) {
+      return contribution(call_, from, uneven(call_, from, to + 100 * static_cast<std::uint32_t>(tag)), to + tag * 64);
+    };
     for (std::uint32_t r = 0; r < size_; ++r) {
       if (r == rank_) continue;
       const auto peer = static_cast<std::int32_t>(r);
-      Part& to = parts.emplace_back();
-      to.memory = to.expected = contribution(call_, rank_, uneven(call_, rank_, r), r);
-      status = std::max(
-          status, table_.send(group_, to.memory.data(), to.memory.size(), peer, call_.count, &to.message, &error_));
-      Part& from = parts.emplace_back();
-      from.expected = contribution(call_, r, uneven(call_, r, rank_), rank_);
-      from.memory.resize(from.expected.size());
-      status = std::max(status, table_.receive(group_, from.memory.data(), from.memory.size(), peer, call_.count,
-                                               &from.message, &error_));
+      for (const std::uint64_t tag : {0U, 1U}) {
+        Part& to = parts.emplace_back();
+        to.memory = to.expected = content(rank_, r, tag);
+        status = std::max(status, table_.send(group_, to.memory.data(), to.memory.size(), peer, call_.count + tag,
+                                              &to.message, &error_));
+      }
+      for (const std::uint64_t tag : {1U, 0U}) {
+        Part& from = parts.emplace_back();
+        from.expected = content(r, rank_, tag);
+        from.memory.resize(from.expected.size());
+        status = std::max(status, table_.receive(group_, from.memory.data(), from.memory.size(), peer,
+                                                 call_.count + tag, &from.message, &error_));
+      }
     }
     std::rotate(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(parts.empty() ? 0 : rank_ % parts.size()),
                 parts.end());
