@@ -55,9 +55,10 @@ class FolderHandle {
   static Group own_group(ProcessGroup* parent, const CheckpointFolder::Options& options) {
     if (parent == nullptr) return nullptr;
     ddp::runtime::Session& session = session_of(*parent);
-    const std::string cpu = ddp::collectives::parse_backend_names(session.backend_of(*parent)).cpu;
+    const std::string parents = ddp::collectives::parse_backend_names(session.backend_of(*parent)).cpu;
+    const std::string cpu = parents.empty() ? ddp::collectives::parse_backend_names("").cpu : parents;
     const milliseconds timeout = std::max(options.timeout, milliseconds(0));
-    return Group(session.split(*parent, 0, 0, GroupOptions{"", cpu.empty() ? "gloo" : cpu, timeout}));
+    return Group(session.split(*parent, 0, 0, GroupOptions{"", cpu, timeout}));
   }
 
   Group group_;

@@ -126,7 +126,15 @@ job() {
 
 backend() {
   local program=$1 said
-  said=$(LD_LIBRARY_PATH=$build/lib "$build/bin/ddprun" --nproc_per_node 2 "$program" 2>&1) && complain "it succeeds: $said"
+  said=$(LD_LIBRARY_PATH=$build/lib "$build/bin/ddprun" --nproc_per_node 2 "$program" 2>&1) || complain "code $?: $said"
+  # Options of a session: their size, the backend, and zeros.
+  said=$("$build/bin/ddprun" --nproc_per_node 2 --no-python python3 -c "
+import ctypes
+library = ctypes.CDLL('$build/lib/libddp.so.0')
+library.ddp_error_last.restype = ctypes.c_char_p
+options = (ctypes.c_void_p * 9)(ctypes.sizeof(ctypes.c_void_p) * 9, ctypes.cast(ctypes.c_char_p(b'gloo'), ctypes.c_void_p).value)
+assert library.ddp_session_init(options, ctypes.byref(ctypes.c_void_p())) != 0
+raise SystemExit(library.ddp_error_last().decode())" 2>&1) && complain "Gloo is there: $said"
   grep -q 'backend "gloo": .*comes without Gloo: use "ddp" within one machine, "nccl" for GPUs, or build libddp from source' <<<"$said" ||
     complain "it says: $said"
 }

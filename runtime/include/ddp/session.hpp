@@ -70,7 +70,8 @@ class Session {
 
 /// How to join a job.
 struct InitOptions {
-  /// Backends that carry the collectives: "gloo", "nccl", "cpu:gloo,cuda:nccl", or a plug-in's name. Empty: "gloo".
+  /// Backends that carry the collectives: "gloo", "nccl", "cpu:gloo,cuda:nccl", or a plug-in's name. Empty: "gloo",
+  /// or "ddp" in a build without Gloo, as in the Python package.
   std::string backend = {};
   Milliseconds init_timeout = std::chrono::seconds(60);  ///< for finding all other ranks
   Milliseconds timeout = std::chrono::minutes(30);       ///< for each collective, from issue to end

@@ -40,7 +40,7 @@ def check_content(path):
     expected = package | {f"{data}/scripts/ddprun", f"{data}/scripts/ddp_store", "ddprun/lib/libddp.so.0"}
     expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE",
                                                "licenses/THIRD_PARTY.txt")}
-    # A build with Gloo has libddp's CPU backend; the wheels that are published have not.
+    # A build with Gloo has its module; the wheels that are published have not.
     assert set(modes) - {"ddprun/lib/libddp_gloo.so"} == expected, set(modes) ^ expected
     assert all(modes[f"{data}/scripts/{name}"] == 0o755 for name in ("ddprun", "ddp_store")), modes
     metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
