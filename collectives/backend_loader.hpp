@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds a backend: "ddp" in libddp itself, any other in a module (libddp_<name>.so), which it opens. A module stays open
-// until the process ends, since its threads and thread-local destructors may outlive the group that needed it. Safe from
-// any thread.
+// Finds a backend: "ddp" in libddp itself, any other in a module (libddp_<name>.so), which it opens. A module stays
+// open until the process ends, since its threads and thread-local destructors may outlive the group that needed it.
+// Safe from any thread.
 #pragma once
 
 #include <cstdint>
