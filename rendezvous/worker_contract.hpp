@@ -73,7 +73,7 @@ inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's library 
 inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's library file, instead of libcuda.so.1
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // PyTorch's name for it; DDP_… wins
-inline constexpr char kRingBytes[] = "DDP_RING_BYTES";  // bytes of shared memory in which a rank moves data
+inline constexpr char kRingBytes[] = "DDP_RING_BYTES";             // bytes of shared memory in which a rank moves data
 
 inline constexpr char kFailureHandlers[] = "DDP_FAILURE_HANDLERS";  // "0": crashes leave no error file
 inline constexpr char kDebug[] = "DDP_DEBUG";  // "off", "info", or "detail": compares the ranks' calls first

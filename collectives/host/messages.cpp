@@ -9,8 +9,6 @@
 namespace ddp::collectives {
 namespace {
 
-constexpr long kLongestSleepNs = 50'000'000;
-
 // One end of a channel's ring of bytes.
 struct Channel {
   ChannelEnds& ends;

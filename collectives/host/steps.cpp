@@ -9,8 +9,6 @@
 namespace ddp::collectives {
 namespace {
 
-// A sleep ends by itself after this time, should a wake-up be missed; what ends a wait wakes it.
-constexpr long kLongestSleepNs = 50'000'000;
 constexpr long kSleepWithMessagesNs = 200'000;
 
 }  // namespace

@@ -30,6 +30,9 @@ struct Patience {
   unsigned sleeps = 0;
 };
 
+// A sleep ends by itself after this time, should a wake-up be missed; what ends a wait wakes it.
+inline constexpr long kLongestSleepNs = 50'000'000;
+
 // Looks per check: a check reads more than one word.
 inline constexpr int kLooksPerCheck = 1000;
 

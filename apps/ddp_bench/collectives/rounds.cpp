@@ -62,13 +62,21 @@ struct Pace {
   int rounds;
 };
 
-// Returns the pace that rank 0 finds by its clock. Ranks synchronise through `ranks`.
-Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job, double seconds, Buffers& buffers) {
+// Returns the seconds of one call, with all that it has left for others to do. Ranks synchronise through `ranks`.
+double seconds_of_call(Contender& ranks, Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   call(contender, job, buffers);
   ranks.run(Collective::Barrier, nullptr, nullptr, 0);
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kLeastCalls; ++i) call(contender, job, buffers);
-  const double one = std::max(1e-7, static_cast<double>(microseconds_since(start)) * 1e-6 / kLeastCalls);
+  ranks.run(Collective::Barrier, nullptr, nullptr, 0);
+  return std::max(1e-7, static_cast<double>(microseconds_since(start)) * 1e-6 / kLeastCalls);
+}
+
+// Returns the pace that rank 0 finds by its clock. It is that of the slowest contender: all make the same calls.
+Pace find_pace(Contender& ranks, const std::vector<Contender*>& contenders, const CollectiveJob& job, double seconds,
+               Buffers& buffers) {
+  double one = 0;
+  for (Contender* contender : contenders) one = std::max(one, seconds_of_call(ranks, *contender, job, buffers));
   const double calls = std::max(1.0 * kLeastCalls, std::floor(kBlockSeconds / one));
   const double rounds = std::max(1.0 * kLeastRounds, std::floor(seconds / (calls * one)));
   std::array<float, 2> pace = {static_cast<float>(calls), static_cast<float>(rounds)};
@@ -99,7 +107,7 @@ std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Co
                                           const CollectiveJob& job, const CollectivePlan& plan, Buffers& buffers) {
   std::vector<std::vector<float>> times(contenders.size());
   std::vector<std::vector<double>> medians(contenders.size());
-  const Pace pace = find_pace(ranks, *contenders.front(), job, plan.seconds, buffers);
+  const Pace pace = find_pace(ranks, contenders, job, plan.seconds, buffers);
   for (int round = 0; round < pace.rounds; ++round) {
     for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
