@@ -1,4 +1,4 @@
-"""A worker without PyTorch: it opens libddp, talks to the job's store, and fails where it is told to."""
+"""A worker without PyTorch: it opens libddp, talks to the job's store, and fails where its argument says so."""
 import ctypes
 import os
 import sys

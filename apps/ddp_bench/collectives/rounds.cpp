@@ -72,7 +72,7 @@ double seconds_of_call(Contender& ranks, Contender& contender, const CollectiveJ
   return std::max(1e-7, static_cast<double>(microseconds_since(start)) * 1e-6 / kLeastCalls);
 }
 
-// Returns the pace that rank 0 finds by its clock. It is that of the slowest contender: all make the same calls.
+// Returns the pace that rank 0 finds by its clock. The slowest contender sets it, since all make the same calls.
 Pace find_pace(Contender& ranks, const std::vector<Contender*>& contenders, const CollectiveJob& job, double seconds,
                Buffers& buffers) {
   double one = 0;

@@ -73,7 +73,10 @@ TEST_CASE("host backend: random programs in threads compute what the model does"
     }
     for (std::thread& thread : threads) thread.join();
     INFO("DDPRUN_COLLECTIVE_SEED=" << first);
-    for (const std::string& text : wrong) CHECK(text == "");
+    for (const std::string& text : wrong) {
+      CAPTURE(text);
+      CHECK(text.empty());
+    }
   }
 }
 
