@@ -68,6 +68,13 @@ ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::in
   });
 }
 
+// Sets `bytes` to the sizes of as many counts of elements.
+void to_bytes(std::vector<std::size_t>& bytes, const std::size_t* counts, std::uint32_t ranks,
+              ddp_backend_dtype dtype) {
+  bytes.assign(counts, counts + ranks);
+  for (std::size_t& size : bytes) size *= element_size(dtype);
+}
+
 const unsigned char* bytes_of(const void* data) { return static_cast<const unsigned char*>(data); }
 unsigned char* bytes_of(void* data) { return static_cast<unsigned char*>(data); }
 
@@ -157,8 +164,7 @@ ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void
   std::uint64_t all = 0;
   for (std::uint32_t r = 0; r < group->membership.size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
   return perform(group, fingerprint(Kind::AllGatherV, all), timeout_ms, error, [&](SharedCollectives& collectives) {
-    group->output_bytes.assign(counts, counts + group->membership.size());
-    for (std::size_t& bytes : group->output_bytes) bytes *= element_size(dtype);
+    to_bytes(group->output_bytes, counts, group->membership.size(), dtype);
     collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
 }
@@ -198,10 +204,8 @@ ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const
                               void* output, const std::size_t* output_counts, ddp_backend_dtype dtype, std::uint32_t,
                               std::int64_t timeout_ms, ddp_backend_error* error) {
   return perform(group, fingerprint(Kind::AllToAll), timeout_ms, error, [&](SharedCollectives& collectives) {
-    group->input_bytes.assign(input_counts, input_counts + group->membership.size());
-    group->output_bytes.assign(output_counts, output_counts + group->membership.size());
-    for (std::size_t& bytes : group->input_bytes) bytes *= element_size(dtype);
-    for (std::size_t& bytes : group->output_bytes) bytes *= element_size(dtype);
+    to_bytes(group->input_bytes, input_counts, group->membership.size(), dtype);
+    to_bytes(group->output_bytes, output_counts, group->membership.size(), dtype);
     collectives.all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);
   });
 }

@@ -89,7 +89,7 @@ struct InitOptions {
   /// to the same place on every rank. The session makes connections of its own; the store may go before it.
   std::optional<Store> store = {};
   /// Name of the session: ranks that give the same name at the same place meet, whatever other sessions they have.
-  /// Empty: sessions are told apart by how many each process has made before.
+  /// Empty: the first sessions of all processes meet, then their second ones, and so on.
   std::string name = {};
 };
 

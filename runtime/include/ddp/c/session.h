@@ -41,7 +41,7 @@ typedef struct ddp_session_options {
    * world_size. The session makes connections of its own, so the store may go before it. Not a hash store. */
   ddp_store* store;
   /** Name of the session: ranks that give the same name at the same place meet, whatever other sessions they have.
-   * NULL: sessions are told apart by how many each process has made before, so all processes must make the same ones.
+   * NULL: the first sessions of all processes meet, then their second ones, and so on: all must make the same ones.
    */
   const char* name;
 } ddp_session_options;
