@@ -46,12 +46,13 @@ class Membership {
 
   bool has_given_up() const { return gave_up_; }
 
-  // Throws Failure if a wait must end. `ready` is asked again first: a rank may publish and leave at once.
+  // Throws Failure if a wait must end. `ready` is asked again first, since a rank may publish and leave at once:
+  // returns true if it says yes.
   template <typename Ready>
-  void check(std::optional<std::uint32_t> waited_for, Deadline& deadline, Ready&& ready) const {
+  [[nodiscard]] bool check(std::optional<std::uint32_t> waited_for, Deadline& deadline, Ready&& ready) const {
     const std::optional<std::uint64_t> lost = loss(waited_for);
-    if (!gave_up_ && !lost && !deadline.has_passed()) return;
-    if (!gave_up_ && ready()) return;
+    if (!gave_up_ && !lost && !deadline.has_passed()) return false;
+    if (!gave_up_ && ready()) return true;
     end_wait(lost);
   }
 

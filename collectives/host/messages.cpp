@@ -105,7 +105,7 @@ void Messages::wait(Message& message, std::int64_t timeout_ms, int most_looks) {
   const auto check = [&] {
     std::optional<std::uint32_t> peer;
     if (message.peer >= 0) peer = static_cast<std::uint32_t>(message.peer);
-    membership_.check(peer, deadline, ready);
+    return membership_.check(peer, deadline, ready);
   };
   const auto sleep = [&] {
     bell.sleepers.fetch_add(1);

@@ -40,9 +40,11 @@ std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes
 
 void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
                                std::optional<std::uint32_t> root) {
-  const std::size_t chunk = chunk_bytes() / element;
-  if (count * element * size_ <= kFlatBytes && count <= chunk)
+  if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
+  // A chunk and one slice of it share what a collective may use of a ring.
+  const std::size_t slice_and_chunk = (steps_.most_bytes() - 2 * kLine) / (size_ + 1) * size_;
+  const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
   // Chunks of equal size: a last one of a few elements would take as long as the others wait.
   const std::size_t chunks = (count + chunk - 1) / chunk;
   const std::size_t each = (count + chunks - 1) / chunks;
@@ -65,15 +67,15 @@ void SharedCollectives::reduce_flat(unsigned char* data, std::size_t count, std:
 void SharedCollectives::reduce_sliced(unsigned char* data, std::size_t count, std::size_t element,
                                       const Reduction& reduction, std::optional<std::uint32_t> root) {
   const Slice mine = slice_of(count, element, rank_, size_);
+  const auto [contributions, results] =
+      steps_.begin_two(count * element, slice_of(count, element, 0, size_).count() * element);
   // Step 1: everything but the own slice, which no other rank reads.
-  const Step contributions = steps_.begin(count * element);
   unsigned char* const own = steps_.own(contributions);
   copy(own, data, mine.begin * element);
   copy(own + mine.end * element, data + mine.end * element, (count - mine.end) * element);
   steps_.publish(contributions);
   steps_.await_all(contributions);
   // Step 2: the own slice's result.
-  const Step results = steps_.begin(slice_of(count, element, 0, size_).count() * element);
   for (std::uint32_t r = 0; r < size_; ++r) {
     sources_[r] = (r == rank_ ? data : steps_.of(r, contributions)) + mine.begin * element;
   }

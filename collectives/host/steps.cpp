@@ -2,14 +2,16 @@
 #include "collectives/host/steps.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/host/failure.hpp"
-#include "rendezvous/base/check.hpp"
 
 namespace ddp::collectives {
 namespace {
 
 constexpr long kSleepWithMessagesNs = 200'000;
+
+constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -23,21 +25,29 @@ void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
 }
 
-Step Steps::begin(std::size_t bytes) {
-  if (bytes == 0) return {next_++, 0};
+Step Steps::begin(std::size_t bytes) { return reserve(bytes, 1); }
+
+std::pair<Step, Step> Steps::begin_two(std::size_t first_bytes, std::size_t second_bytes) {
+  const Step first = reserve(whole_lines(first_bytes) + second_bytes, 2);
+  return {first, {first.number + 1, first.offset + whole_lines(first_bytes)}};
+}
+
+Step Steps::reserve(std::size_t bytes, std::uint64_t steps) {
+  if (bytes == 0) return {std::exchange(next_, next_ + steps), 0};
   DDP_CHECK(bytes <= most_bytes(), bytes, most_bytes());
   if (!has_ring_) {
     segment_.allocate_ring(membership_.rank());
     has_ring_ = true;
   }
-  const std::size_t rounded = (bytes + kLine - 1) / kLine * kLine;
+  const std::size_t rounded = whole_lines(bytes);
   const bool fits = position_ + rounded <= segment_.plan().ring_bytes;
-  Range range = {0, fits ? position_ : 0, (fits ? position_ : 0) + rounded};
+  Range range = {0, 0, fits ? position_ : 0, (fits ? position_ : 0) + rounded};
   wait_until_free(range);
   position_ = range.end;
-  range.step = next_++;
+  range.first = std::exchange(next_, next_ + steps);
+  range.last = next_ - 1;
   in_use_.push_back(range);
-  return {range.step, range.offset};
+  return {range.first, range.offset};
 }
 
 // Waits until every rank has read what is in this range.
@@ -49,7 +59,7 @@ void Steps::wait_until_free(const Range& range) {
     // At the ring's beginning, what is behind the position is left over from the round before.
     const bool left_over = begins_again && oldest.offset >= position_;
     if (!left_over && (oldest.offset >= range.end || range.offset >= oldest.end)) break;
-    last = oldest.step;
+    last = oldest.last;
     in_use_.pop_front();
   }
   if (last == 0 || all_reached_ > last) return;
@@ -92,7 +102,7 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   bool hurries = false;
   const auto check = [&] {
     hurries = meanwhile();
-    membership_.check(rank, deadline_, ready);
+    return membership_.check(rank, deadline_, ready);
   };
   const auto sleep = [&] {
     counters.sleepers.fetch_add(1);

@@ -8,7 +8,8 @@
 //
 // A rank that publishes step s has read all that it wants of the steps before s. So a range of the rings may be used
 // again for step s once every rank has published a later step than the one that used it last. A rank publishes every
-// step, also where it contributes nothing.
+// step, also where it contributes nothing. begin() may publish a step in between, so what a rank wants of the steps
+// before it has read by then; begin_two() is for a collective that reads one step while it writes the next.
 //
 // Next to its counter, each rank shows which collective it calls, and the others compare: ranks that disagree get an
 // error in most cases, where they would wait for each other until the deadline.
@@ -21,10 +22,12 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "collectives/host/membership.hpp"
 #include "collectives/host/segment.hpp"
 #include "collectives/host/waiting.hpp"
+#include "rendezvous/base/check.hpp"
 
 namespace ddp::collectives {
 
@@ -42,13 +45,19 @@ class Steps {
 
   // Returns the next step. `bytes` is equal on all ranks, and at most most_bytes().
   Step begin(std::size_t bytes);
+  // Returns the next two steps, in ranges that do not overlap. Together they need at most most_bytes().
+  std::pair<Step, Step> begin_two(std::size_t first_bytes, std::size_t second_bytes);
   void publish(const Step& step);
   void await(std::uint32_t rank, const Step& step);
   void await_all(const Step& step);
 
   unsigned char* own(const Step& step) const { return of(membership_.rank(), step); }
-  unsigned char* of(std::uint32_t rank, const Step& step) const { return segment_.ring(rank) + step.offset; }
-  // Half a ring, so that the two steps of a collective fit.
+  unsigned char* of(std::uint32_t rank, const Step& step) const {
+    // Otherwise it may be written over by now.
+    DDP_CHECK(in_use_.empty() || step.number >= in_use_.front().first, step.number, in_use_.front().first);
+    return segment_.ring(rank) + step.offset;
+  }
+  // Half a ring, so that a rank writes one half while others still read the other.
   std::size_t most_bytes() const { return segment_.plan().ring_bytes / 2; }
 
   // Called in every wait that takes long. Returns whether it wants to be called again soon.
@@ -56,10 +65,12 @@ class Steps {
 
  private:
   struct Range {
-    std::uint64_t step;
+    std::uint64_t first, last;  // the steps that use it
     std::size_t offset, end;
   };
 
+  // Returns the first of the next `steps` steps, which share the range.
+  Step reserve(std::size_t bytes, std::uint64_t steps);
   void await_number(std::uint32_t rank, std::uint64_t number);
   void await_slowly(std::uint32_t rank, std::uint64_t number);
   void compare_calls(std::uint32_t rank) const;

@@ -44,16 +44,16 @@ inline void pause_processor() {
 #endif
 }
 
-// Returns once ready() does. check() throws if the wait must end otherwise; sleep() blocks shortly in the kernel.
+// Returns once ready() says yes, to this function or to check(), which throws if the wait must end otherwise. It may
+// say yes once only. sleep() blocks shortly in the kernel.
 template <typename Ready, typename Check, typename Sleep>
 void wait_until(Patience& patience, Ready&& ready, Check&& check, Sleep&& sleep) {
   for (int i = 1; i <= patience.looks; ++i) {
     if (ready()) return patience.after_spinning(i);
     pause_processor();
-    if (i % kLooksPerCheck == 0) check();
+    if (i % kLooksPerCheck == 0 && check()) return patience.after_spinning(i);
   }
-  while (!ready()) {
-    check();
+  while (!ready() && !check()) {
     sleep();
   }
   patience.after_sleeping();

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <utility>
 
 #include "collectives/backend_loader.hpp"
 #include "collectives/element_types.hpp"
@@ -121,6 +122,26 @@ TEST_CASE("waiting: a rank spins only if it has a CPU of its own", "[collectives
   allow(1, ~std::uint64_t{0});
   CHECK(has_own_cpu(segment, 0, 2, std::nullopt));
   CHECK_FALSE(has_own_cpu(segment, 0, 100, std::nullopt));
+}
+
+TEST_CASE("waiting: ends if the last look before a rank is called lost finds what it waits for",
+          "[collectives][unit]") {
+  for (const int most_looks : {0, kLooksPerCheck}) {
+    int looks = 0;
+    bool moved = false;
+    const auto ready = [&] {  // yes once, as a message is that has moved
+      ++looks;
+      return std::exchange(moved, false);
+    };
+    const auto check = [&] {  // the other rank moves the message and leaves
+      REQUIRE(looks < 2 * kLooksPerCheck);
+      moved = true;
+      return ready();
+    };
+    Patience patience = {.most = most_looks};
+    wait_until(patience, ready, check, [] { FAIL("it sleeps though it has what it waits for"); });
+    CHECK(looks == (most_looks == 0 ? 2 : kLooksPerCheck + 1));
+  }
 }
 
 TEST_CASE("reductions: added in the order of ranks, and 16 bits are rounded once", "[collectives][unit]") {

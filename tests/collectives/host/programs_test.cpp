@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "collectives/host/backend.hpp"
 #include "tests/collectives/host/program.hpp"
 
 using namespace ddp::collectives;
@@ -78,6 +80,30 @@ TEST_CASE("host backend: random programs in threads compute what the model does"
       CHECK(text.empty());
     }
   }
+}
+
+TEST_CASE("host backend: a large reduction does not write over what others still read, wherever in the ring it begins",
+          "[collectives][unit]") {
+  const std::vector<GroupPlan> plans = {{{0, 1}, 4096}};
+  const auto segments = make_segments(plans);
+  const auto reduce_everywhere = [&](std::int32_t rank) {
+    ddp_backend_group group(segments[0], static_cast<std::uint32_t>(rank), {0, 1}, 0);
+    const ddp_backend_table& table = host_backend();
+    std::vector<std::int64_t> data(512);
+    for (std::size_t moved = kLine; moved <= 2048; moved += kLine) {  // each broadcast moves the next call's place
+      std::fill(data.begin(), data.end(), rank + 1);
+      if (table.broadcast(&group, data.data(), moved / 8, 3, 0, 0, 60'000, nullptr) != DDP_BACKEND_OK) return moved;
+      std::fill(data.begin(), data.end(), rank + 1);
+      if (table.all_reduce(&group, data.data(), data.size(), 3, 0, 0, 60'000, nullptr) != DDP_BACKEND_OK) return moved;
+      if (std::count(data.begin(), data.end(), 3) != 512) return moved;
+    }
+    return std::size_t{0};
+  };
+  std::size_t wrong_after = 0;
+  std::thread other([&] { wrong_after = reduce_everywhere(1); });
+  CHECK(reduce_everywhere(0) == 0);
+  other.join();
+  CHECK(wrong_after == 0);
 }
 
 TEST_CASE("host backend: random programs in processes compute what the model does", "[collectives][unit]") {
