@@ -47,6 +47,8 @@ inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 // is not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.
 inline constexpr char kStorePort[] = "DDPRUN_STORE_PORT";
 
+// Inherited, after the folder of the code that a worker's Python runs first (--preload, --gloo=ddp).
+inline constexpr char kPythonPath[] = "PYTHONPATH";
 inline constexpr char kWarmParent[] =
     "DDPRUN_WARM_PARENT";  // set for the parent of --preload only, which knows itself by it
 

@@ -12,6 +12,8 @@
 
 #include "launcher/output/stream_route.hpp"
 #include "launcher/placement/gpus.hpp"
+#include "launcher/preload/gloo_start_archive.hpp"
+#include "launcher/preload/memory_file.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/error_file.hpp"
 #include "rendezvous/base/error.hpp"
@@ -47,6 +49,17 @@ ExitStatus status_of(const siginfo_t& info) {
   return {.code = 0, .signal = info.si_status};
 }
 
+// Returns what workers inherit: this process's environment, with the archive, if there is one, first in PYTHONPATH. Its
+// place there is this process's descriptor, at which all that a worker starts finds it, too.
+Environment environment_of_workers(const Descriptor& archive) {
+  Environment environment = inherited_environment();
+  if (!archive) return environment;
+  std::string& path = environment[contract::kPythonPath];
+  const std::string place = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive.get());
+  path = place + (path.empty() ? "" : ":" + path);
+  return environment;
+}
+
 }  // namespace
 
 RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
@@ -60,6 +73,8 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       state_(state),
       out_(out),
       handle_(std::move(handle)),
+      gloo_start_(config.serve_gloo ? memory_file("ddprun_gloo", gloo_start_archive()) : Descriptor()),
+      inherited_(environment_of_workers(gloo_start_)),
       visible_gpus_(visible_gpus(config.gpus)),
       death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
       store_search_(io, out.log),

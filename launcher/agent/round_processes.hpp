@@ -140,7 +140,8 @@ class RoundProcesses {
   const rendezvous::AgentState& state_;
   NodeOutput& out_;
   const Handle handle_;
-  const Environment inherited_ = inherited_environment();
+  const Descriptor gloo_start_;  // the archive that every Python of the job opens (--gloo=ddp)
+  const Environment inherited_;
   const VisibleGpus visible_gpus_;
 
   std::optional<WarmParent> warm_parent_;

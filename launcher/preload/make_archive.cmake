@@ -2,7 +2,9 @@
 # Writes a zip archive of Python modules as a C++ source, so that ddprun, which is one file,
 # contains it.
 #
-#   cmake -DOUTPUT=warm_parent_archive.cpp "-DMODULES=NAME=FILE;NAME=FILE" -P make_archive.cmake
+#   cmake -DNAME=warm_parent_archive "-DMODULES=NAME=FILE;NAME=FILE" -P make_archive.cmake
+#
+# writes warm_parent_archive.cpp, whose function of that name returns the archive.
 #
 # Modules are stored and not compressed, so that a Python without zlib imports them; times are the
 # first that zip knows (1980-01-01), so that equal modules make equal archives. (`cmake -E tar
@@ -76,12 +78,12 @@ bytes_of(${count} 2 count)
 string(APPEND archive "${directory}504b050600000000${count}${count}${size}${offset}0000")
 
 string(REGEX REPLACE "(..)" "0x\\1," numbers "${archive}")
-file(WRITE "${OUTPUT}" "// Made by make_archive.cmake.
-#include \"launcher/preload/warm_parent_archive.hpp\"
+file(WRITE "${NAME}.cpp" "// Made by make_archive.cmake.
+#include \"launcher/preload/${NAME}.hpp\"
 
 namespace ddp::launcher {
 
-std::string_view warm_parent_archive() {
+std::string_view ${NAME}() {
   static constexpr unsigned char kBytes[] = {${numbers}};
   return {reinterpret_cast<const char*>(kBytes), sizeof kBytes};
 }

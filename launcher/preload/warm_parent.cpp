@@ -33,7 +33,6 @@ constexpr std::chrono::seconds kEndsWithin(1);     // after it has closed its en
 constexpr char kGuard[] = "raise SystemExit(78)";  // GUARD of warm_parent.py
 constexpr int kGuardRan = 78;
 
-constexpr char kPythonPath[] = "PYTHONPATH";
 constexpr char kNoMark[] = "0000000000000000";  // a worker overwrites it with its incarnation, of the same length
 
 std::string number(unsigned long value) { return std::to_string(value); }
@@ -90,7 +89,7 @@ WorkerCommand parent_command(const LaunchConfig& config, Environment environment
   const std::vector<std::string> program(worker.begin() + 1, worker.end());
 
   // Python imports the archive's sitecustomize, which knows by kWarmParent what to do.
-  std::string& path = environment[kPythonPath];
+  std::string& path = environment[contract::kPythonPath];
   path = "/proc/self/fd/" + number(static_cast<unsigned long>(archive)) + (path.empty() ? "" : ":" + path);
   environment[contract::kWarmParent] = std::to_string(socket) + " " + number(program.size()) + " " + config.preload;
   environment[contract::kIncarnation] = kNoMark;

@@ -23,6 +23,7 @@ class LaunchConfig:
     # Program
     preload: Union[None, str, Sequence[str]] = None
     preload_timeout: Optional[int] = None
+    gloo: Optional[str] = None
     # Output
     redirects: Union[None, int, str] = None
     tee: Union[None, int, str] = None

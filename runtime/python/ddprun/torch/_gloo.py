@@ -14,7 +14,6 @@ from torch import distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from ddprun.torch._backend import HAS_PYTHON_BACKENDS, DdpBackend, make, register
-from ddprun.torch._session import Group
 
 
 class GlooBackend(DdpBackend):
@@ -78,18 +77,31 @@ for _name in (
     setattr(GlooBackend, _name, _choose(_name))
 
 
-def _make_gloo(options: Any, backend_options: Optional[Any]) -> Any:
+_has_said = False
+
+
+def _say(group_rank: int) -> None:
+    """Says once for a job, on rank 0's stderr, that "gloo" is served, when the first group is made."""
+    global _has_said
+    rank = dist.get_rank() if dist.is_initialized() else group_rank
+    if _has_said or rank != 0 or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        return
+    _has_said = True
+    print('ddprun: the backend "gloo" of torch.distributed is served by "ddp"', file=sys.stderr)
+
+
+def make_gloo(options: Any, backend_options: Optional[Any]) -> Any:
+    """Makes what PyTorch asks for under the name "gloo"."""
     made = make(options, backend_options, GlooBackend)
     made.beside(options.store, options.timeout)
+    _say(options.group_rank)
     return made
 
 
 def register_gloo() -> None:
-    """Takes the name "gloo", and says so in one line on rank 0's stderr. Does nothing in a PyTorch that is too old."""
-    if not HAS_PYTHON_BACKENDS:
+    """Takes the name "gloo". Does nothing in a PyTorch that is too old, but to say so on rank 0's stderr."""
+    if HAS_PYTHON_BACKENDS:
+        register()
+        dist.Backend.register_backend("gloo", make_gloo, extended_api=True, devices=["cpu", "cuda"])
+    elif os.environ.get("RANK", "0") == "0":
         print(f"ddprun: gloo stays PyTorch's own: PyTorch {torch.__version__} is older than 2.14", file=sys.stderr)
-        return
-    register()
-    dist.Backend.register_backend("gloo", _make_gloo, extended_api=True, devices=["cpu", "cuda"])
-    if os.environ.get("RANK", "0") == "0":
-        print('ddprun: the backend "gloo" of torch.distributed is served by "ddp"', file=sys.stderr)

@@ -72,6 +72,14 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).max_restarts == 0);
 }
 
+TEST_CASE("given options: DDPRUN_GLOO holds the default of --gloo", "[apps][unit]") {
+  CHECK(parse({}).gloo == "torch");
+  const Variable variable("DDPRUN_GLOO", "ddp");
+  CHECK(parse({}).gloo == "ddp");
+  CHECK(parse({"--gloo=torch"}).gloo == "torch");
+  CHECK_THROWS_WITH(parse({"--gloo=nccl"}), Contains("--gloo: give torch or ddp, not 'nccl'"));
+}
+
 TEST_CASE("given options: the error about a wrong variable names its option", "[apps][unit]") {
   const Variable interval("PET_MONITOR_INTERVAL", "often");
   CHECK_THROWS_WITH(parse({}), Contains("--monitor-interval: 'often'"));
