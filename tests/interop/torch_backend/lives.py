@@ -217,6 +217,21 @@ def ends_without_destroy():
     assert work.is_completed() and work.wait()
 
 
+def profiled():
+    """PyTorch's profiler has an event for each operation, with the shapes of its input."""
+    dist.init_process_group("ddp")
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3))
+        dist.all_gather([torch.ones(2) for _ in range(SIZE)], torch.ones(2))
+        dist.barrier()
+        message = torch.ones(5)
+        (dist.send if RANK == 0 else dist.recv)(message, 1 - RANK)
+    events = [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("ddp:")]
+    said = ("ddp:send" if RANK == 0 else "ddp:recv", [[5]])
+    assert events == [("ddp:all_reduce", [[3]]), ("ddp:all_gather", [[2]]), ("ddp:barrier", []), said], events
+    dist.destroy_process_group()
+
+
 def gloo_is_served():
     """After serve_gloo() "gloo" is ours, and PyTorch's Gloo does what ours does not."""
     import ddprun.torch

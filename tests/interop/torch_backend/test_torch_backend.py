@@ -2,12 +2,13 @@
 """The backend "ddp" of torch.distributed in real PyTorch: its operations and training give what Gloo gives, and its
 groups begin, fail and end as they should.
 
-usage: test_torch_backend.py DDPRUN ROOT PART...    (PART: operations, training, detail, lives, all)
+usage: test_torch_backend.py DDPRUN ROOT PART...    (PART: operations, training, detail, lives, own_tests, all)
 
 DDPRUN_TEST_RANKS: numbers of ranks for operations and training, such as "2 4 8" (default: one number each).
 """
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -71,10 +72,25 @@ def lives():
     live("gloo_is_served") if version() >= (2, 14) else None
     live("beside_gloo", 3)
     with tempfile.TemporaryDirectory() as folder:
-        in_one_job = "stores,again,refused,beside_another_devices_backend,old_calls,timeouts,ends_without_destroy"
+        in_one_job = "stores,again,refused,profiled,beside_another_devices_backend,old_calls,timeouts,ends_without_destroy"
         live(in_one_job, 2, folder)
     out, err = job(2, "lives.py", "dead_peer", exit_code=137)
     assert re.search(r"^rank 0 got: .*rank 1 on node .* was killed by SIGKILL$", out, re.MULTILINE), f"{out}\n{err}"
+
+
+def own_tests():
+    """Runs some of PyTorch's own tests, or all with DDPRUN_TEST_ALL=1. Exits with 77 where what they need is missing."""
+    some = [] if os.environ.get("DDPRUN_TEST_ALL") else ["some"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1",
+                   "PYTHONPATH": os.pathsep.join([os.path.join(root, "runtime/python"), os.environ.get("PYTHONPATH", "")]),
+                   "PATH": os.path.dirname(os.path.abspath(ddprun)) + os.pathsep + os.environ["PATH"]}
+    words = [sys.executable, os.path.join(HERE, "own_tests.py"), "served" if version() >= (2, 14) else "ddp", "3", *some]
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=3000)
+    print(done.stdout)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        sys.exit(done.returncode)
 
 
 for part in parts if parts != ["all"] else ["operations", "training", "detail", "lives"]:
@@ -85,5 +101,7 @@ for part in parts if parts != ["all"] else ["operations", "training", "detail", 
     elif part == "detail":
         compare("operations", 2, "all_", "reduce_scatter", "recv", "objects", TORCH_DISTRIBUTED_DEBUG="DETAIL")
         compare("training", 2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    elif part == "own_tests":
+        own_tests()
     else:
         lives()

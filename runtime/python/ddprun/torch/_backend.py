@@ -14,6 +14,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ddprun.torch._collectives import Collectives
 from ddprun.torch._messages import Messages, give_out_messages
+from ddprun.torch._profile import record_operations
 from ddprun.torch._session import Group, join
 
 
@@ -34,8 +35,11 @@ _open_backends: "Set[DdpBackend]" = set()
 _open_groups: "weakref.WeakSet[DdpProcessGroup]" = weakref.WeakSet()
 
 
+@record_operations
 class Operations(Collectives, Messages):
     """All that PyTorch calls."""
+
+    events = "ddp"  # the profiler's names of operations begin with it
 
 
 class DdpBackend(Operations, c10d.Backend):

@@ -297,6 +297,6 @@ class Collectives(GroupMember):
         """Waits until every rank has called it, and names a rank, or all of them, that did not come."""
         timeout = self._begin(None)
         given = getattr(opts, "timeout", opts)
-        if isinstance(given, timedelta) and given > UNSET:
+        if isinstance(given, timedelta) and given >= timedelta(0):  # 0 is not to wait; negative is none
             timeout = milliseconds(given)
         check(libddp.ddp_monitored_barrier(self._handle, int(wait_all_ranks), timeout))

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import sys
 from datetime import timedelta
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import torch
 from torch import distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from ddprun.torch._backend import HAS_PYTHON_BACKENDS, DdpBackend, make, register
+from ddprun.torch._profile import tensors_of
 
 
 class GlooBackend(DdpBackend):
@@ -22,6 +23,8 @@ class GlooBackend(DdpBackend):
     Gloo is connected at the first call that needs it, which all ranks make. With CUDA that may be a message between
     two ranks, so it is connected at once where CUDA is there.
     """
+
+    events = "gloo"  # by which name tools look for them
 
     _store: Any
     _gloo: Optional[Any] = None
@@ -46,22 +49,12 @@ class GlooBackend(DdpBackend):
     abort = shutdown
 
 
-def _tensors_of(arguments: Any) -> "List[torch.Tensor]":
-    found: "List[torch.Tensor]" = []
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            found.append(argument)
-        elif isinstance(argument, (list, tuple)):
-            found += _tensors_of(argument)
-    return found
-
-
 def _choose(name: str) -> Any:
     """Returns the method that calls ours or Gloo's, as the tensors that it is given demand."""
     ours = getattr(DdpBackend, name)
 
     def method(self: GlooBackend, *arguments: Any) -> Any:
-        if all(tensor.is_cpu and tensor.layout is torch.strided for tensor in _tensors_of(arguments)):
+        if all(tensor.is_cpu and tensor.layout is torch.strided for tensor in tensors_of(arguments)):
             return ours(self, *arguments)
         return getattr(self._real(), name)(*arguments)
 
