@@ -15,14 +15,18 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
-#include "collectives/host/descriptor_message.hpp"
 #include "collectives/host/failure.hpp"
+#include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/pipe.hpp"
 
 namespace ddp::collectives {
 namespace {
 
 using rendezvous::Descriptor;
+using rendezvous::DescriptorMessage;
+using rendezvous::kMostDescriptors;
+using rendezvous::receive_with_descriptors;
+using rendezvous::send_with_descriptors;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 

@@ -18,13 +18,14 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
-#include "collectives/host/descriptor_message.hpp"
+#include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
+using ddp::rendezvous::send_with_descriptors;
 using ddp::rendezvous::StoreServer;
 using ddp::rendezvous::TcpStore;
 using Clock = std::chrono::steady_clock;

@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/descriptor.hpp"
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 
 inline constexpr std::size_t kMostDescriptors = 200;  // in a message; the kernel's limit is 253
 
@@ -18,9 +18,9 @@ bool send_with_descriptors(int socket, const std::string& text, const std::vecto
 
 struct DescriptorMessage {
   std::string text;  // empty: the other side has closed the connection
-  std::vector<rendezvous::Descriptor> descriptors;
+  std::vector<Descriptor> descriptors;
 };
 // Returns the next message without waiting, or nothing with the reason in errno.
 std::optional<DescriptorMessage> receive_with_descriptors(int socket);
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

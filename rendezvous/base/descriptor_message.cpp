@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/descriptor_message.hpp"
+#include "rendezvous/base/descriptor_message.hpp"
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 namespace {
 
-constexpr std::size_t kMostText = 4096;
+constexpr std::size_t kMostText = 64 << 10;
 
 struct alignas(cmsghdr) Control {
   char bytes[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
@@ -61,4 +61,4 @@ std::optional<DescriptorMessage> receive_with_descriptors(int socket) {
   return result;
 }
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous
