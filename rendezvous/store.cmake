@@ -1,6 +1,7 @@
 # The store half: c10d codec, store core and server, the stores that clients use. It is linked into ddprun and into
 # libddp, so it uses neither the log nor JSON.
 add_library(ddprun_store STATIC
+  agent_client.cpp
   base/descriptor_message.cpp
   base/new_file.cpp
   base/random_id.cpp

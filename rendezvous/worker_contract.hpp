@@ -42,6 +42,8 @@ inline constexpr char kAscendVisibleDevices[] = "ASCEND_RT_VISIBLE_DEVICES";
 inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
 // "/proc/PID/fd/FD:INDEX": where libddp shows that this worker is alive, see "Shared memory" below. Unset: nowhere.
 inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
+// Path of the agent's socket, see agent_client.hpp. Unset: there is none.
+inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
 
 // MASTER_PORT as ddprun set it. A worker that finds another one in MASTER_PORT has chosen it, so the launcher's store
 // is not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.

@@ -159,6 +159,7 @@ void Trainer::run() {
   report_.begin(position_.step);
   while (position_.step < options_.steps) {
     take_step();
+    ddp::progress(position_.step);  // for `ddprun ps`
     report_.step(position_.step, loss_);
     if (is_due(options_.validate_every)) validate();
     if (options_.checkpoint_every > 0 && is_due(options_.checkpoint_every)) write_checkpoint();

@@ -14,6 +14,7 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/coordination.hpp"
 #include "launcher/agent/job_end.hpp"
+#include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
 #include "launcher/output/stream_route.hpp"
@@ -68,7 +69,10 @@ class Agent {
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
-                   [this](const AgentEvent& event) { driver_.handle(event); }) {}
+                   [this](const AgentEvent& event) { driver_.handle(event); }),
+        local_(io_, config, host_, incarnation_, guarded, out_.log,
+               {.workers = [this] { return processes_.running_workers(); },
+                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); }}) {}
 
   int run() {
     wait_for_signals();
@@ -152,7 +156,8 @@ class Agent {
     rendezvous::Assignment assignment = action.assignment;
     if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
-    processes_.start(std::move(assignment));
+    local_.begin_round(core_.state(), assignment);
+    processes_.start(std::move(assignment), local_.socket());
   }
 
   void carry_out(const SignalWorkers& action) { processes_.stop(action.signal); }
@@ -166,6 +171,7 @@ class Agent {
     for (const rendezvous::WorkerFailure& failure : action.state.failures) {
       if (!failure.flight_recorder.empty()) out_.attempts.keep();  // the job's report names it
     }
+    local_.show(action.state.phase);
     link_->send(action.state);
     farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
   }
@@ -182,6 +188,7 @@ class Agent {
     report_job_end(config_, action, processes_.last_round(), out_);
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
+    local_.stop();
     signals_.cancel();
     guardian_.cancel();
   }
@@ -200,6 +207,7 @@ class Agent {
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
   RoundProcesses processes_;
+  LocalService local_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process

@@ -121,12 +121,13 @@ void RoundProcesses::preload() {
   }
 }
 
-void RoundProcesses::start(rendezvous::Assignment assignment) {
+void RoundProcesses::start(rendezvous::Assignment assignment, std::string agent_socket) {
   oom_.start();
   asked_.clear();
   asked_groups_.clear();
   killing_ = false;
-  start_ = PendingStart{.round = state_.round, .assignment = std::move(assignment)};
+  start_ =
+      PendingStart{.round = state_.round, .assignment = std::move(assignment), .agent_socket = std::move(agent_socket)};
   out_.events.round(start_->assignment);
   if (warm_parent_ && warm_parent_->is_importing()) {
     out_.log.info("preload", "the workers start once --preload " + config_.preload + " is done");
@@ -183,7 +184,7 @@ WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_termi
 
   // Environment.
   const WorkerPlace place = {local_rank, worker.incarnation, worker.error_file,
-                             death_watch_.liveness_word_of(local_rank)};
+                             death_watch_.liveness_word_of(local_rank), start_->agent_socket};
   for (const auto& [name, value] : worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
     command.environment.push_back(name + "=" + value);
   }
@@ -320,6 +321,22 @@ std::vector<int> RoundProcesses::exiting_workers() const {
     if (worker.is_there() && is_exiting(worker.pid)) exiting.push_back(local_rank_of(worker));
   }
   return exiting;
+}
+
+std::vector<WorkerView> RoundProcesses::running_workers() const {
+  std::vector<WorkerView> running;
+  for (const Worker& worker : workers_) {
+    if (worker.is_there()) running.push_back({.rank = worker.rank, .pid = worker.pid});
+  }
+  return running;
+}
+
+std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) {
+    return !incarnation.empty() && w.incarnation == incarnation;
+  });
+  if (found == workers_.end()) return std::nullopt;
+  return local_rank_of(*found);
 }
 
 void RoundProcesses::reap() {

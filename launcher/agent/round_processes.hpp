@@ -28,6 +28,7 @@
 #include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
+#include "launcher/local/agent_state.hpp"
 #include "launcher/preload/warm_parent.hpp"
 #include "launcher/process/death_watch.hpp"
 #include "launcher/process/guardian.hpp"
@@ -53,8 +54,8 @@ class RoundProcesses {
   // Starts the warm parent, if --preload asks for one. A round that begins meanwhile waits for it.
   void preload();
 
-  // Starts the workers of state.round.
-  void start(rendezvous::Assignment assignment);
+  // Starts the workers of state.round, which find this agent at `agent_socket` (empty: nowhere).
+  void start(rendezvous::Assignment assignment, std::string agent_socket);
 
   // Sends a signal that asks workers to end to their process groups.
   void stop(int signal);
@@ -74,6 +75,11 @@ class RoundProcesses {
 
   // Returns the local ranks of workers that run no more, though they are not reaped yet.
   std::vector<int> exiting_workers() const;
+
+  // Returns the workers that have started and are not reaped.
+  std::vector<WorkerView> running_workers() const;
+  // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
+  std::optional<int> local_rank_of(const std::string& incarnation) const;
 
   // This node's part of the newest round.
   const LastRound& last_round() const { return last_round_; }
@@ -103,6 +109,7 @@ class RoundProcesses {
     std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
     std::vector<Descriptor> files = {};        // what the commands name
     bool is_cancelled = false;
+    std::string agent_socket = {};
   };
 
   DeathWatch::Callbacks death_watch_callbacks();

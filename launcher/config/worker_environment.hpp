@@ -23,6 +23,7 @@ struct WorkerPlace {
   std::string incarnation;  // 16 hex digits
   std::string error_file;
   std::string liveness_word = {};  // empty: none
+  std::string agent_socket = {};   // empty: none
 };
 
 // Returns the part of the environment that is the same for all workers of this node in every round; modules that a warm

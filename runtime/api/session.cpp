@@ -18,6 +18,7 @@
 #include "runtime/device/current_stream.hpp"
 #include "runtime/diagnosis/failure_handlers.hpp"
 #include "runtime/diagnosis/flight_recorder.hpp"
+#include "runtime/diagnosis/progress.hpp"
 #include "runtime/group/process_group.hpp"
 #include "runtime/session/session.hpp"
 
@@ -111,6 +112,7 @@ ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
 
 int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
+void ddp_progress(int64_t step) { ddp::runtime::show_progress(step); }
 int32_t ddp_session_restart_count(const ddp_session* session) { return of(session)->info().restart_count; }
 
 int32_t ddp_backend_is_available(const char* backend) {

@@ -52,7 +52,8 @@ only launcher process
 only launcher report         text config
 only launcher output         text config
 only launcher preload        config process placement
-only launcher agent          config process preload output report placement text
+only launcher local          text
+only launcher agent          config process preload output report placement text local
 
 only collectives gloo
 only collectives gpu

@@ -6,8 +6,8 @@
     ddprun.launch(train, nproc_per_node=8)      # from Python, also in a notebook: returns results by rank
 
 `launch` calls a function in many processes; `LaunchConfig` holds its options, which are those of the command line;
-`WorkerError` says which rank failed, with its traceback. `find_binary` and `find_library` return the paths of what came
-with this package. `ddprun --help` explains the options.
+`WorkerError` says which rank failed, with its traceback. `progress` shows `ddprun ps` how far a rank is.
+`find_binary` and `find_library` return the paths of what came with this package. `ddprun --help` explains the options.
 """
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from ddprun._binary import find_binary, find_library
 if TYPE_CHECKING:
     from ddprun._config import LaunchConfig
     from ddprun._launch import LaunchError, WorkerError, launch
+    from ddprun._progress import progress
 
-__all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_library", "launch"]
+__all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_library", "launch", "progress"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,4 +27,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ddprun' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module("ddprun._config" if name == "LaunchConfig" else "ddprun._launch"), name)
+    module = {"LaunchConfig": "ddprun._config", "progress": "ddprun._progress"}.get(name, "ddprun._launch")
+    return getattr(importlib.import_module(module), name)

@@ -102,6 +102,10 @@ DDP_API int32_t ddp_backend_is_available(const char* backend);
  * session, else what the environment says (RANK, or what srun or mpirun set); 0 if nothing valid is set. Any thread may
  * call. */
 DDP_API int32_t ddp_job_rank(void);
+/** Shows the step that this process has reached to its launcher: `ddprun ps` lists it. It takes less than a
+ * microsecond, since it only writes to memory that the two share; the first call asks the launcher for that memory.
+ * Without ddprun it does nothing. step counts as the program likes, from 0. Any thread may call. */
+DDP_API void ddp_progress(int64_t step);
 
 /** @} */
 

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/agent/local_service.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "launcher/text/json_text.hpp"
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+using rendezvous::kAgentSocketVersion;
+
+AgentSocket::Answer refusal(const std::string& why) {
+  return {JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
+}
+
+template <std::size_t N>
+void copy_text(std::array<char, N>& to, const std::string& text) {
+  to.fill(0);
+  text.copy(to.data(), N - 1);
+}
+
+std::int64_t boot_time_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+std::string text_of(const JsonMembers& members, const std::string& name) {
+  const auto found = members.find(name);
+  const auto* text = found != members.end() ? std::get_if<std::string>(&found->second) : nullptr;
+  return text != nullptr ? *text : "";
+}
+
+}  // namespace
+
+LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
+                           const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
+    : config_(config), host_(host), sources_(std::move(sources)) {
+  try {
+    page_ = std::make_unique<AgentPage>(config.workers);
+    const std::string path = make_agent_socket_folder() + "/" + incarnation;
+    guarded.remove_if_killed(path);
+    socket_ = std::make_unique<AgentSocket>(io, path, [this](const std::string& request) { return answer(request); });
+  } catch (const rendezvous::Error& error) {
+    log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
+  }
+}
+
+void LocalService::begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment) {
+  facts_.round = state.round;
+  facts_.phase = rendezvous::NodePhase::Running;
+  facts_.node_rank = assignment.node_rank;
+  facts_.node_count = assignment.node_count;
+  facts_.base_rank = assignment.base_rank;
+  facts_.local_world_size = config_.workers;
+  facts_.world_size = assignment.world_size;
+  facts_.restart_count = assignment.restart_count;
+  facts_.master_port = assignment.master_port;
+  copy_text(facts_.master_addr, assignment.master_addr);
+  copy_text(facts_.epoch, state.epoch);
+  if (!page_) return;
+  page_->clear_workers();
+  page_->show(facts_);
+}
+
+void LocalService::show(rendezvous::WorkersPhase phase) {
+  const auto shown = phase == rendezvous::WorkersPhase::Idle      ? rendezvous::NodePhase::Idle
+                     : phase == rendezvous::WorkersPhase::Running ? rendezvous::NodePhase::Running
+                                                                  : rendezvous::NodePhase::Stopping;
+  if (shown == facts_.phase) return;
+  facts_.phase = shown;
+  if (page_) page_->show(facts_);
+}
+
+void LocalService::stop() {
+  if (socket_) socket_->stop();
+}
+
+AgentSocket::Answer LocalService::answer(const std::string& request) const {
+  const auto members = json_members(request);
+  if (!members) return refusal("a request is one JSON object");
+  const auto version = members->find("version");
+  if (version == members->end() || version->second != JsonMembers::mapped_type(std::int64_t{kAgentSocketVersion})) {
+    return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
+                   " of the agent's socket, and the request another one (use ddprun and libddp of one release)");
+  }
+  const std::string ask = text_of(*members, "ask");
+  if (ask == "state") return {to_json(view())};
+  if (ask != "page") return refusal("nothing can be asked by this name: " + ask);
+  const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
+  if (!local_rank) return refusal("no worker of this round has this incarnation");
+  return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
+          {page_->node_memory(), page_->workers_memory()}};
+}
+
+AgentView LocalService::view() const {
+  AgentView view = {
+      .job = config_.job.id,
+      .program = config_.program.name,
+      .host = host_,
+      .pid = config_.launcher_pid,
+      .seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began_).count(),
+      .facts = facts_,
+      .workers = sources_.workers()};
+  for (WorkerView& worker : view.workers) {
+    const auto shown = page_->worker(worker.rank - facts_.base_rank);
+    if (!shown || shown->step < 0) continue;
+    worker.step = shown->step;
+    worker.seconds_since_step = std::max<std::int64_t>(0, boot_time_ns() - shown->step_at) / 1'000'000'000;
+  }
+  return view;
+}
+
+}  // namespace ddp::launcher

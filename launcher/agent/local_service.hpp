@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What this agent shows to its workers and to programs such as `ddprun ps`: its page and its socket (launcher/local),
+// filled with what the agent knows. A system that refuses either costs the job nothing else: the log says so, and the
+// agent goes on without.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/config/launch_config.hpp"
+#include "launcher/local/agent_page.hpp"
+#include "launcher/local/agent_socket.hpp"
+#include "launcher/local/agent_state.hpp"
+#include "launcher/output/log.hpp"
+#include "launcher/process/guardian.hpp"
+#include "rendezvous/link/messages.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::launcher {
+
+class LocalService {
+ public:
+  struct Sources {
+    std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
+    std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
+  };
+
+  LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
+               const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources);
+
+  // Returns the path of the socket; empty if there is none.
+  std::string socket() const { return socket_ ? socket_->path() : ""; }
+
+  // The workers of this round are about to start.
+  void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
+  void show(rendezvous::WorkersPhase phase);
+  void stop();
+
+ private:
+  AgentSocket::Answer answer(const std::string& request) const;
+  AgentView view() const;
+
+  const LaunchConfig& config_;
+  const std::string host_;
+  const Sources sources_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  rendezvous::NodeFacts facts_ = {};
+  std::unique_ptr<AgentPage> page_;
+  std::unique_ptr<AgentSocket> socket_;
+};
+
+}  // namespace ddp::launcher

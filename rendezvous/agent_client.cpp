@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/agent_client.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kAnswerWithin{5};
+
+[[noreturn]] void ask_failed(ErrorCode code, const std::string& path, const std::string& why) {
+  throw Error(code, "agent at " + path + ": " + why);
+}
+
+// Waits until the agent has answered or closed the connection.
+bool wait_for_answer(int socket, Clock::time_point until) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waited = {.fd = socket, .events = POLLIN, .revents = 0};
+    const int ready = poll(&waited, 1, static_cast<int>(left));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+DescriptorMessage ask_agent(const std::string& path, const std::string& request) {
+  const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (!socket || path.size() >= sizeof address.sun_path) ask_failed(ErrorCode::System, path, "no socket for this path");
+  path.copy(address.sun_path, path.size());
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const bool is_gone = errno == ECONNREFUSED || errno == ENOENT;
+    ask_failed(is_gone ? ErrorCode::PeerLost : ErrorCode::System, path,
+               is_gone ? "it is gone" : std::string("cannot connect: ") + strerror(errno));
+  }
+  const bool is_sent = send_with_descriptors(socket.get(), request, {});
+  if (is_sent && !wait_for_answer(socket.get(), Clock::now() + kAnswerWithin)) {
+    ask_failed(ErrorCode::Timeout, path, "no answer in 5 s (is the agent stopped?)");
+  }
+  auto answer = is_sent ? receive_with_descriptors(socket.get()) : std::nullopt;
+  if (!answer || answer->text.empty()) {
+    ask_failed(ErrorCode::PeerLost, path, "it closed the connection (is it another user's?)");
+  }
+  return std::move(*answer);
+}
+
+}  // namespace ddp::rendezvous

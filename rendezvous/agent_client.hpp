@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Asks the agent of this node something, over the socket that kAgentSocket in worker_contract.hpp names. A connection
+// carries one request and one answer, each one message (SOCK_SEQPACKET): a JSON object on one line, whose `version` is
+// kAgentSocketVersion.
+//
+//     {"version":1,"ask":"state"}                      -> what the job does here: launcher/local/agent_state.hpp
+//     {"version":1,"ask":"page","incarnation":"..."}   -> {"version":1,"local_rank":0}, and two descriptors: the memory
+//                                                         of the node's page and of the workers' pages
+//     anything else                                    -> {"version":1,"error":"..."}
+#pragma once
+
+#include <string>
+
+#include "rendezvous/base/descriptor_message.hpp"
+
+namespace ddp::rendezvous {
+
+inline constexpr int kAgentSocketVersion = 1;
+
+// Blocks until the answer is there. Throws Error, with code PeerLost if nobody listens at `path`, and Timeout if no
+// answer comes within five seconds.
+DescriptorMessage ask_agent(const std::string& path, const std::string& request);
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/diagnosis/progress.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/agent_page.hpp"
+#include "rendezvous/base/text.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+using rendezvous::WorkerPage;
+
+// Returns the number after "local_rank": in the agent's answer, or -1.
+int local_rank_in(const std::string& answer) {
+  constexpr char kName[] = "\"local_rank\":";
+  const std::size_t at = answer.find(kName);
+  if (at == std::string::npos) return -1;
+  const std::size_t begin = answer.find_first_not_of(' ', at + sizeof kName - 1);
+  const std::size_t end = answer.find_first_not_of("0123456789", begin);
+  return rendezvous::parse_number<int>(answer.substr(begin, end - begin)).value_or(-1);
+}
+
+// Returns this worker's page, which stays mapped to the end of the process; null without an agent.
+WorkerPage* ask_for_page() {
+  const char* socket = getenv(contract::kAgentSocket);
+  const char* incarnation = getenv(contract::kIncarnation);
+  if (socket == nullptr || incarnation == nullptr) return nullptr;
+  const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) +
+                              ",\"ask\":\"page\",\"incarnation\":\"" + incarnation + "\"}";
+  const rendezvous::DescriptorMessage answer = rendezvous::ask_agent(socket, request);
+  const int local_rank = local_rank_in(answer.text);
+  if (local_rank < 0 || answer.descriptors.size() != 2) throw std::runtime_error("the agent answers " + answer.text);
+  void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, answer.descriptors[1].get(),
+                          static_cast<off_t>(local_rank) * static_cast<off_t>(sizeof(WorkerPage)));
+  if (page == MAP_FAILED) throw std::runtime_error("its memory cannot be mapped");
+  auto* const mine = static_cast<WorkerPage*>(page);
+  if (mine->version == rendezvous::kPageVersion) return mine;
+  throw std::runtime_error("its memory has layout " + std::to_string(mine->version) + ", and this libddp knows " +
+                           std::to_string(rendezvous::kPageVersion) + " (use ddprun and libddp of one release)");
+}
+
+WorkerPage* page_or_null() {
+  try {
+    return ask_for_page();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "libddp: ddprun does not show this process's progress: %s\n", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+void show_progress(std::int64_t step) noexcept {
+  static WorkerPage* const page = page_or_null();
+  if (page == nullptr) return;
+  static std::mutex mutex;  // the page has one writer
+  const std::lock_guard lock(mutex);
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  page->facts.write({.pid = getpid(), .step = step, .step_at = now.tv_sec * 1'000'000'000LL + now.tv_nsec});
+}
+
+}  // namespace ddp::runtime

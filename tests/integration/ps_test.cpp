@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `ddprun ps`: what it lists while jobs run, and after their processes were killed.
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/error.hpp"
+#include "tests/integration/ddprun.hpp"
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using namespace ddp::testing;
+
+namespace {
+
+// Returns what `ddprun ps --json` says of this job; nothing if it does not list it.
+std::optional<json> listed(const Process& job) {
+  const Result list = run(ddprun_raw({"ps", "--json"}));
+  std::istringstream lines(list.out);
+  for (std::string line; std::getline(lines, line);) {
+    json entry = json::parse(line);
+    if (entry.at("pid") == job.pid()) return entry;
+  }
+  return std::nullopt;
+}
+
+// Returns a variable of a worker's environment.
+std::string variable_of(pid_t worker, const std::string& name) {
+  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
+  const std::size_t at = all.find(name + "=");
+  REQUIRE(at != std::string::npos);
+  return all.substr(at + name.size() + 1).c_str();
+}
+
+const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
+
+}  // namespace
+
+TEST_CASE("ps: a job is listed with its workers while it runs", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=mine"}, kWaits));
+  job.wait_for("up", 2);
+  const auto entry = listed(job);
+  REQUIRE(entry);
+  CHECK(entry->at("version") == 1);
+  CHECK(entry->at("job") == "mine");
+  CHECK(entry->at("phase") == "running");
+  CHECK(entry->at("round") == 1);
+  CHECK(entry->at("world_size") == 2);
+  CHECK(entry->at("step").is_null());
+  const std::vector<pid_t> workers = children_of(agent_of(job));
+  REQUIRE(entry->at("workers").size() == 2);
+  for (const json& worker : entry->at("workers")) {
+    CHECK(std::count(workers.begin(), workers.end(), worker.at("pid").get<pid_t>()) == 1);
+  }
+  const std::string table = run(ddprun_raw({"ps"})).out;
+  CHECK_THAT(table, Catch::StartsWith("JOB "));
+  CHECK_THAT(table, Contains("mine ") && Contains("2 running") && Contains("fake_worker"));
+  for (const pid_t worker : workers) kill(worker, SIGUSR1);
+  CHECK(job.wait().code == 0);
+  CHECK_FALSE(listed(job));
+}
+
+TEST_CASE("ps: the round counts, and the workers are those of the newest one", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=1", "--max-restarts=1"}, kWaits));
+  job.wait_for("up");
+  const pid_t first = only_child_of(agent_of(job));
+  kill(first, SIGKILL);
+  job.wait_for("up", 2);
+  const auto entry = listed(job);
+  REQUIRE(entry);
+  CHECK(entry->at("round") == 2);
+  CHECK(entry->at("restarts") == 1);
+  CHECK(entry->at("workers")[0].at("pid") != first);
+  kill(only_child_of(agent_of(job)), SIGUSR1);
+  CHECK(job.wait().code == 0);
+}
+
+TEST_CASE("ps: a job whose agent was killed is not listed, nor one of which every process was", "[apps][integration]") {
+  const bool all = GENERATE(false, true);
+  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  job.wait_for("up");
+  const pid_t agent = agent_of(job), keeper = keeper_of(job), worker = only_child_of(agent);
+  const std::string socket = variable_of(worker, "DDPRUN_AGENT_SOCKET");
+  CHECK(access(socket.c_str(), F_OK) == 0);
+  if (all) {
+    for (const pid_t pid : {job.pid(), keeper, agent, worker}) kill(pid, SIGSTOP);
+    for (const pid_t pid : {job.pid(), keeper, agent, worker}) kill(pid, SIGKILL);
+  } else {
+    kill(agent, SIGKILL);
+  }
+  job.wait();
+  CHECK(job.all_gone());
+  CHECK_FALSE(listed(job));  // removes the socket if nobody else could
+  CHECK(access(socket.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("ps: a request of another version, or of nonsense, is refused in words", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  job.wait_for("up");
+  const pid_t worker = only_child_of(agent_of(job));
+  const std::string socket = variable_of(worker, "DDPRUN_AGENT_SOCKET");
+  const auto ask = [&](const std::string& request) { return ddp::rendezvous::ask_agent(socket, request).text; };
+  CHECK_THAT(ask(R"({"version":2,"ask":"state"})"), Contains("error") && Contains("speaks version 1"));
+  CHECK_THAT(ask(R"({"ask":"state"})"), Contains("speaks version 1"));
+  CHECK_THAT(ask("state"), Contains("a request is one JSON object"));
+  CHECK_THAT(ask(R"({"version":1,"ask":"gold"})"), Contains("nothing can be asked by this name: gold"));
+  CHECK_THAT(ask(R"({"version":1,"ask":"page","incarnation":"x"})"), Contains("no worker of this round"));
+  const std::string incarnation = variable_of(worker, "DDPRUN_INCARNATION");
+  const auto page =
+      ddp::rendezvous::ask_agent(socket, R"({"version":1,"ask":"page","incarnation":")" + incarnation + "\"}");
+  CHECK_THAT(page.text, Contains("local_rank"));
+  CHECK(page.descriptors.size() == 2);
+  kill(worker, SIGUSR1);
+  CHECK(job.wait().code == 0);
+}
+
+TEST_CASE("ps: knows --json and nothing else", "[apps][integration]") {
+  const Result wrong = run(ddprun_raw({"ps", "--all"}));
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("ddprun ps: the only option is --json"));
+}
