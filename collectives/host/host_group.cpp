@@ -23,7 +23,7 @@ ddp_backend_group::OtherNodes::OtherNodes(OtherNodesPlan plan, ddp::rendezvous::
       transfers(network, membership),
       collectives(network.layout(), ring_bytes, shared, transfers) {}
 
-ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t rank,
+ddp_backend_group::ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
                                      std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node)
     : ddp_backend_group(segment, rank, all_ranks(*segment), std::move(job_ranks), ranks_on_node, nullptr, {}) {}
 

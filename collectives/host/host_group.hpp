@@ -23,8 +23,8 @@ struct ddp_backend_group {
   using Segment = ddp::collectives::Segment;
 
   // Enters a group whose ranks all share memory. `segment` may be shared with other ranks of this process.
-  ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks,
-                    std::uint32_t ranks_on_node);
+  ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
+                    std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node);
   // Enters a group that was formed. `plan` is null if all of its ranks share memory.
   ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t place, std::vector<std::uint32_t> ranks,
                     std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,

@@ -26,7 +26,7 @@ namespace ddp::collectives {
 
 struct Met {
   std::unique_ptr<Segment> segment;
-  std::vector<std::uint32_t> ranks;  // of the group, that share the segment; this rank's place there is its rank in it
+  std::vector<std::uint32_t> ranks;  // the ranks that share the segment, by place, as numbers in the group
   // By place; this rank's own is empty. Readable once that rank's process has ended.
   std::vector<rendezvous::Descriptor> lifelines;
   rendezvous::Descriptor own_lifeline;  // keep it open as long as this rank is in the group

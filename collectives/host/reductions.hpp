@@ -20,7 +20,7 @@ class Reduction {
   // Reduces `count` elements of each of the `ranks` sources into `out`, which may be one of the sources.
   void run(const unsigned char* const* sources, std::size_t ranks, unsigned char* out, std::size_t count) const;
 
-  // The same reduction in several stages, with the same bits. Between stages the result has partial_size() bytes for
+  // Reduces in several stages, with the bits that run() gives. Between stages the result has partial_size() bytes for
   // each element. A stage goes on from `partial`, or begins if that is null, and takes more ranks' sources; the last
   // one gives elements.
   std::size_t partial_size() const { return is_16_bit_ ? sizeof(float) : element_size_; }

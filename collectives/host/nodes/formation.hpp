@@ -25,7 +25,7 @@ namespace ddp::collectives {
 // What a group needs that is on several nodes.
 struct OtherNodesPlan {
   Layout layout;
-  std::size_t ring_bytes = 0;  // of the node with the smallest rings
+  std::size_t ring_bytes = 0;  // the smallest rings of any node
   std::vector<Endpoint> endpoints;
   LinkSecrets secrets;
   rendezvous::Descriptor listener;

@@ -43,7 +43,7 @@ void FrameLink::pump() {
   pump_in();
 }
 
-// Of two ranks, the higher one connects.
+// The higher one of two ranks connects.
 void FrameLink::find_link() {
   if (network_.layout().rank > peer_) {
     link_ = &network_.connect(peer_, LinkPurpose::Collectives);

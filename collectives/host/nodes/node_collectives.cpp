@@ -11,7 +11,7 @@ namespace {
 
 // Up to this many bytes, the first ranks of the nodes alone exchange data, in few rounds.
 constexpr std::size_t kSmallBytes = 64 << 10;
-constexpr std::size_t kPieceBytes = 512 << 10;  // of a step
+constexpr std::size_t kPieceBytes = 512 << 10;  // a step's piece
 // How many pieces of its own a node sends ahead of those that it waits for.
 constexpr std::size_t kAhead = 2;
 

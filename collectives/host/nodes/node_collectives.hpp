@@ -93,7 +93,7 @@ class NodeCollectives {
   SharedCollectives& shared_;
   Steps& steps_;
   Transfers& transfers_;
-  const std::size_t most_bytes_;  // of a step, on every node
+  const std::size_t most_bytes_;  // a step may have, on every node
   std::vector<const unsigned char*> sources_;
   std::vector<unsigned char> scratch_, received_;
   std::vector<std::size_t> offsets_;

@@ -8,7 +8,7 @@ namespace ddp::collectives {
 
 // Where a process is. Equal places are a hint only: whether processes share memory shows when they try.
 struct OwnPlace {
-  std::string boot;     // of the machine: its id changes with each start of the kernel
+  std::string boot;     // the machine's id, which changes with each start of the kernel
   std::string network;  // the network namespace, which abstract sockets belong to
   std::string user;
 
