@@ -77,8 +77,8 @@ std::vector<std::string> names_in(const std::vector<std::string>& folders) {
 // Says what to do if a backend has no module: ddprun brings gloo's, nccl needs none, and all others are plug-ins.
 std::string advice(const std::string& name, const std::vector<std::string>& there) {
   if (name == "gloo" && !DDP_HAS_GLOO) {
-    return "this build of libddp, a portable one as in ddprun's wheel, comes without Gloo: use \"ddp\" within one "
-           "machine, \"nccl\" for GPUs, or build libddp from source and set " +
+    return "this build of libddp, a portable one as in ddprun's wheel, comes without Gloo: use \"ddp\", "
+           "\"nccl\" for GPUs, or build libddp from source and set " +
            std::string(rendezvous::contract::kBackendPath) + " to the folder of its " + kFileBegins + name + kFileEnds;
   }
   if (name == "gloo") return "it comes with libddp: is that installed completely?";

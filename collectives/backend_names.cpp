@@ -9,7 +9,7 @@
 namespace ddp::collectives {
 namespace {
 
-// What a build without Gloo has is "ddp", within one machine.
+// What a build without Gloo has is "ddp".
 constexpr const char* kDefault = DDP_HAS_GLOO ? "gloo" : "ddp";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {

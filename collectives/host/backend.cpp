@@ -14,6 +14,7 @@
 #include "collectives/element_types.hpp"
 #include "collectives/host/failure.hpp"
 #include "collectives/host/host_group.hpp"
+#include "collectives/host/nodes/own_place.hpp"
 #include "collectives/reduce_op.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -63,8 +64,14 @@ template <typename Body>
 ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::int64_t timeout_ms,
                            ddp_backend_error* error, Body&& body) noexcept {
   return guarded(error, [&] {
-    group->collectives.steps().start(what, timeout_ms, group->most_looks());
-    body(group->collectives);
+    group->start(what, timeout_ms);
+    if (group->other_nodes == nullptr) return body(group->collectives);
+    try {
+      body(group->other_nodes->collectives);
+    } catch (...) {
+      group->other_nodes->transfers.abandon();
+      throw;
+    }
   });
 }
 
@@ -85,20 +92,7 @@ std::uint32_t local_world_size() {
 
 ddp_backend_status group_create(const ddp_backend_group_config* config, ddp_backend_group** out,
                                 ddp_backend_error* error) {
-  return guarded(error, [&] {
-    const auto size = static_cast<std::uint32_t>(config->size);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config->init_timeout_ms);
-    std::vector<std::int32_t> job_ranks;
-    for (int rank = 0; rank < config->size; ++rank) {
-      job_ranks.push_back(config->job_ranks != nullptr ? config->job_ranks[rank] : rank);
-    }
-    Met met = meet(*config, plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups()), deadline);
-    auto segment = std::make_shared<const Segment>(std::move(met.segment));
-    auto group = std::make_unique<ddp_backend_group>(std::move(segment), static_cast<std::uint32_t>(config->rank),
-                                                     std::move(job_ranks), local_world_size());
-    group->watch(std::move(met.lifelines), std::move(met.own_lifeline));
-    *out = group.release();
-  });
+  return guarded(error, [&] { *out = make_host_group(*config, own_place()); });
 }
 
 void group_destroy(ddp_backend_group* group) {
@@ -123,7 +117,7 @@ ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t 
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const std::uint32_t what = fingerprint(Kind::AllReduce, count, static_cast<std::uint64_t>(dtype << 8 | op));
-  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, std::nullopt);
   });
 }
@@ -135,7 +129,7 @@ ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t coun
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const auto to = static_cast<std::uint32_t>(root);
   const std::uint32_t what = fingerprint(Kind::Reduce, count, static_cast<std::uint64_t>(dtype << 8 | op), to);
-  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, to);
   });
 }
@@ -145,15 +139,15 @@ ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t c
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
   return perform(group, fingerprint(Kind::Broadcast, bytes, from), timeout_ms, error,
-                 [&](SharedCollectives& collectives) { collectives.broadcast(bytes_of(data), bytes, from); });
+                 [&](auto& collectives) { collectives.broadcast(bytes_of(data), bytes, from); });
 }
 
 ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
                               ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGather, bytes), timeout_ms, error, [&](SharedCollectives& collectives) {
-    group->output_bytes.assign(group->membership.size(), bytes);
+  return perform(group, fingerprint(Kind::AllGather, bytes), timeout_ms, error, [&](auto& collectives) {
+    group->output_bytes.assign(group->size(), bytes);
     collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
 }
@@ -162,9 +156,9 @@ ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void
                                ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
                                ddp_backend_error* error) {
   std::uint64_t all = 0;
-  for (std::uint32_t r = 0; r < group->membership.size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGatherV, all), timeout_ms, error, [&](SharedCollectives& collectives) {
-    to_bytes(group->output_bytes, counts, group->membership.size(), dtype);
+  for (std::uint32_t r = 0; r < group->size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
+  return perform(group, fingerprint(Kind::AllGatherV, all), timeout_ms, error, [&](auto& collectives) {
+    to_bytes(group->output_bytes, counts, group->size(), dtype);
     collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
 }
@@ -174,9 +168,8 @@ ddp_backend_status gather(ddp_backend_group* group, const void* input, void* out
                           ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
   const auto to = static_cast<std::uint32_t>(root);
-  return perform(group, fingerprint(Kind::Gather, bytes, to), timeout_ms, error, [&](SharedCollectives& collectives) {
-    collectives.gather(bytes_of(input), bytes_of(output), bytes, to);
-  });
+  return perform(group, fingerprint(Kind::Gather, bytes, to), timeout_ms, error,
+                 [&](auto& collectives) { collectives.gather(bytes_of(input), bytes_of(output), bytes, to); });
 }
 
 ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
@@ -184,9 +177,8 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
                            ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
-  return perform(
-      group, fingerprint(Kind::Scatter, bytes, from), timeout_ms, error,
-      [&](SharedCollectives& collectives) { collectives.scatter(bytes_of(input), bytes_of(output), bytes, from); });
+  return perform(group, fingerprint(Kind::Scatter, bytes, from), timeout_ms, error,
+                 [&](auto& collectives) { collectives.scatter(bytes_of(input), bytes_of(output), bytes, from); });
 }
 
 ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
@@ -195,7 +187,7 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const std::uint32_t what = fingerprint(Kind::ReduceScatter, count, static_cast<std::uint64_t>(dtype << 8 | op));
-  return perform(group, what, timeout_ms, error, [&](SharedCollectives& collectives) {
+  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce_scatter(bytes_of(input), bytes_of(output), count, element_size(dtype), reduction);
   });
 }
@@ -203,16 +195,16 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
 ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
                               void* output, const std::size_t* output_counts, ddp_backend_dtype dtype, std::uint32_t,
                               std::int64_t timeout_ms, ddp_backend_error* error) {
-  return perform(group, fingerprint(Kind::AllToAll), timeout_ms, error, [&](SharedCollectives& collectives) {
-    to_bytes(group->input_bytes, input_counts, group->membership.size(), dtype);
-    to_bytes(group->output_bytes, output_counts, group->membership.size(), dtype);
+  return perform(group, fingerprint(Kind::AllToAll), timeout_ms, error, [&](auto& collectives) {
+    to_bytes(group->input_bytes, input_counts, group->size(), dtype);
+    to_bytes(group->output_bytes, output_counts, group->size(), dtype);
     collectives.all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);
   });
 }
 
 ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t, std::int64_t timeout_ms, ddp_backend_error* error) {
   return perform(group, fingerprint(Kind::Barrier), timeout_ms, error,
-                 [](SharedCollectives& collectives) { collectives.barrier(); });
+                 [](auto& collectives) { collectives.barrier(); });
 }
 
 ddp_backend_status send(ddp_backend_group* group, const void* data, std::size_t bytes, std::int32_t peer,
@@ -273,5 +265,24 @@ constexpr ddp_backend_table kTable = {
 }  // namespace
 
 const ddp_backend_table& host_backend() { return kTable; }
+
+ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place) {
+  const auto size = static_cast<std::uint32_t>(config.size);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config.init_timeout_ms);
+  std::vector<std::int32_t> job_ranks;
+  for (int rank = 0; rank < config.size; ++rank)
+    job_ranks.push_back(config.job_ranks != nullptr ? config.job_ranks[rank] : rank);
+  const SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
+  Formation formed = form(config, place, plan, deadline);
+  Met& met = formed.met;
+  const auto own = std::find(met.ranks.begin(), met.ranks.end(), static_cast<std::uint32_t>(config.rank));
+  const auto own_place = static_cast<std::uint32_t>(own - met.ranks.begin());
+  auto group =
+      std::make_unique<ddp_backend_group>(std::move(met.segment), own_place, std::move(met.ranks), std::move(job_ranks),
+                                          local_world_size(), std::move(formed.others), std::move(met.alarm));
+  group->watch(std::move(met.lifelines), std::move(met.own_lifeline));
+  group->link(Notes(config.store, deadline));
+  return group.release();
+}
 
 }  // namespace ddp::collectives

@@ -3,6 +3,7 @@
 // backend table, and never leaves backend.cpp.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -18,5 +19,13 @@ class Failure : public std::runtime_error {
  private:
   ddp_backend_status status_;
 };
+
+// The error of a rank that finds that another one calls something else.
+inline Failure ranks_disagree(std::uint32_t one, std::uint32_t other) {
+  return {DDP_BACKEND_ERROR, "ranks disagree: rank " + std::to_string(one) + " of the group and rank " +
+                                 std::to_string(other) +
+                                 " call different collectives, or the same with other sizes, types or roots "
+                                 "(DDP_DEBUG=detail says what each of them calls)"};
+}
 
 }  // namespace ddp::collectives

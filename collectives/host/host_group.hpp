@@ -7,9 +7,12 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/host/meeting.hpp"
 #include "collectives/host/membership.hpp"
 #include "collectives/host/messages.hpp"
+#include "collectives/host/nodes/formation.hpp"
+#include "collectives/host/nodes/network.hpp"
+#include "collectives/host/nodes/node_collectives.hpp"
+#include "collectives/host/nodes/transfers.hpp"
 #include "collectives/host/peer_watch.hpp"
 #include "collectives/host/segment.hpp"
 #include "collectives/host/shared_collectives.hpp"
@@ -19,16 +22,28 @@ struct ddp_backend_group {
  public:
   using Segment = ddp::collectives::Segment;
 
-  // Enters the group. `segment` may be shared with other ranks of this process.
-  ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks,
-                    std::uint32_t ranks_on_node);
+  // Enters a group whose ranks all share memory. `segment` may be shared with other ranks of this process.
+  ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
+                    std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node);
+  // Enters a group that was formed. `plan` is null if all of its ranks share memory.
+  ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t place, std::vector<std::uint32_t> ranks,
+                    std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,
+                    std::unique_ptr<ddp::collectives::OtherNodesPlan> plan, ddp::rendezvous::Descriptor alarm);
   ~ddp_backend_group();
   ddp_backend_group(const ddp_backend_group&) = delete;
   ddp_backend_group& operator=(const ddp_backend_group&) = delete;
 
   // Learns from now on of the ends of the other ranks' processes.
   void watch(std::vector<ddp::rendezvous::Descriptor> lifelines, ddp::rendezvous::Descriptor own_lifeline);
+  // Links this rank to those on other nodes.
+  void link(const ddp::collectives::Notes& notes);
   void abort();
+
+  // Begins a collective, see Steps::start().
+  void start(std::uint32_t what, std::int64_t timeout_ms);
+  std::uint32_t size() const {
+    return other_nodes != nullptr ? other_nodes->network.layout().size() : membership.size();
+  }
 
   // How often a wait may look before it sleeps: 0 if this rank has no CPU of its own, or before all ranks have entered.
   int most_looks();
@@ -41,8 +56,19 @@ struct ddp_backend_group {
   const std::uint32_t ranks_on_node_;
 
  public:
+  // What a group on several nodes has besides.
+  struct OtherNodes {
+    OtherNodes(ddp::collectives::OtherNodesPlan plan, ddp::rendezvous::Descriptor alarm,
+               ddp::collectives::Membership& membership, ddp::collectives::SharedCollectives& shared);
+    const std::size_t ring_bytes;
+    ddp::collectives::Network network;
+    ddp::collectives::Transfers transfers;
+    ddp::collectives::NodeCollectives collectives;
+  };
+
   ddp::collectives::Membership membership;
   ddp::collectives::SharedCollectives collectives;
+  const std::unique_ptr<OtherNodes> other_nodes;
   ddp::collectives::Messages messages;
   std::vector<std::size_t> input_bytes, output_bytes;  // the running collective's sizes by rank
 

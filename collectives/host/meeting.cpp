@@ -2,6 +2,7 @@
 #include "collectives/host/meeting.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -11,10 +12,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
-#include "collectives/backend_error.hpp"
 #include "collectives/host/failure.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/pipe.hpp"
@@ -27,57 +30,15 @@ using rendezvous::DescriptorMessage;
 using rendezvous::kMostDescriptors;
 using rendezvous::receive_with_descriptors;
 using rendezvous::send_with_descriptors;
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr char kInvitation[] = "segment";  // key in the store: rank 0's socket and nonce
-constexpr char kApart[] = "apart";         // key in the store: why a rank cannot share memory; ends the meeting
 constexpr char kWelcome[] = "welcome";
+constexpr std::size_t kMostAbsent = 4;  // ranks asked for in the store at each look
 // Interval between looks into the store while others are awaited: a call that libddp interrupts ends the meeting.
 constexpr milliseconds kBetweenLooks{100};
 constexpr std::size_t kMostStrangers = 64;  // connections that have not said hello yet
 
 std::string system_error(int error) { return std::strerror(error); }
-
-// The store with a deadline for each call.
-class Notes {
- public:
-  Notes(const ddp_backend_store& store, Clock::time_point deadline) : store_(store), deadline_(deadline) {}
-
-  void set(const char* key, const std::string& value) const {
-    BackendError error;
-    if (store_.set(store_.context, key, value.data(), value.size(), &error) != 0)
-      throw Failure(DDP_BACKEND_ERROR, error.text);
-  }
-  std::string get(const char* key) const {
-    std::string value;
-    if (!get_within(key, time_left(), value)) throw Failure(DDP_BACKEND_TIMEOUT, "rank 0 did not come in time");
-    return value;
-  }
-  // Throws if a rank has found that it cannot share memory, or if libddp has given up on the group.
-  void look() const {
-    std::string why;
-    if (get_within(kApart, milliseconds(1), why)) throw Failure(DDP_BACKEND_ERROR, why);
-    if (Clock::now() >= deadline_) throw Failure(DDP_BACKEND_TIMEOUT, "not all ranks came in time");
-  }
-  milliseconds time_left() const {
-    return std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()), milliseconds(1));
-  }
-
- private:
-  bool get_within(const char* key, milliseconds timeout, std::string& value) const {
-    const auto deliver = [](void* sink, const void* bytes, std::size_t size) {
-      static_cast<std::string*>(sink)->assign(static_cast<const char*>(bytes), size);
-    };
-    BackendError error;
-    if (store_.get(store_.context, key, timeout.count(), &value, deliver, &error) == 0) return true;
-    if (std::string_view(error.text).starts_with("timed out")) return false;
-    throw Failure(DDP_BACKEND_ERROR, error.text);
-  }
-
-  ddp_backend_store store_;
-  Clock::time_point deadline_;
-};
 
 std::string random_hex(std::size_t bytes) {
   std::string random(bytes, '\0');
@@ -124,11 +85,20 @@ Lifeline make_lifeline() {
   return lifeline;
 }
 
+std::vector<std::uint32_t> without(std::vector<std::uint32_t> ranks, const std::vector<std::uint32_t>& some) {
+  std::erase_if(ranks, [&](std::uint32_t rank) { return std::count(some.begin(), some.end(), rank) > 0; });
+  return ranks;
+}
+
+// Keys in the store: the first rank's socket and nonce, and why a rank does not come.
+std::string invitation_key(std::uint32_t first) { return "segment/" + std::to_string(first); }
+std::string apart_key(std::uint32_t rank) { return "apart/" + std::to_string(rank); }
+
 // Sends as soon as the socket takes it. The kernel limits how many descriptors a user has under way (ETOOMANYREFS).
 void send_soon(int socket, const std::string& text, const std::vector<int>& descriptors, const Notes& notes) {
   while (!send_with_descriptors(socket, text, descriptors)) {
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS) {
-      if (notes.time_left() <= milliseconds(1)) notes.look();
+      notes.check_time();
       poll(nullptr, 0, 1);
     } else if (errno != EINTR) {
       throw Failure(DDP_BACKEND_PEER_LOST, "passing the segment: " + system_error(errno));
@@ -136,16 +106,17 @@ void send_soon(int socket, const std::string& text, const std::vector<int>& desc
   }
 }
 
-// Rank 0's side: who has said hello.
+// The first rank's side: which ranks have said hello, and which say in the store that they cannot.
 class Reception {
  public:
-  Reception(std::uint32_t ranks, std::string nonce) : nonce_(std::move(nonce)), sockets_(ranks), lifelines_(ranks) {
+  Reception(const std::vector<std::uint32_t>& ranks, std::string nonce)
+      : ranks_(ranks), nonce_(std::move(nonce)), sockets_(ranks.size()), lifelines_(ranks.size()) {
     name_ = "ddp-" + random_hex(16);
     listener_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(name_, &length);
     if (!listener_ || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        listen(listener_.get(), static_cast<int>(ranks) + 16) != 0) {
+        listen(listener_.get(), static_cast<int>(ranks.size()) + 16) != 0) {
       throw Failure(DDP_BACKEND_ERROR, "a Unix socket to pass the shared memory: " + system_error(errno));
     }
   }
@@ -153,12 +124,12 @@ class Reception {
   const std::string& name() const { return name_; }
 
   void wait_for_all(const Notes& notes) {
-    while (arrived_ + 1 < sockets_.size()) {
+    while (arrived_ + apart_.size() + 1 < ranks_.size()) {
       std::vector<pollfd> events = {{listener_.get(), POLLIN, 0}};
       for (const Descriptor& stranger : strangers_) events.push_back({stranger.get(), POLLIN, 0});
       const int ready = poll(events.data(), events.size(), static_cast<int>(kBetweenLooks.count()));
       if (ready <= 0) {
-        notes.look();
+        look_for_absent(notes);
         continue;
       }
       for (std::size_t i = events.size(); i-- > 1;) {
@@ -168,20 +139,32 @@ class Reception {
     }
   }
 
-  void welcome_all(const Segment& segment, const Notes& notes) const {
-    for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-      const int socket = sockets_[rank].get();
-      send_soon(socket, kWelcome, {segment.descriptor()}, notes);
-      for (std::size_t first = 0; first < lifelines_.size(); first += kMostDescriptors) {
+  // Returns the ranks that cannot come.
+  const std::vector<std::uint32_t>& apart() const { return apart_; }
+  // Returns the lifelines of the others.
+  std::vector<Descriptor> lifelines(Descriptor own) {
+    std::vector<Descriptor> all;
+    lifelines_[0] = std::move(own);
+    for (Descriptor& lifeline : lifelines_) {
+      if (lifeline) all.push_back(std::move(lifeline));
+    }
+    return all;
+  }
+
+  // Gives every rank that has come the segment and the alarm, if there is one, and the lifelines.
+  void welcome_all(const std::string& text, const std::vector<int>& segment_and_alarm,
+                   const std::vector<Descriptor>& lifelines, const Notes& notes) const {
+    for (const Descriptor& socket : sockets_) {
+      if (!socket) continue;
+      send_soon(socket.get(), text, segment_and_alarm, notes);
+      for (std::size_t first = 0; first < lifelines.size(); first += kMostDescriptors) {
         std::vector<int> some;
-        const std::size_t end = std::min(first + kMostDescriptors, lifelines_.size());
-        for (std::size_t r = first; r < end; ++r) some.push_back(lifelines_[r].get());
-        send_soon(socket, kWelcome, some, notes);
+        const std::size_t end = std::min(first + kMostDescriptors, lifelines.size());
+        for (std::size_t r = first; r < end; ++r) some.push_back(lifelines[r].get());
+        send_soon(socket.get(), kWelcome, some, notes);
       }
     }
   }
-
-  std::vector<Descriptor>& lifelines() { return lifelines_; }
 
  private:
   void accept_one() {
@@ -198,97 +181,164 @@ class Reception {
     auto hello = receive_with_descriptors(stranger.get());
     if (!hello || hello->descriptors.size() != 1 || !hello->text.starts_with(nonce_ + " ")) return;
     const std::size_t rank = std::strtoul(hello->text.c_str() + nonce_.size() + 1, nullptr, 10);
-    if (rank == 0 || rank >= sockets_.size() || sockets_[rank]) return;
-    sockets_[rank] = std::move(stranger);
-    lifelines_[rank] = std::move(hello->descriptors[0]);
+    const auto found = std::find(ranks_.begin() + 1, ranks_.end(), rank);
+    if (found == ranks_.end()) return;
+    const auto place = static_cast<std::size_t>(found - ranks_.begin());
+    if (sockets_[place]) return;
+    sockets_[place] = std::move(stranger);
+    lifelines_[place] = std::move(hello->descriptors[0]);
     ++arrived_;
   }
 
+  // Asks the store for some of the ranks that have not come. Throws if libddp has given up on the group.
+  void look_for_absent(const Notes& notes) {
+    notes.check_time();
+    std::string why;
+    for (std::size_t asked = 0, tried = 0; asked < kMostAbsent && tried < ranks_.size(); ++tried) {
+      next_asked_ = (next_asked_ + 1) % ranks_.size();
+      const std::uint32_t rank = ranks_[next_asked_];
+      if (next_asked_ == 0 || sockets_[next_asked_] || std::count(apart_.begin(), apart_.end(), rank) > 0) continue;
+      ++asked;
+      if (notes.look(apart_key(rank), why)) apart_.push_back(rank);
+    }
+  }
+
+  const std::vector<std::uint32_t> ranks_;
   std::string nonce_, name_;
   Descriptor listener_;
   std::vector<Descriptor> strangers_, sockets_, lifelines_;
-  std::size_t arrived_ = 0;
+  std::vector<std::uint32_t> apart_;
+  std::size_t arrived_ = 0, next_asked_ = 0;
 };
 
-Met invite(const SegmentPlan& plan, const Notes& notes) {
+Descriptor make_alarm() {
+  Descriptor alarm(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!alarm) throw Failure(DDP_BACKEND_ERROR, "eventfd: " + system_error(errno));
+  return alarm;
+}
+
+Met invite(const std::vector<std::uint32_t>& ranks, std::size_t group_size, SegmentPlan plan, const Notes& notes) {
   const std::string nonce = random_hex(32);
-  Reception reception(plan.ranks, nonce);
-  Segment segment = Segment::create(plan);
-  notes.set(kInvitation, reception.name() + " " + nonce);
+  Reception reception(ranks, nonce);
+  plan.ranks = static_cast<std::uint32_t>(ranks.size());
+  auto segment = std::make_unique<Segment>(Segment::create(plan));
+  notes.set(invitation_key(ranks[0]), reception.name() + " " + nonce);
   Lifeline own = make_lifeline();
-  reception.lifelines()[0] = std::move(own.shown);
   reception.wait_for_all(notes);
-  reception.welcome_all(segment, notes);
-  reception.lifelines()[0].close();
-  return {std::move(segment), std::move(reception.lifelines()), std::move(own.kept)};
+  Met met;
+  met.ranks = without(ranks, reception.apart());
+  if (met.ranks.size() < ranks.size()) {
+    plan.ranks = static_cast<std::uint32_t>(met.ranks.size());
+    segment = std::make_unique<Segment>(Segment::create(plan));
+  }
+  std::vector<int> descriptors = {segment->descriptor()};
+  if (met.ranks.size() < group_size) {
+    met.alarm = make_alarm();
+    descriptors.push_back(met.alarm.get());
+  }
+  std::string text = kWelcome;
+  for (const std::uint32_t rank : reception.apart()) text += " " + std::to_string(rank);
+  met.lifelines = reception.lifelines(std::move(own.shown));
+  reception.welcome_all(text, descriptors, met.lifelines, notes);
+  met.lifelines[0].close();
+  met.segment = std::move(segment);
+  met.own_lifeline = std::move(own.kept);
+  return met;
 }
 
 DescriptorMessage next_message(int socket, const Notes& notes) {
   for (;;) {
     if (auto message = receive_with_descriptors(socket)) {
       if (!message->text.empty()) return std::move(*message);
-      throw Failure(DDP_BACKEND_PEER_LOST, "rank 0 ended, or gave up, before all ranks had come");
+      throw Failure(DDP_BACKEND_PEER_LOST, "the first rank of this node ended, or gave up, before all ranks had come");
     }
     if (errno != EAGAIN && errno != EINTR)
-      throw Failure(DDP_BACKEND_PEER_LOST, "rank 0's socket: " + system_error(errno));
+      throw Failure(DDP_BACKEND_PEER_LOST, "the socket of the first rank of this node: " + system_error(errno));
     pollfd event = {socket, POLLIN, 0};
-    if (poll(&event, 1, static_cast<int>(kBetweenLooks.count())) == 0) notes.look();
+    if (poll(&event, 1, static_cast<int>(kBetweenLooks.count())) == 0) {
+      std::string none;  // a call that libddp interrupts ends the meeting
+      notes.look("interrupted", none);
+      notes.check_time();
+    }
   }
 }
 
-// Returns a connection to rank 0, or throws: then that rank is on another node, as far as shared memory is concerned.
-Descriptor connect_to(const std::string& name, const ddp_backend_group_config& config, const Notes& notes) {
+// Returns a connection to the first rank, or none with the reason.
+Descriptor connect_to(const std::string& name, std::string& why) {
   Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, &length);
-  std::string why;
   if (!connection || connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    why = system_error(errno);
+    why = "its Unix socket: " + system_error(errno);
   } else if (!is_same_user(connection.get())) {
     why = "it belongs to another user";
   } else {
     return connection;
   }
-  const auto job_rank = [&](int rank) {
-    return std::to_string(config.job_ranks != nullptr ? config.job_ranks[rank] : rank);
-  };
-  why = "rank " + job_rank(config.rank) + " shares no memory with rank " + job_rank(0) + " (its Unix socket: " + why +
-        "): they are on different nodes, in different network namespaces, or of different users; the backend \"ddp\" "
-        "works within one node only, \"gloo\" between nodes, too";
-  notes.set(kApart, why);
-  throw Failure(DDP_BACKEND_ERROR, why);
+  return {};
 }
 
-Met join(const ddp_backend_group_config& config, const Notes& notes) {
-  const std::string invitation = notes.get(kInvitation);
+// The ranks that a welcome names: those that are apart.
+std::vector<std::uint32_t> named_in(const std::string& welcome) {
+  std::istringstream words(welcome.substr(std::min(sizeof kWelcome - 1, welcome.size())));
+  return {std::istream_iterator<std::uint32_t>(words), {}};
+}
+
+std::optional<Met> join(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, const Notes& notes,
+                        std::string& why) {
+  const std::string whose = "rank " + std::to_string(ranks[0]) + " of the group";
+  const std::string invitation = notes.get(invitation_key(ranks[0]), whose);
   const std::size_t space = invitation.find(' ');
-  const Descriptor connection = connect_to(invitation.substr(0, space), config, notes);
+  const Descriptor connection = connect_to(invitation.substr(0, space), why);
+  if (!connection) return std::nullopt;
   Lifeline own = make_lifeline();
-  const std::string hello = invitation.substr(space + 1) + " " + std::to_string(config.rank);
+  const std::string hello = invitation.substr(space + 1) + " " + std::to_string(rank);
   send_soon(connection.get(), hello, {own.shown.get()}, notes);
   DescriptorMessage welcome = next_message(connection.get(), notes);
-  const auto ranks = static_cast<std::size_t>(config.size);
-  if (welcome.descriptors.size() != 1) throw Failure(DDP_BACKEND_ERROR, "rank 0 passed no segment (ulimit -n?)");
-  Segment segment = Segment::attach(std::move(welcome.descriptors[0]));
-  std::vector<Descriptor> lifelines;
-  while (lifelines.size() < ranks) {
+  if (welcome.descriptors.empty()) throw Failure(DDP_BACKEND_ERROR, whose + " passed no segment (ulimit -n?)");
+  Met met;
+  met.segment = std::make_unique<Segment>(Segment::attach(std::move(welcome.descriptors[0])));
+  if (welcome.descriptors.size() > 1) met.alarm = std::move(welcome.descriptors[1]);
+  met.ranks = without(ranks, named_in(welcome.text));
+  const std::size_t present = met.ranks.size();
+  while (met.lifelines.size() < present) {
     DescriptorMessage some = next_message(connection.get(), notes);
-    if (some.descriptors.size() != std::min(kMostDescriptors, ranks - lifelines.size())) {
-      throw Failure(DDP_BACKEND_ERROR, "this process may not open a descriptor for each of " + std::to_string(ranks) +
+    if (some.descriptors.size() != std::min(kMostDescriptors, present - met.lifelines.size())) {
+      throw Failure(DDP_BACKEND_ERROR, "this process may not open a descriptor for each of " + std::to_string(present) +
                                            " ranks (raise ulimit -n)");
     }
-    for (Descriptor& one : some.descriptors) lifelines.push_back(std::move(one));
+    for (Descriptor& one : some.descriptors) met.lifelines.push_back(std::move(one));
   }
-  if (segment.ranks() != ranks) throw Failure(DDP_BACKEND_ERROR, "rank 0 made a segment for another number of ranks");
-  lifelines[static_cast<std::size_t>(config.rank)].close();
-  return {std::move(segment), std::move(lifelines), std::move(own.kept)};
+  const auto place = std::find(met.ranks.begin(), met.ranks.end(), rank);
+  if (met.segment->ranks() != present || place == met.ranks.end())
+    throw Failure(DDP_BACKEND_ERROR, whose + " made a segment for other ranks");
+  met.lifelines[static_cast<std::size_t>(place - met.ranks.begin())].close();
+  met.own_lifeline = std::move(own.kept);
+  return met;
+}
+
+Met alone(std::uint32_t rank, std::size_t group_size, SegmentPlan plan) {
+  plan.ranks = 1;
+  Met met;
+  met.segment = std::make_unique<Segment>(Segment::create(plan));
+  met.ranks = {rank};
+  met.lifelines.resize(1);
+  if (group_size > 1) met.alarm = make_alarm();
+  return met;
 }
 
 }  // namespace
 
-Met meet(const ddp_backend_group_config& config, const SegmentPlan& plan, Clock::time_point deadline) {
-  const Notes notes(config.store, deadline);
-  return config.rank == 0 ? invite(plan, notes) : join(config, notes);
+Met meet(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, std::size_t group_size, const SegmentPlan& plan,
+         const Notes& notes) {
+  if (ranks.size() == 1) return alone(rank, group_size, plan);
+  if (rank == ranks[0]) return invite(ranks, group_size, plan, notes);
+  std::string why;
+  if (auto met = join(rank, ranks, notes, why)) return std::move(*met);
+  notes.set(apart_key(rank), why);
+  Met met = alone(rank, group_size, plan);
+  met.why_apart = why;
+  return met;
 }
 
 }  // namespace ddp::collectives

@@ -29,8 +29,9 @@ bool Deadline::has_passed() {
   return now >= *at_;
 }
 
-Membership::Membership(const Segment& segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks)
-    : segment_(segment), rank_(rank), job_ranks_(std::move(job_ranks)) {}
+Membership::Membership(const Segment& segment, std::uint32_t rank, std::vector<std::uint32_t> group_ranks,
+                       std::vector<std::int32_t> job_ranks)
+    : segment_(segment), rank_(rank), group_ranks_(std::move(group_ranks)), job_ranks_(std::move(job_ranks)) {}
 
 void Membership::enter() const {
   Presence& presence = segment_.presence(rank_);
@@ -47,17 +48,22 @@ void Membership::leave() const {
 void Membership::give_up() {
   gave_up_ = true;
   segment_.presence(rank_).state = PresenceState::GaveUp;
-  segment_.lose(rank_, LossReason::GaveUp);
+  lose(group_rank(rank_), LossReason::GaveUp);
+}
+
+void Membership::lose(std::uint32_t group_rank, LossReason reason) const {
+  segment_.lose(group_rank, reason);
+  when_lost();
 }
 
 void Membership::peer_ended(std::uint32_t peer) const {
-  if (segment_.presence(peer).state != PresenceState::Left) segment_.lose(peer, LossReason::Died);
+  if (segment_.presence(peer).state != PresenceState::Left) lose(group_rank(peer), LossReason::Died);
 }
 
 std::optional<std::uint64_t> Membership::loss(std::optional<std::uint32_t> waited_for) const {
   if (const std::uint64_t lost = segment_.header().lost) return lost;
   if (waited_for && segment_.presence(*waited_for).state == PresenceState::Left)
-    return lost_value(*waited_for, LossReason::Left);
+    return lost_value(group_rank(*waited_for), LossReason::Left);
   return std::nullopt;
 }
 

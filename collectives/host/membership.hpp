@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,14 +28,18 @@ class Deadline {
 
 class Membership {
  public:
-  // `job_ranks`: the numbers to show in error texts.
-  Membership(const Segment& segment, std::uint32_t rank, std::vector<std::int32_t> job_ranks);
+  // `rank` is this rank's place in the segment. `group_ranks` are the ranks of the group that share the segment, by
+  // place, `job_ranks` the numbers of all ranks of the group to show in error texts.
+  Membership(const Segment& segment, std::uint32_t rank, std::vector<std::uint32_t> group_ranks,
+             std::vector<std::int32_t> job_ranks);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
   const Segment& segment() const { return segment_; }
   std::uint32_t rank() const { return rank_; }
   std::uint32_t size() const { return segment_.ranks(); }
+  // Returns the rank in the group that has a place in the segment.
+  std::uint32_t group_rank(std::uint32_t place) const { return group_ranks_[place]; }
 
   // The three steps of a rank's life in the group. The others notice both ends; after leave() they can still read what
   // this rank has published.
@@ -43,6 +48,15 @@ class Membership {
   void give_up();
   // Another rank's process has ended. It is lost, unless it had left before.
   void peer_ended(std::uint32_t peer) const;
+
+  // Notes that a rank of the group is lost, unless another was before.
+  void lose(std::uint32_t group_rank, LossReason reason) const;
+  // Throws Failure for a rank of another node that has left.
+  [[noreturn]] void end_wait_for(std::uint32_t group_rank) const { end_wait(lost_value(group_rank, LossReason::Left)); }
+  bool has_loss() const { return segment_.header().lost != 0; }
+
+  // Called on any thread after a rank was noted as lost.
+  std::function<void()> when_lost = [] {};
 
   bool has_given_up() const { return gave_up_; }
 
@@ -62,6 +76,7 @@ class Membership {
 
   const Segment& segment_;
   const std::uint32_t rank_;
+  const std::vector<std::uint32_t> group_ranks_;
   const std::vector<std::int32_t> job_ranks_;
   std::atomic<bool> gave_up_{false};
 };

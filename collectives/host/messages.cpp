@@ -2,12 +2,17 @@
 #include "collectives/host/messages.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "collectives/host/failure.hpp"
 
 namespace ddp::collectives {
 namespace {
+
+// How long after the end of a link the loss that caused it may take to arrive.
+constexpr std::chrono::milliseconds kUntilCauseIsKnown{300};
 
 // One end of a channel's ring of bytes.
 struct Channel {
@@ -46,13 +51,15 @@ Channel channel_of(const Segment& segment, std::uint32_t from, std::uint32_t to)
 
 }  // namespace
 
-Messages::Messages(const Membership& membership)
+Messages::Messages(const Membership& membership, Network* network)
     : membership_(membership),
       segment_(membership.segment()),
-      rank_(membership.rank()),
-      size_(membership.size()),
-      outgoing_(membership.size()),
-      incoming_(membership.size()) {}
+      network_(network),
+      rank_(membership.group_rank(membership.rank())),
+      size_(network != nullptr ? network->layout().size() : membership.size()),
+      outgoing_(size_),
+      incoming_(size_),
+      links_(network != nullptr ? size_ : 0) {}
 
 std::unique_ptr<Message> Messages::send(const void* data, std::size_t bytes, std::uint32_t peer, std::uint64_t tag) {
   auto message = std::make_unique<Message>();
@@ -65,7 +72,11 @@ std::unique_ptr<Message> Messages::send(const void* data, std::size_t bytes, std
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
   Outgoing& out = outgoing_[peer];
   if (!out.has_channel) {
-    segment_.allocate_channel(rank_, peer);
+    if (is_local(peer)) {
+      segment_.allocate_channel(membership_.rank(), place(peer));
+    } else {
+      connect(peer);
+    }
     out.has_channel = true;
   }
   out.queue.push_back(message.get());
@@ -91,12 +102,12 @@ std::unique_ptr<Message> Messages::receive(void* data, std::size_t bytes, std::o
 void Messages::wait(Message& message, std::int64_t timeout_ms, int most_looks) {
   Patience patience = {.most = most_looks / 4, .looks = most_looks / 4};  // a look takes longer than one at a counter
   Deadline deadline(timeout_ms);
-  Bell& bell = segment_.bell(rank_);
+  Bell& bell = segment_.bell(membership_.rank());
   std::optional<std::uint32_t> heard;
   // Nothing has moved, for any thread of this rank, since the bell was heard last.
   const auto ready = [&] {
     const std::uint32_t rings = bell.rings;
-    if (rings == heard) return false;
+    if (rings == heard) return false;  // links ring only after a thread has woken up, but that is soon
     heard = rings;
     const std::lock_guard lock(mutex_);
     if (!membership_.has_given_up()) progress_locked();
@@ -104,8 +115,11 @@ void Messages::wait(Message& message, std::int64_t timeout_ms, int most_looks) {
   };
   const auto check = [&] {
     std::optional<std::uint32_t> peer;
-    if (message.peer >= 0) peer = static_cast<std::uint32_t>(message.peer);
-    return membership_.check(peer, deadline, ready);
+    if (message.peer >= 0 && is_local(static_cast<std::uint32_t>(message.peer)))
+      peer = place(static_cast<std::uint32_t>(message.peer));
+    if (membership_.check(peer, deadline, ready)) return true;
+    throw_if_gone(message);
+    return false;
   };
   const auto sleep = [&] {
     bell.sleepers.fetch_add(1);
@@ -147,8 +161,14 @@ bool Messages::progress() {
 
 bool Messages::progress_locked() {
   bool busy = false;
+  const std::uint64_t arrivals = network_ != nullptr ? network_->arrivals() : 0;
+  const bool has_new_links = std::exchange(arrivals_, arrivals) != arrivals;
   for (std::uint32_t peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
+    if (has_new_links && !is_local(peer) && links_[peer].in == nullptr) {
+      links_[peer].in = network_->find(peer, LinkPurpose::Messages);
+      if (links_[peer].in != nullptr) network_->ring_for(*links_[peer].in);
+    }
     pull(peer);
     push(peer);
     busy = busy || !outgoing_[peer].queue.empty();
@@ -157,21 +177,54 @@ bool Messages::progress_locked() {
   return busy;
 }
 
+// Write and read what can move now, through shared memory or a link.
+std::size_t Messages::write(std::uint32_t peer, const unsigned char* from, std::size_t bytes) {
+  if (is_local(peer)) return channel_of(segment_, membership_.rank(), place(peer)).write(from, bytes);
+  const iovec part = {const_cast<unsigned char*>(from), bytes};
+  return bytes > 0 && links_[peer].out->is_open() ? links_[peer].out->write(&part, 1) : 0;
+}
+
+std::size_t Messages::read(std::uint32_t peer, unsigned char* to, std::size_t bytes) {
+  if (is_local(peer)) return channel_of(segment_, place(peer), membership_.rank()).read(to, bytes);
+  if (links_[peer].in == nullptr || bytes == 0) return 0;
+  const iovec part = {to, bytes};
+  return links_[peer].in->read(&part, 1);
+}
+
+void Messages::connect(std::uint32_t peer) {
+  if (links_[peer].out != nullptr) return;
+  links_[peer].out = &network_->connect(peer, LinkPurpose::Messages);
+  network_->ring_for(*links_[peer].out);
+}
+
+// A rank of another node that has left is noticed by the end of its links. If it was lost, that is known soon.
+void Messages::throw_if_gone(const Message& message) {
+  if (message.peer < 0 || is_local(static_cast<std::uint32_t>(message.peer))) return;
+  const auto peer = static_cast<std::uint32_t>(message.peer);
+  const std::lock_guard lock(mutex_);
+  connect(peer);
+  Link& out = *links_[peer].out;
+  if (!out.is_open() && !out.is_broken()) return;
+  if (!out.is_at_end() || (!message.sends && links_[peer].in != nullptr && !links_[peer].in->is_at_end())) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!gone_since_) gone_since_ = now;
+  if (now - *gone_since_ > kUntilCauseIsKnown && !message.done) membership_.end_wait_for(peer);
+}
+
 // Writes into the channel to a rank what has room.
 void Messages::push(std::uint32_t peer) {
   Outgoing& out = outgoing_[peer];
-  const Channel channel = channel_of(segment_, rank_, peer);
   bool moved = false;
   while (!out.queue.empty()) {
     Message& message = *out.queue.front();
     const Header header = {message.tag, message.bytes};
     std::array<unsigned char, sizeof header> bytes;
     std::memcpy(bytes.data(), &header, sizeof header);
-    std::size_t some = channel.write(bytes.data() + out.header_moved, sizeof header - out.header_moved);
+    std::size_t some = write(peer, bytes.data() + out.header_moved, sizeof header - out.header_moved);
     moved = moved || some > 0;
     out.header_moved += some;
     if (out.header_moved < sizeof header) break;
-    some = channel.write(message.memory + message.moved, message.bytes - message.moved);
+    some = write(peer, message.memory + message.moved, message.bytes - message.moved);
     moved = moved || some > 0;
     message.moved += some;
     if (message.moved < message.bytes) break;
@@ -185,11 +238,10 @@ void Messages::push(std::uint32_t peer) {
 // Reads from the channel what a rank has written.
 void Messages::pull(std::uint32_t peer) {
   Incoming& in = incoming_[peer];
-  const Channel channel = channel_of(segment_, peer, rank_);
   bool moved = false;
   for (;;) {
     if (!in.coming) {
-      const std::size_t some = channel.read(in.header.data() + in.header_moved, sizeof(Header) - in.header_moved);
+      const std::size_t some = read(peer, in.header.data() + in.header_moved, sizeof(Header) - in.header_moved);
       moved = moved || some > 0;
       in.header_moved += some;
       if (in.header_moved < sizeof(Header)) break;
@@ -198,7 +250,7 @@ void Messages::pull(std::uint32_t peer) {
     Early& early = in.early.back();
     unsigned char* const to = early.into != nullptr ? early.into->memory : early.kept.data();
     if (early.moved < early.bytes) {
-      const std::size_t some = channel.read(to + early.moved, early.bytes - early.moved);
+      const std::size_t some = read(peer, to + early.moved, early.bytes - early.moved);
       moved = moved || some > 0;
       early.moved += some;
       if (early.moved < early.bytes) break;
@@ -274,7 +326,8 @@ void Messages::take(Message& receive, std::uint32_t peer, std::list<Early>::iter
 }
 
 void Messages::ring(std::uint32_t peer) const {
-  Bell& bell = segment_.bell(peer);
+  if (!is_local(peer)) return;
+  Bell& bell = segment_.bell(place(peer));
   bell.rings.fetch_add(1);
   if (bell.sleepers != 0) wake_sleepers(bell.rings);
 }

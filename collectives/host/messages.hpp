@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between two ranks of a node. Each pair has a channel for each direction, a ring of bytes in the segment into
+// Messages between two ranks. Each pair on a node has a channel for each direction, a ring of bytes in the segment into
 // which the sender writes one message after the other, each with its tag and length in front. Nothing moves by itself:
 // a rank moves what it can of all its messages whenever it starts one, waits for one, or waits long in a collective.
-// A rank that has moved something rings the other one's bell.
+// A rank that has moved something rings the other one's bell. Between nodes the same bytes go over a TCP link for each
+// direction, and the "ddp-peers" thread rings the bell.
 //
 // A message that arrives before its receive is kept in this process's memory until then. Between one pair of ranks,
 // messages with one tag arrive in the order sent.
@@ -12,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "collectives/host/membership.hpp"
+#include "collectives/host/nodes/network.hpp"
 #include "collectives/host/waiting.hpp"
 
 namespace ddp::collectives {
@@ -42,7 +45,8 @@ struct Message {
 
 class Messages {
  public:
-  explicit Messages(const Membership& membership);
+  // `network` leads to the ranks on other nodes; null if there are none.
+  Messages(const Membership& membership, Network* network);
 
   std::unique_ptr<Message> send(const void* data, std::size_t bytes, std::uint32_t peer, std::uint64_t tag);
   // Without a peer, from any rank.
@@ -69,6 +73,11 @@ class Messages {
     Message* into = nullptr;  // its receive, if there is one
     std::vector<unsigned char> kept;
   };
+  // The links to and from a rank on another node, once they are there.
+  struct Links {
+    Link* out = nullptr;
+    Link* in = nullptr;
+  };
   struct Outgoing {
     std::deque<Message*> queue;
     std::size_t header_moved = 0;  // bytes of the first message's header
@@ -82,6 +91,14 @@ class Messages {
   };
 
   bool progress_locked();
+  std::size_t write(std::uint32_t peer, const unsigned char* from, std::size_t bytes);
+  std::size_t read(std::uint32_t peer, unsigned char* to, std::size_t bytes);
+  void connect(std::uint32_t peer);
+  bool is_local(std::uint32_t peer) const { return network_ == nullptr || network_->layout().is_local(peer); }
+  std::uint32_t place(std::uint32_t peer) const {
+    return network_ == nullptr ? peer : network_->layout().index_of[peer];
+  }
+  void throw_if_gone(const Message& message);
   void push(std::uint32_t peer);
   void pull(std::uint32_t peer);
   bool match(Message& receive);
@@ -91,11 +108,15 @@ class Messages {
 
   const Membership& membership_;
   const Segment& segment_;
+  Network* const network_;
   const std::uint32_t rank_, size_;
   std::mutex mutex_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::list<Message*> receives_;  // without a message yet, in the order posted
+  std::vector<Links> links_;
+  std::optional<std::chrono::steady_clock::time_point> gone_since_;  // a rank that is waited for has left
+  std::uint64_t arrivals_ = 0;                                       // links that have been looked for
+  std::list<Message*> receives_;                                     // without a message yet, in the order posted
   std::atomic<bool> busy_{false};
 };
 

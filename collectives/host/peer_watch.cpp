@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint64_t kEnd = 0;
 
-void add(int events, int descriptor, std::uint64_t number) {
+void add(int events, int descriptor, std::uint64_t number, std::uint32_t wanted = EPOLLIN | EPOLLONESHOT) {
   epoll_event event = {};
-  event.events = EPOLLIN | EPOLLONESHOT;
+  event.events = wanted;
   event.data.u64 = number;
   if (epoll_ctl(events, EPOLL_CTL_ADD, descriptor, &event) != 0)
     throw Failure(DDP_BACKEND_ERROR, std::string("watching the other ranks: epoll_ctl: ") + std::strerror(errno));
@@ -52,7 +52,16 @@ std::uint64_t PeerWatch::watch(rendezvous::Descriptor lifeline, std::function<vo
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = next_++;
   add(events_.get(), lifeline.get(), number);
-  watched_[number] = {std::move(lifeline), std::move(ended)};
+  const int descriptor = lifeline.get();
+  watched_[number] = {std::move(lifeline), descriptor, std::move(ended)};
+  return number;
+}
+
+std::uint64_t PeerWatch::watch_always(int descriptor, std::function<void()> serve) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = next_++;
+  add(events_.get(), descriptor, number, EPOLLIN);
+  watched_[number] = {{}, descriptor, std::move(serve)};
   return number;
 }
 
@@ -60,7 +69,7 @@ void PeerWatch::forget(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = watched_.find(number);
   if (found == watched_.end()) return;
-  epoll_ctl(events_.get(), EPOLL_CTL_DEL, found->second.lifeline.get(), nullptr);
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, found->second.descriptor, nullptr);
   watched_.erase(found);
 }
 

@@ -26,11 +26,15 @@ class PeerWatch {
   // Calls `ended` once on the watch's thread when the lifeline becomes readable. Returns a number for forget(), after
   // which `ended` does not run any more.
   std::uint64_t watch(rendezvous::Descriptor lifeline, std::function<void()> ended);
+  // Calls `serve` on the watch's thread whenever the descriptor is readable. It stays the caller's, open until
+  // forget().
+  std::uint64_t watch_always(int descriptor, std::function<void()> serve);
   void forget(std::uint64_t number);
 
  private:
   struct Watched {
-    rendezvous::Descriptor lifeline;
+    rendezvous::Descriptor lifeline;  // none: `descriptor` is somebody else's
+    int descriptor = -1;
     std::function<void()> ended;
   };
   void run();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
@@ -42,7 +43,7 @@ Reduction::Reduction(ddp_backend_dtype dtype, ddp_backend_reduce_op op)
 
 void Reduction::run(const unsigned char* const* sources, std::size_t ranks, unsigned char* out,
                     std::size_t count) const {
-  if (is_16_bit_) return run_16_bit(sources, ranks, out, count);
+  if (is_16_bit_) return run_16_bit(nullptr, sources, ranks, out, count, Stage::Last);
   if (ranks == 2) return combine_(sources[0], sources[1], out, count);
   if (ranks == 1) {
     std::memmove(out, sources[0], count * element_size_);
@@ -60,20 +61,37 @@ void Reduction::run(const unsigned char* const* sources, std::size_t ranks, unsi
   }
 }
 
-void Reduction::run_16_bit(const unsigned char* const* sources, std::size_t ranks, unsigned char* out,
-                           std::size_t count) const {
+void Reduction::run_stage(const unsigned char* partial, const unsigned char* const* sources, std::size_t ranks,
+                          unsigned char* out, std::size_t count, Stage stage) const {
+  if (is_16_bit_) return run_16_bit(partial, sources, ranks, out, count, stage);
+  if (partial == nullptr) return run(sources, ranks, out, count);
+  std::vector<const unsigned char*> all = {partial};
+  all.insert(all.end(), sources, sources + ranks);
+  run(all.data(), all.size(), out, count);
+}
+
+void Reduction::run_16_bit(const unsigned char* partial, const unsigned char* const* sources, std::size_t ranks,
+                           unsigned char* out, std::size_t count, Stage stage) const {
   constexpr std::size_t kMost = kBlock / sizeof(float);
   alignas(64) float sum[kMost];
   alignas(64) float next[kMost];
   for (std::size_t done = 0; done < count;) {
     const std::size_t some = std::min(count - done, kMost);
     const std::size_t at = done * element_size_;
-    widen(dtype_, sources[0] + at, sum, some);
-    for (std::size_t r = 1; r < ranks; ++r) {
+    if (partial != nullptr) {
+      std::memcpy(sum, partial + done * sizeof(float), some * sizeof(float));
+    } else {
+      widen(dtype_, sources[0] + at, sum, some);
+    }
+    for (std::size_t r = partial != nullptr ? 0 : 1; r < ranks; ++r) {
       widen(dtype_, sources[r] + at, next, some);
       combine_(sum, next, sum, some);
     }
-    narrow(dtype_, sum, out + at, some);
+    if (stage == Stage::Last) {
+      narrow(dtype_, sum, out + at, some);
+    } else {
+      std::memcpy(out + done * sizeof(float), sum, some * sizeof(float));
+    }
     done += some;
   }
 }

@@ -122,11 +122,7 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
 void Steps::compare_calls(std::uint32_t rank) const {
   const std::uint64_t theirs = segment_.counters(rank).call.load(std::memory_order_relaxed);
   if (theirs == call_ || static_cast<std::int32_t>((theirs >> 32) - (call_ >> 32)) > 0) return;
-  throw Failure(DDP_BACKEND_ERROR,
-                "ranks disagree: rank " + std::to_string(rank) + " of the group and rank " +
-                    std::to_string(membership_.rank()) +
-                    " call different collectives, or the same with other sizes, types or roots (DDP_DEBUG=detail says "
-                    "what each of them calls)");
+  throw ranks_disagree(membership_.group_rank(rank), membership_.group_rank(membership_.rank()));
 }
 
 }  // namespace ddp::collectives

@@ -43,6 +43,9 @@ class Steps {
   // Begins a collective. `what` is a number that is equal on all ranks if they call the same.
   void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks);
 
+  // Returns a number of the collective that is equal on all ranks if they call the same.
+  std::uint64_t call() const { return call_; }
+
   // Returns the next step. `bytes` is equal on all ranks, and at most most_bytes().
   Step begin(std::size_t bytes);
   // Returns the next two steps, in ranges that do not overlap. Together they need at most most_bytes().

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How groups form, and how they end: strangers, other nodes, mistakes, and ranks that are killed at any instruction.
+// How groups form, and how they end: strangers, other users, mistakes, and ranks that are killed at any instruction.
 // DDPRUN_HOST_KILLS is how many ranks are killed (default 30).
 #include <fcntl.h>
 #include <sched.h>
@@ -7,20 +7,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
+#include "collectives/host/host_group.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "tests/collectives/host/job.hpp"
+#include "tests/collectives/host/kills.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::collectives;
@@ -34,11 +33,8 @@ namespace {
 
 const ddp_backend_table& table() { return host_backend(); }
 
-// Returns microseconds since boot, the same clock in all processes.
-double now_us() { return std::chrono::duration<double, std::micro>(Clock::now().time_since_epoch()).count(); }
-
 std::string invitation(TcpStore& store, const std::string& group) {
-  return store.get(group + "/segment", std::chrono::seconds(60));
+  return store.get(group + "/segment/0", std::chrono::seconds(60));
 }
 
 // Connects to the abstract socket of rank 0.
@@ -71,6 +67,7 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
   };
   const pid_t first = fork_rank(join(0));
   TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
+  store.set("g/place/1", to_word(own_place()));  // rank 0 invites once it knows where all ranks are
   const std::string invited = invitation(store, "g");
   const std::string name = invited.substr(0, invited.find(' '));
   const int silent = connect_to(name), liar = connect_to(name);
@@ -86,56 +83,30 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
   close(liar);
 }
 
-TEST_CASE("host group: another user is refused, though it knows the nonce", "[collectives][unit]") {
+TEST_CASE("host group: another user gets no shared memory, also if it says it is this one, but a group over TCP",
+          "[collectives][unit]") {
   if (geteuid() != 0) {
     WARN("not run: only root can become another user");
     return;
   }
-  StoreServer server({"127.0.0.1"}, 0);
-  const auto join = [&](int rank, uid_t user) {
-    return [&, rank, user] {
-      const auto become = [&] {  // the store, too, refuses other users
-        if (user != 0 && setresuid(user, user, user) != 0) throw std::runtime_error("setresuid failed");
+  const OwnPlace roots = own_place();
+  for (const bool lies : {false, true}) {
+    StoreServer server({"127.0.0.1"}, 0);
+    const auto join = [&](int rank, uid_t user) {
+      return [&, rank, user] {
+        const auto become = [&] {  // the store, too, refuses other users
+          if (user != 0 && setresuid(user, user, user) != 0) throw std::runtime_error("setresuid failed");
+        };
+        ddp_backend_group* group =
+            join_group(server.port(), "g", rank, 2, 30'000, become, lies ? std::optional(roots) : std::nullopt);
+        const bool is_apart = group->other_nodes != nullptr;
+        return is_apart ? sum_once(group, 2) : 3;
       };
-      try {
-        join_group(server.port(), "g", rank, 2, 30'000, become);
-      } catch (const std::exception& e) {
-        if (std::string(e.what()).find("another user") != std::string::npos) return 7;
-        std::fprintf(stderr, "rank %d: %s\n", rank, e.what());
-        return 3;
-      }
-      return 0;
     };
-  };
-  const pid_t first = fork_rank(join(0, 0)), second = fork_rank(join(1, 65534));
-  CHECK(reap(second) == 7);
-  CHECK(reap(first) == 7);  // learns why from the store
-}
-
-TEST_CASE("host group: ranks that share no memory get an error that says so, and what to use", "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
-  // Abstract sockets belong to a network namespace, so a fresh one after the store is reached is another node.
-  const pid_t first = fork_rank([&] {
-    try {
-      join_group(server.port(), "g", 0, 2, 30'000);
-    } catch (const std::exception& e) {
-      return std::string(e.what()).find("\"gloo\" between nodes") != std::string::npos ? 7 : 3;
-    }
-    return 0;
-  });
-  TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
-  invitation(store, "g");
-  store.set("g/segment", "ddp-of-another-node " + std::string(64, '1'));
-  const pid_t second = fork_rank([&] {
-    try {
-      join_group(server.port(), "g", 1, 2, 30'000);
-    } catch (const std::exception& e) {
-      return std::string(e.what()).find("shares no memory with rank 0") != std::string::npos ? 7 : 3;
-    }
-    return 0;
-  });
-  CHECK(reap(second) == 7);
-  CHECK(reap(first) == 7);
+    const pid_t first = fork_rank(join(0, 0)), second = fork_rank(join(1, 65534));
+    CHECK(reap(second) == 0);
+    CHECK(reap(first) == 0);
+  }
 }
 
 TEST_CASE("host group: a rank that calls something else gets an error at once, and not a wrong result",
@@ -194,96 +165,7 @@ TEST_CASE("host group: a rank may leave right after its last collective, which t
   }
 }
 
-namespace {
-
-// What a survivor reports through a pipe.
-struct Report {
-  int status;
-  double at_us;
-  char text[200];
-};
-
-// Calls collectives and messages of all sizes until one fails, and reports that.
-int work_until_failure(std::uint16_t port, const std::string& name, int rank, int size, int report_to) {
-  ddp_backend_group* group = join_group(port, name, rank, size);
-  const char ready = 'r';
-  if (write(report_to, &ready, 1) != 1) return 2;
-  std::vector<float> small(3), middle(20'000), large(400'000);
-  std::vector<float> all(large.size() * static_cast<std::size_t>(size));
-  BackendError error;
-  ddp_backend_status status = DDP_BACKEND_OK;
-  for (int i = 0; status == DDP_BACKEND_OK; ++i) {
-    std::vector<float>& values = i % 7 < 4 ? small : i % 7 < 6 ? middle : large;
-    if (i % 3 == 0) status = table().all_gather(group, values.data(), all.data(), values.size(), 0, 0, 60'000, &error);
-    if (i % 3 == 1) status = table().all_reduce(group, values.data(), values.size(), 0, 0, 0, 60'000, &error);
-    if (i % 3 == 2) status = table().broadcast(group, values.data(), values.size(), 0, i % size, 0, 60'000, &error);
-  }
-  Report report = {status, now_us(), ""};
-  std::string(error.text).copy(report.text, sizeof report.text - 1);
-  table().group_abort(group);
-  table().group_destroy(group);
-  return write(report_to, &report, sizeof report) == sizeof report ? 0 : 3;
-}
-
-template <typename T>
-T read_from(int pipe) {
-  T value = {};
-  REQUIRE(read(pipe, &value, sizeof value) == sizeof value);
-  return value;
-}
-
-}  // namespace
-
 TEST_CASE("host group: whenever a rank is killed, the others name it within milliseconds, and nothing is left",
           "[collectives][unit]") {
-  const char* text = std::getenv("DDPRUN_HOST_KILLS");
-  const int kills = text != nullptr ? std::atoi(text) : 30;
-  std::mt19937 random{std::random_device()()};
-  StoreServer server({"127.0.0.1"}, 0);
-  const std::size_t descriptors = open_descriptors();
-  std::vector<double> times;
-  for (int kill_number = 0; kill_number < kills; ++kill_number) {
-    const int size = 2 + static_cast<int>(random() % 3),
-              victim = static_cast<int>(random() % static_cast<unsigned>(size));
-    std::vector<std::pair<pid_t, int>> ranks;
-    for (int r = 0; r < size; ++r) {
-      int ends[2];
-      REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-      ranks.emplace_back(fork_rank([&, r] {
-                           return work_until_failure(server.port(), "k" + std::to_string(kill_number), r, size,
-                                                     ends[1]);
-                         }),
-                         ends[0]);
-      close(ends[1]);
-    }
-    for (const auto& [pid, pipe] : ranks) CHECK(read_from<char>(pipe) == 'r');
-    // At any instruction: after a random number of microseconds of work.
-    const auto until = Clock::now() + std::chrono::microseconds(random() % 3000);
-    while (Clock::now() < until) sched_yield();
-    const double killed = now_us();
-    kill(ranks[static_cast<std::size_t>(victim)].first, SIGKILL);
-    for (int r = 0; r < size; ++r) {
-      const auto& [pid, pipe] = ranks[static_cast<std::size_t>(r)];
-      if (r == victim) {
-        CHECK(reap(pid) == -1 - SIGKILL);
-      } else {
-        const auto report = read_from<Report>(pipe);
-        INFO("kill " << kill_number << ", rank " << r << " of " << size << ", victim " << victim << ": "
-                     << report.text);
-        CHECK(report.status == DDP_BACKEND_PEER_LOST);
-        CHECK(std::string(report.text) ==
-              "its connection to rank " + std::to_string(victim) + " broke: its process ended");
-        times.push_back((report.at_us - killed) / 1000);
-        CHECK(reap(pid) == 0);
-      }
-      close(pipe);
-    }
-  }
-  std::sort(times.begin(), times.end());
-  CHECK(times.back() < 10'000);  // long before any deadline, on any machine
-  if (text != nullptr) {
-    std::printf("from the kill to the error, %zu survivors: median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
-                times.size(), times[times.size() / 2], times[times.size() * 99 / 100], times.back());
-  }
-  CHECK(open_descriptors() == descriptors);
+  kill_ranks({{0, 0}, {0, 0, 0}, {0, 0, 0, 0}});
 }

@@ -47,7 +47,7 @@ int get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
 }  // namespace
 
 ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size, std::int64_t timeout_ms,
-                              const std::function<void()>& once_connected) {
+                              const std::function<void()>& once_connected, const std::optional<OwnPlace>& place) {
   rendezvous::TcpStore store("127.0.0.1", port, std::chrono::seconds(60));
   rendezvous::PrefixStore own(name, store);
   if (once_connected) once_connected();
@@ -59,10 +59,21 @@ ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int r
   config.store = {static_cast<Store*>(&own), &set, &get};
   ddp_backend_group* group = nullptr;
   BackendError error;
-  ddp_backend_status status = host_backend().group_create(&config, &group, &error);
+  ddp_backend_status status = DDP_BACKEND_OK;
+  if (place) {
+    group = make_host_group(config, *place);
+  } else {
+    status = host_backend().group_create(&config, &group, &error);
+  }
   if (status == DDP_BACKEND_OK) status = host_backend().barrier(group, 0, timeout_ms, &error);
   if (status != DDP_BACKEND_OK) throw std::runtime_error(error.text);
   return group;
+}
+
+OwnPlace place_on_node(int node) {
+  OwnPlace place = own_place();
+  place.boot = "node" + std::to_string(node);  // as of another machine
+  return place;
 }
 
 pid_t fork_rank(const std::function<int()>& body) {

@@ -67,6 +67,23 @@ TEST_CASE("nodes train: three hosts with one, two and one workers do what one ho
   CHECK(count(node0.out(), validation(one.out).substr(0, 33)) == 1);  // "validation after 50 steps: 3.1416"
 }
 
+TEST_CASE("nodes train: the backend ddp computes what is right on three hosts, in collectives, messages and groups",
+          "[apps][integration]") {
+  const Hosts hosts(3);
+  const Words worker = {COLLECTIVE_WORKER, GENERATE("collectives", "messages", "split"), "60000", "ddp"};
+  CAPTURE(worker[1]);
+  Process node0(hosts.on(0, nodes(0, 1) + worker));
+  Process node1(hosts.on(1, nodes(1, 2) + worker));
+  Process node2(hosts.on(2, nodes(2, 1) + worker));
+  for (Process* node : {&node0, &node1, &node2}) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(result.out.find("wrong") == std::string::npos);
+  }
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit of the result",
           "[apps][integration][N1]") {
   const TemporaryFolder folder;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/collectives/host/kills.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "collectives/backend_error.hpp"
+#include "collectives/host/backend.hpp"
+#include "tests/collectives/host/job.hpp"
+
+namespace ddp::collectives::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Returns microseconds since boot, the same clock in all processes.
+double now_us() { return std::chrono::duration<double, std::micro>(Clock::now().time_since_epoch()).count(); }
+
+// What a survivor reports through a pipe.
+struct Report {
+  int status;
+  double at_us;
+  char text[200];
+};
+
+// Calls collectives of all sizes until one fails, and reports that.
+int work_until_failure(ddp_backend_group* group, int size, int report_to) {
+  const ddp_backend_table& table = host_backend();
+  const char ready = 'r';
+  if (write(report_to, &ready, 1) != 1) return 2;
+  std::vector<float> small(3), middle(20'000), large(400'000);
+  std::vector<float> all(large.size() * static_cast<std::size_t>(size));
+  BackendError error;
+  ddp_backend_status status = DDP_BACKEND_OK;
+  for (int i = 0; status == DDP_BACKEND_OK; ++i) {
+    std::vector<float>& values = i % 7 < 4 ? small : i % 7 < 6 ? middle : large;
+    if (i % 3 == 0) status = table.all_gather(group, values.data(), all.data(), values.size(), 0, 0, 60'000, &error);
+    if (i % 3 == 1) status = table.all_reduce(group, values.data(), values.size(), 0, 0, 0, 60'000, &error);
+    if (i % 3 == 2) status = table.broadcast(group, values.data(), values.size(), 0, i % size, 0, 60'000, &error);
+  }
+  Report report = {status, now_us(), ""};
+  std::string(error.text).copy(report.text, sizeof report.text - 1);
+  table.group_abort(group);
+  table.group_destroy(group);
+  return write(report_to, &report, sizeof report) == sizeof report ? 0 : 3;
+}
+
+template <typename T>
+T read_from(int pipe) {
+  T value = {};
+  REQUIRE(read(pipe, &value, sizeof value) == sizeof value);
+  return value;
+}
+
+// Kills one rank of a group, and returns how many milliseconds each other one took to fail.
+std::vector<double> kill_one(std::uint16_t port, const std::string& name, const std::vector<int>& node_of,
+                             std::mt19937& random) {
+  const int size = static_cast<int>(node_of.size());
+  const bool is_one_node = std::count(node_of.begin(), node_of.end(), node_of[0]) == size;
+  const std::size_t victim = random() % node_of.size();
+  std::vector<std::pair<pid_t, int>> ranks;
+  for (int r = 0; r < size; ++r) {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    ranks.emplace_back(fork_rank([&, r] {
+                         const int node = node_of[static_cast<std::size_t>(r)];
+                         ddp_backend_group* group =
+                             is_one_node ? join_group(port, name, r, size) : join_on_node(node, port, name, r, size);
+                         return work_until_failure(group, size, ends[1]);
+                       }),
+                       ends[0]);
+    close(ends[1]);
+  }
+  for (const auto& [pid, pipe] : ranks) CHECK(read_from<char>(pipe) == 'r');
+  // At any instruction: after a random number of microseconds of work.
+  const auto until = Clock::now() + std::chrono::microseconds(random() % 3000);
+  while (Clock::now() < until) sched_yield();
+  const double killed = now_us();
+  kill(ranks[victim].first, SIGKILL);
+  std::vector<double> times;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const auto& [pid, pipe] = ranks[r];
+    if (r == victim) {
+      CHECK(reap(pid) == -1 - SIGKILL);
+    } else {
+      const auto report = read_from<Report>(pipe);
+      INFO(name << ", rank " << r << " of " << size << ", victim " << victim << ": " << report.text);
+      CHECK(report.status == DDP_BACKEND_PEER_LOST);
+      CHECK(std::string(report.text) ==
+            "its connection to rank " + std::to_string(victim) + " broke: its process ended");
+      times.push_back((report.at_us - killed) / 1000);
+      CHECK(reap(pid) == 0);
+    }
+    close(pipe);
+  }
+  return times;
+}
+
+}  // namespace
+
+void kill_ranks(const std::vector<std::vector<int>>& worlds) {
+  const char* text = std::getenv("DDPRUN_HOST_KILLS");
+  const int kills = text != nullptr ? std::atoi(text) : 30;
+  std::mt19937 random{std::random_device()()};
+  rendezvous::StoreServer server({"127.0.0.1"}, 0);
+  const std::size_t descriptors = open_descriptors();
+  std::vector<double> times;
+  for (int i = 0; i < kills; ++i) {
+    const auto& node_of = worlds[random() % worlds.size()];
+    for (const double time : kill_one(server.port(), "k" + std::to_string(i), node_of, random)) times.push_back(time);
+  }
+  std::sort(times.begin(), times.end());
+  CHECK(times.back() < 10'000);  // long before any deadline, on any machine
+  if (text != nullptr) {
+    std::printf("from the kill to the error, %zu survivors: median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
+                times.size(), times[times.size() / 2], times[times.size() * 99 / 100], times.back());
+  }
+  CHECK(open_descriptors() == descriptors);
+}
+
+}  // namespace ddp::collectives::test

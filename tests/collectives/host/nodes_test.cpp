@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Groups on several nodes: the random programs, equal bits on one node and on several, and how they end. The nodes are
+// simulated by places that differ, so their ranks use TCP over loopback. DDPRUN_COLLECTIVE_PROGRAMS is how many
+// programs (default 150), DDPRUN_COLLECTIVE_SEED the first seed (default: drawn), DDPRUN_HOST_KILLS how many ranks are
+// killed (default 30).
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <latch>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "collectives/backend_error.hpp"
+#include "collectives/host/backend.hpp"
+#include "collectives/host/host_group.hpp"
+#include "collectives/host/nodes/layout.hpp"
+#include "rendezvous/store/tcp_store.hpp"
+#include "tests/collectives/host/job.hpp"
+#include "tests/collectives/host/kills.hpp"
+#include "tests/collectives/host/program.hpp"
+
+using namespace ddp::collectives;
+using namespace ddp::collectives::test;
+using ddp::rendezvous::StoreServer;
+using ddp::rendezvous::TcpStore;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+const ddp_backend_table& backend() { return host_backend(); }
+
+std::uint64_t setting(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Runs programs first..first+count-1 as the rank of this number. `node_of` is the node of each rank. Returns "" or what
+// was wrong.
+std::string run_on_nodes(std::uint16_t port, const std::vector<GroupPlan>& plans, const std::vector<int>& node_of,
+                         std::uint32_t number, std::uint64_t first, std::uint64_t count) {
+  Rank rank = {number, {}};
+  for (std::size_t g = 0; g < plans.size(); ++g) {
+    const auto& members = plans[g].members;
+    const auto place = std::find(members.begin(), members.end(), number) - members.begin();
+    const bool is_member = place < static_cast<std::ptrdiff_t>(members.size());
+    rank.groups.push_back(is_member ? join_on_node(node_of[number], port, "p" + std::to_string(g),
+                                                   static_cast<int>(place), static_cast<int>(members.size()))
+                                    : nullptr);
+  }
+  std::string wrong;
+  for (std::uint64_t seed = first; seed < first + count && wrong.empty(); ++seed)
+    wrong = run_program(plans, rank, seed);
+  for (ddp_backend_group* const group : rank.groups) {
+    if (group == nullptr) continue;
+    if (!wrong.empty()) backend().group_abort(group);
+    backend().group_destroy(group);
+  }
+  return wrong;
+}
+
+// Groups on nodes, in each of which the ranks follow each other: then results are those of one node.
+struct World {
+  std::vector<int> node_of;
+  std::vector<GroupPlan> plans(std::uint64_t seed) const {
+    return draw_groups(seed, static_cast<std::uint32_t>(node_of.size()));
+  }
+};
+const World kWorlds[] = {{{0, 1}}, {{0, 0, 1, 1}}, {{0, 1, 2}}, {{0, 0, 0, 1, 2, 2}}};
+
+}  // namespace
+
+TEST_CASE("layout: nodes are in the order of their first ranks, and the smallest node says how many lanes there are",
+          "[collectives][unit]") {
+  const Layout layout({0, 1, 0, 1, 0}, 3);
+  CHECK(layout.nodes == std::vector<std::vector<std::uint32_t>>{{0, 2, 4}, {1, 3}});
+  CHECK(layout.in_order == std::vector<std::uint32_t>{0, 2, 4, 1, 3});
+  CHECK(layout.places == std::vector<std::uint32_t>{0, 3, 5});
+  CHECK(layout.lanes == 2);
+  CHECK(layout.node == 1);
+  CHECK(layout.index == 1);
+  CHECK_FALSE(layout.is_contiguous);
+  CHECK(Layout({0, 0, 2}, 0).is_contiguous);
+}
+
+TEST_CASE("nodes: random programs in threads on several nodes compute what the model of one node does",
+          "[collectives][unit]") {
+  const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
+  const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
+  for (const World& world : kWorlds) {
+    StoreServer server({"127.0.0.1"}, 0);
+    const std::vector<GroupPlan> plans = world.plans(first);
+    std::vector<std::string> wrong(world.node_of.size());
+    std::vector<std::thread> ranks;
+    for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
+      ranks.emplace_back([&, r] {
+        try {
+          wrong[r] = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
+        } catch (const std::exception& e) {
+          wrong[r] = e.what();
+        }
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << world.node_of.size() << " ranks");
+    for (const std::string& text : wrong) {
+      CAPTURE(text);
+      CHECK(text.empty());
+    }
+  }
+}
+
+TEST_CASE("nodes: random programs in processes with small rings compute what the model does", "[collectives][unit]") {
+  const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
+  const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
+  for (const char* ring_bytes : {"4096", "65536"}) {
+    for (const World& world : kWorlds) {
+      StoreServer server({"127.0.0.1"}, 0);
+      const std::vector<GroupPlan> plans = world.plans(first);
+      std::vector<pid_t> ranks;
+      for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
+        ranks.push_back(fork_rank([&, r] {
+          setenv("DDP_RING_BYTES", ring_bytes, 1);
+          const std::string wrong = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
+          if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
+          return wrong.empty() ? 0 : 1;
+        }));
+      }
+      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << ring_bytes
+                                     << "; see stderr");
+      for (const pid_t rank : ranks) CHECK(reap(rank) == 0);
+    }
+  }
+}
+
+TEST_CASE("nodes: a sum has the same bits on one node and on several, of any size and type", "[collectives][unit]") {
+  // Each rank's numbers round in every addition, so another order gives other bits.
+  const std::vector<std::vector<int>> worlds = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}};
+  std::vector<std::vector<std::uint16_t>> results(worlds.size());
+  for (std::size_t w = 0; w < worlds.size(); ++w) {
+    StoreServer server({"127.0.0.1"}, 0);
+    std::vector<std::thread> ranks;
+    for (int r = 0; r < 4; ++r) {
+      ranks.emplace_back([&, r] {
+        ddp_backend_group* group = join_on_node(worlds[w][static_cast<std::size_t>(r)], server.port(), "g", r, 4);
+        std::mt19937 random(static_cast<unsigned>(r));
+        std::vector<std::uint16_t> all;
+        for (const std::int32_t type : {0, 1, 10, 11}) {  // float, double, half, bfloat16
+          for (const std::size_t count : {1U, 3000U, 200'000U}) {
+            const std::size_t words = count * (type == 0 ? 2 : type == 1 ? 4 : 1);
+            std::vector<std::uint16_t> values(words);
+            for (std::size_t i = 0; i < words; ++i)  // small exponents: no sum is infinite or not a number
+              values[i] = static_cast<std::uint16_t>(random() & 0xbfff);
+            BackendError error;
+            if (backend().all_reduce(group, values.data(), count, type, 0, 0, 60'000, &error) != DDP_BACKEND_OK) return;
+            all.insert(all.end(), values.begin(), values.end());
+          }
+        }
+        backend().group_destroy(group);
+        if (r == 2) results[w] = std::move(all);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+  }
+  CHECK(results[0].size() > 1'000'000);
+  for (std::size_t w = 1; w < worlds.size(); ++w) CHECK(results[w] == results[0]);
+}
+
+TEST_CASE("nodes: whenever a rank is killed, those of all nodes name it, and nothing is left", "[collectives][unit]") {
+  kill_ranks({{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2}});
+}
+
+TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody", "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const auto rank = [&](int number) {
+    return [&, number] {
+      ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
+      TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
+      store.set("joined" + std::to_string(number), "");
+      store.get("go", std::chrono::seconds(60));
+      float one = 1;
+      BackendError error;
+      const auto status = backend().all_reduce(group, &one, 1, 0, 0, 0, 60'000, &error);
+      backend().group_destroy(group);
+      return status == DDP_BACKEND_OK && one == 2 ? 0 : 1;
+    };
+  };
+  const pid_t first = fork_rank(rank(0)), second = fork_rank(rank(1));
+  TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
+  store.get("joined0", std::chrono::seconds(60));
+  store.get("joined1", std::chrono::seconds(60));
+  std::istringstream lines(store.get("g/address/all", std::chrono::seconds(60)));
+  std::string line, address;
+  std::getline(lines, line);  // the secrets
+  std::getline(lines, line);
+  std::istringstream words(line);
+  std::uint16_t port = 0;
+  std::size_t ignored = 0;
+  words >> ignored >> ignored >> port >> address;
+  std::vector<int> strangers;
+  for (int i = 0; i < 100; ++i) {
+    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    inet_pton(AF_INET, address.c_str(), &to.sin_addr);
+    REQUIRE(connect(stranger, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    strangers.push_back(stranger);
+    if (i % 2 == 0) continue;  // silent
+    const std::string lie = i % 4 == 1 ? "GET / HTTP/1.0\r\n\r\n" : "ddplink1" + std::string(80, '0');
+    REQUIRE(send(stranger, lie.data(), lie.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(lie.size()));
+    char byte = 0;
+    CHECK(recv(stranger, &byte, 1, 0) <= 0);  // sent away
+  }
+  store.set("go", "");
+  CHECK(reap(first) == 0);
+  CHECK(reap(second) == 0);
+  for (const int stranger : strangers) close(stranger);
+}
+
+TEST_CASE("nodes: a rank that calls something else than one of another node gets an error at once",
+          "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const auto rank = [&](int number) {
+    return [&, number] {
+      ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
+      std::vector<float> values(100, 1.0F);
+      BackendError error;
+      const auto status = backend().all_reduce(group, values.data(), number == 0 ? 100 : 50, 0, 0, 0, 60'000, &error);
+      backend().group_abort(group);
+      backend().group_destroy(group);
+      const bool said = std::string(error.text).find("ranks disagree") != std::string::npos;
+      return (status == DDP_BACKEND_ERROR && said) || status == DDP_BACKEND_PEER_LOST ? 7 : 1;
+    };
+  };
+  const auto began = Clock::now();
+  const pid_t first = fork_rank(rank(0)), second = fork_rank(rank(1));
+  CHECK(reap(first) == 7);
+  CHECK(reap(second) == 7);
+  CHECK(Clock::now() - began < std::chrono::seconds(30));
+}
+
+TEST_CASE("nodes: a deadline ends a wait for a rank that is stopped, in collectives and messages",
+          "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const pid_t stopped = fork_rank([&] {
+    join_on_node(1, server.port(), "g", 1, 2);
+    raise(SIGSTOP);
+    return 0;
+  });
+  const pid_t first = fork_rank([&] {
+    ddp_backend_group* group = join_on_node(0, server.port(), "g", 0, 2);
+    BackendError error;
+    std::vector<char> large(64 << 20);  // more than the kernel takes
+    ddp_backend_message *sent = nullptr, *received = nullptr;
+    std::int32_t peer = 0;
+    char byte = 0;
+    if (backend().send(group, large.data(), large.size(), 1, 0, &sent, &error) != DDP_BACKEND_OK) return 20;
+    if (backend().receive(group, &byte, 1, 1, 0, &received, &error) != DDP_BACKEND_OK) return 21;
+    if (backend().message_wait(group, sent, 50, &peer, &error) != DDP_BACKEND_TIMEOUT) return 22;
+    if (backend().message_wait(group, received, 50, &peer, &error) != DDP_BACKEND_TIMEOUT) return 23;
+    const auto status = backend().all_reduce(group, large.data(), large.size() / 4, 0, 0, 0, 50, &error);
+    backend().group_abort(group);
+    backend().message_free(sent);
+    backend().message_free(received);
+    backend().group_destroy(group);
+    return static_cast<int>(status);
+  });
+  CHECK(reap(first) == DDP_BACKEND_TIMEOUT);
+  kill(stopped, SIGKILL);
+  CHECK(reap(stopped) == -1 - SIGKILL);
+}
+
+TEST_CASE("nodes: abort ends calls of this rank at once, and the ranks of other nodes learn which rank gave up",
+          "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  // Rank 3 gives up; the ranks of node 0 wait in a barrier, rank 2 in a message from node 0.
+  const std::vector<int> node_of = {0, 0, 1, 1};
+  std::vector<std::string> said(4);
+  std::vector<ddp_backend_status> status(4, DDP_BACKEND_OK);
+  std::latch joined(4);
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 4; ++r) {
+    ranks.emplace_back([&, r] {
+      const auto i = static_cast<std::size_t>(r);
+      ddp_backend_group* group = join_on_node(node_of[i], server.port(), "g", r, 4);
+      joined.arrive_and_wait();
+      BackendError error;
+      std::thread aborts;
+      if (r == 3) aborts = std::thread([&] { backend().group_abort(group); });
+      if (r == 2) {
+        ddp_backend_message* message = nullptr;
+        std::int32_t peer = 0;
+        char byte = 0;
+        backend().receive(group, &byte, 1, 0, 0, &message, &error);
+        status[i] = backend().message_wait(group, message, 60'000, &peer, &error);
+        backend().group_abort(group);
+        backend().message_free(message);
+      } else {
+        status[i] = backend().barrier(group, 0, 60'000, &error);
+      }
+      if (aborts.joinable()) aborts.join();
+      said[i] = error.text;
+      backend().group_destroy(group);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(status[3] == DDP_BACKEND_ABORTED);
+  for (const std::size_t r : {0U, 1U, 2U}) {
+    CHECK(status[r] == DDP_BACKEND_PEER_LOST);
+    CHECK(said[r] == "its connection to rank 3 broke: it gave up on the group");
+  }
+}
+
+TEST_CASE("nodes: a rank may leave right after its last collective or message, and a wait for one that has left ends",
+          "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  for (int round = 0; round < 10; ++round) {
+    std::vector<pid_t> ranks;
+    for (int r = 0; r < 4; ++r) {
+      ranks.push_back(fork_rank([&, r, round] {
+        ddp_backend_group* group = join_on_node(r / 2, server.port(), "g" + std::to_string(round), r, 4);
+        BackendError error;
+        float one = 1;
+        if (backend().all_reduce(group, &one, 1, 0, 0, 0, 60'000, &error) != DDP_BACKEND_OK || one != 4) return 1;
+        ddp_backend_message* message = nullptr;
+        std::int32_t peer = 0, value = 77;
+        if (r == 0) {
+          backend().send(group, &value, sizeof value, 3, 5, &message, &error);
+          if (backend().message_wait(group, message, 60'000, &peer, &error) != DDP_BACKEND_OK) return 2;
+          backend().message_free(message);
+        }
+        if (r == 3) {
+          backend().receive(group, &value, sizeof value, DDP_BACKEND_ANY_RANK, 5, &message, &error);
+          if (backend().message_wait(group, message, 60'000, &peer, &error) != DDP_BACKEND_OK) return 3;
+          if (peer != 0 || value != 77) return 4;
+          backend().message_free(message);
+          backend().receive(group, &value, sizeof value, 0, 5, &message, &error);
+          if (backend().message_wait(group, message, 60'000, &peer, &error) != DDP_BACKEND_PEER_LOST) return 5;
+          if (std::string(error.text) != "its connection to rank 0 broke: it left the group") return 6;
+          backend().message_free(message);
+        }
+        backend().group_destroy(group);
+        return 0;
+      }));
+    }
+    for (const pid_t rank : ranks) CHECK(reap(rank) == 0);
+  }
+}
