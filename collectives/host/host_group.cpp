@@ -21,6 +21,7 @@ ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std
 ddp_backend_group::~ddp_backend_group() {
   for (const std::uint64_t number : watched_) peer_watch_->forget(number);
   membership.leave();
+  if (peer_watch_ != nullptr) peer_watch_->words().release(segment_->liveness(membership.rank()));
   --live_groups_;
 }
 
@@ -28,6 +29,7 @@ void ddp_backend_group::watch(std::vector<ddp::rendezvous::Descriptor> lifelines
                               ddp::rendezvous::Descriptor own_lifeline) {
   own_lifeline_ = std::move(own_lifeline);
   peer_watch_ = PeerWatch::of_this_process();
+  peer_watch_->words().hold(segment_->liveness(membership.rank()));
   for (std::uint32_t rank = 0; rank < lifelines.size(); ++rank) {
     if (!lifelines[rank]) continue;
     watched_.push_back(peer_watch_->watch(std::move(lifelines[rank]), [this, rank] { membership.peer_ended(rank); }));

@@ -25,7 +25,7 @@
 namespace ddp::collectives {
 namespace {
 
-constexpr std::uint64_t kVersion = 0x6464707365670001;  // "ddpseg", and the number of the layout
+constexpr std::uint64_t kVersion = 0x6464707365670002;  // "ddpseg", and the number of the layout
 constexpr std::size_t kPage = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -67,7 +67,8 @@ Segment::Segment(rendezvous::Descriptor descriptor, const SegmentPlan& plan)
   const std::size_t ranks = plan.ranks;
   counters_at_ = kPage;
   presence_at_ = counters_at_ + ranks * sizeof(Counters);
-  bells_at_ = presence_at_ + ranks * sizeof(Presence);
+  liveness_at_ = presence_at_ + ranks * sizeof(Presence);
+  bells_at_ = liveness_at_ + ranks * sizeof(LivenessWord);
   ends_at_ = bells_at_ + ranks * sizeof(Bell);
   rings_at_ = page_up(ends_at_ + ranks * ranks * sizeof(ChannelEnds));
   channels_at_ = rings_at_ + ranks * plan.ring_bytes;
@@ -79,6 +80,7 @@ Segment::Segment(Segment&& other) noexcept
       plan_(other.plan_),
       counters_at_(other.counters_at_),
       presence_at_(other.presence_at_),
+      liveness_at_(other.liveness_at_),
       bells_at_(other.bells_at_),
       ends_at_(other.ends_at_),
       rings_at_(other.rings_at_),

@@ -7,6 +7,7 @@
 //     0          header       version, sizes, and the rank that was lost first
 //     4096       counters     one line of 128 bytes for each rank: the step that it has published
 //                presence     one line for each rank: whether it is there, and its CPUs
+//                liveness     one line for each rank: a word that the kernel changes when its process dies
 //                bells        one line for each rank: rung when a message has moved
 //                channel ends one pair of lines for each pair of ranks: bytes written, bytes read
 //     (a page)   rings        one for each rank, which alone writes it: what a collective moves
@@ -15,6 +16,7 @@
 // Counters only grow, and each field has one writer unless its comment says otherwise.
 #pragma once
 
+#include <linux/futex.h>
 #include <sched.h>
 
 #include <array>
@@ -57,6 +59,12 @@ struct alignas(kLine) Presence {
   std::array<std::atomic<std::uint64_t>, 14> cpus;
 };
 
+// A rank's word, held as a robust futex is (liveness.hpp). 0 while it is not held.
+struct alignas(kLine) LivenessWord {
+  robust_list entry;  // an address in the holder's process, for the kernel only
+  std::atomic<std::uint32_t> holder;
+};
+
 struct alignas(kLine) Bell {
   std::atomic<std::uint32_t> rings;     // changed by all ranks
   std::atomic<std::uint32_t> sleepers;  // waits of this rank's threads
@@ -94,6 +102,7 @@ class Segment {
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   Counters& counters(std::uint32_t rank) const { return at<Counters>(counters_at_)[rank]; }
   Presence& presence(std::uint32_t rank) const { return at<Presence>(presence_at_)[rank]; }
+  LivenessWord& liveness(std::uint32_t rank) const { return at<LivenessWord>(liveness_at_)[rank]; }
   Bell& bell(std::uint32_t rank) const { return at<Bell>(bells_at_)[rank]; }
   ChannelEnds& channel_ends(std::uint32_t from, std::uint32_t to) const {
     return at<ChannelEnds>(ends_at_)[to * plan_.ranks + from];
@@ -122,7 +131,8 @@ class Segment {
 
   rendezvous::Descriptor descriptor_;
   SegmentPlan plan_;
-  std::size_t counters_at_ = 0, presence_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0, channels_at_ = 0;
+  std::size_t counters_at_ = 0, presence_at_ = 0, liveness_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0,
+              channels_at_ = 0;
   std::size_t bytes_ = 0;
   unsigned char* base_ = nullptr;
 };

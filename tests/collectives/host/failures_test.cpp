@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How groups form, and how they end: strangers, other nodes, mistakes, and ranks that are killed at any instruction.
-// DDPRUN_HOST_KILLS is how many ranks are killed (default 30).
+// DDPRUN_HOST_KILLS is how many ranks are killed (default 30), DDPRUN_HOST_KILL_RANKS how many ranks a group has then
+// (default: 2 to 4), DDPRUN_HOST_KILL_MIB the memory of each (default 0).
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -32,9 +33,6 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 const ddp_backend_table& table() { return host_backend(); }
-
-// Returns microseconds since boot, the same clock in all processes.
-double now_us() { return std::chrono::duration<double, std::micro>(Clock::now().time_since_epoch()).count(); }
 
 std::string invitation(TcpStore& store, const std::string& group) {
   return store.get(group + "/segment", std::chrono::seconds(60));
@@ -195,15 +193,14 @@ TEST_CASE("host group: a rank may leave right after its last collective, which t
 
 namespace {
 
-// What a survivor reports through a pipe.
-struct Report {
-  int status;
-  double at_us;
-  char text[200];
-};
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
 
 // Calls collectives and messages of all sizes until one fails, and reports that.
 int work_until_failure(std::uint16_t port, const std::string& name, int rank, int size, int report_to) {
+  const std::vector<char> memory = memory_of(number_from("DDPRUN_HOST_KILL_MIB", 0));
   ddp_backend_group* group = join_group(port, name, rank, size);
   const char ready = 'r';
   if (write(report_to, &ready, 1) != 1) return 2;
@@ -217,32 +214,21 @@ int work_until_failure(std::uint16_t port, const std::string& name, int rank, in
     if (i % 3 == 1) status = table().all_reduce(group, values.data(), values.size(), 0, 0, 0, 60'000, &error);
     if (i % 3 == 2) status = table().broadcast(group, values.data(), values.size(), 0, i % size, 0, 60'000, &error);
   }
-  Report report = {status, now_us(), ""};
-  std::string(error.text).copy(report.text, sizeof report.text - 1);
-  table().group_abort(group);
-  table().group_destroy(group);
-  return write(report_to, &report, sizeof report) == sizeof report ? 0 : 3;
-}
-
-template <typename T>
-T read_from(int pipe) {
-  T value = {};
-  REQUIRE(read(pipe, &value, sizeof value) == sizeof value);
-  return value;
+  report(report_to, group, status, error.text);
+  return 0;
 }
 
 }  // namespace
 
 TEST_CASE("host group: whenever a rank is killed, the others name it within milliseconds, and nothing is left",
           "[collectives][unit]") {
-  const char* text = std::getenv("DDPRUN_HOST_KILLS");
-  const int kills = text != nullptr ? std::atoi(text) : 30;
+  const int kills = number_from("DDPRUN_HOST_KILLS", 30);
   std::mt19937 random{std::random_device()()};
   StoreServer server({"127.0.0.1"}, 0);
   const std::size_t descriptors = open_descriptors();
   std::vector<double> times;
   for (int kill_number = 0; kill_number < kills; ++kill_number) {
-    const int size = 2 + static_cast<int>(random() % 3),
+    const int size = number_from("DDPRUN_HOST_KILL_RANKS", 2 + static_cast<int>(random() % 3)),
               victim = static_cast<int>(random() % static_cast<unsigned>(size));
     std::vector<std::pair<pid_t, int>> ranks;
     for (int r = 0; r < size; ++r) {
@@ -280,7 +266,7 @@ TEST_CASE("host group: whenever a rank is killed, the others name it within mill
   }
   std::sort(times.begin(), times.end());
   CHECK(times.back() < 10'000);  // long before any deadline, on any machine
-  if (text != nullptr) {
+  if (std::getenv("DDPRUN_HOST_KILLS") != nullptr) {
     std::printf("from the kill to the error, %zu survivors: median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
                 times.size(), times[times.size() / 2], times[times.size() * 99 / 100], times.back());
   }
