@@ -34,7 +34,8 @@ enum class Kind : std::uint32_t {
   ReduceScatter,
   AllToAll,
   Barrier,
-  AllGatherV
+  AllGatherV,
+  Allocate
 };
 
 // Returns a number that tells most calls from each other.
@@ -246,6 +247,17 @@ void message_free(ddp_backend_message* message) {
   });
 }
 
+ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::uint32_t, std::int64_t timeout_ms,
+                            void** out, ddp_backend_error* error) {
+  return perform(group, fingerprint(Kind::Allocate, bytes), timeout_ms, error, [&](SharedCollectives& collectives) {
+    *out = collectives.buffers().allocate(bytes, collectives.steps());
+  });
+}
+
+void release(ddp_backend_group* group, void* memory) {
+  guarded(nullptr, [&] { group->collectives.buffers().free(memory); });
+}
+
 constexpr ddp_backend_table kTable = {
     .abi_version = DDP_BACKEND_ABI_VERSION,
     .struct_size = sizeof(ddp_backend_table),
@@ -268,6 +280,8 @@ constexpr ddp_backend_table kTable = {
     .message_wait = &message_wait,
     .message_free = &message_free,
     .features = DDP_BACKEND_REDUCES_16_BIT,
+    .allocate = &allocate,
+    .release = &release,
 };
 
 }  // namespace

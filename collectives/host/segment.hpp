@@ -12,6 +12,7 @@
 //                channel ends one pair of lines for each pair of ranks: bytes written, bytes read
 //     (a page)   rings        one for each rank, which alone writes it: what a collective moves
 //                channels     one for each pair of ranks: messages from one to the other
+//                heap         buffers of the program (shared_buffers.hpp)
 //
 // Counters only grow, and each field has one writer unless its comment says otherwise.
 #pragma once
@@ -36,6 +37,7 @@ struct SegmentPlan {
   std::uint32_t ranks = 0;
   std::uint64_t ring_bytes = 0;     // a power of 2
   std::uint64_t channel_bytes = 0;  // a power of 2
+  std::uint64_t heap_bytes = 0;
 };
 
 // Returns the plan for a group of a process that has `live_groups` others already. The first groups get rings of
@@ -116,6 +118,13 @@ class Segment {
   void allocate_ring(std::uint32_t rank) const;
   void allocate_channel(std::uint32_t from, std::uint32_t to) const;
 
+  static std::size_t whole_pages(std::size_t bytes);
+  // Gives memory to one rank's part of a buffer in the heap, which has the same size for each rank, and maps the parts
+  // of all ranks. Throws Failure.
+  unsigned char* allocate_heap(std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const;
+  // Unmaps the buffer and frees the memory of this rank's part.
+  void free_heap(unsigned char* view, std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const;
+
   // Notes that a rank is lost, unless another was lost before, and wakes every wait of the group.
   void lose(std::uint32_t rank, LossReason reason) const;
   // Wakes all waits of all ranks, which look again at what they wait for.
@@ -133,7 +142,7 @@ class Segment {
   SegmentPlan plan_;
   std::size_t counters_at_ = 0, presence_at_ = 0, liveness_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0,
               channels_at_ = 0;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;  // without the heap, which is mapped in parts
   unsigned char* base_ = nullptr;
 };
 
