@@ -36,7 +36,7 @@ HeldWords::HeldWords() {
   if (page == MAP_FAILED) return;
   head_ = new (page) robust_list_head();
   head_->list.next = &head_->list;
-  // The same for all words, since each has its entry beside it.
+  // Each word has its entry beside it, so one distance serves for all.
   head_->futex_offset = offsetof(LivenessWord, holder) - offsetof(LivenessWord, entry);
 }
 

@@ -179,7 +179,7 @@ unsigned char* Segment::allocate_heap(std::uint64_t offset, std::size_t bytes, s
   if (bytes > plan_.heap_bytes || bytes * plan_.ranks > plan_.heap_bytes - offset)
     refuse(std::to_string(bytes) + " bytes for a buffer (is there a limit, ulimit -f?)", EFBIG);
   const std::size_t part = bytes_ + offset + rank * bytes;
-  allocate(part, bytes, "a buffer of " + std::to_string(bytes) + " bytes");
+  allocate(part, bytes, "a buffer");
   void* const view = mmap(nullptr, bytes * plan_.ranks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                           descriptor_.get(), static_cast<off_t>(bytes_ + offset));
   if (view != MAP_FAILED) return static_cast<unsigned char*>(view);

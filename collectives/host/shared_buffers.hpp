@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Buffers of the program that lie in the group's segment, so that ranks need not copy what they contribute. All ranks
-// allocate one together. Each gets memory of its own, and maps that of all others:
+// allocate one together. Each gets a part of its own, and maps the parts of all others:
 //
 //     heap of the segment   ┌ buffer 1: rank 0 ┐┌ rank 1 ┐ ... ┌ buffer 2: rank 0 ┐ ...
 //
@@ -41,8 +41,8 @@ class SharedBuffers {
 
  private:
   struct Buffer {
-    unsigned char* view;  // of all ranks' memory
-    std::size_t bytes;    // of one rank's, in whole pages
+    unsigned char* view;  // the parts of all ranks
+    std::size_t bytes;    // size of one rank's part, in whole pages
     std::uint64_t offset;
   };
   void release(const Buffer& buffer) const;
