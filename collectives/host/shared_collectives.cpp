@@ -40,7 +40,8 @@ SharedCollectives::SharedCollectives(const Membership& membership)
       size_(membership.size()),
       steps_(membership),
       buffers_(membership),
-      sources_(membership.size()) {}
+      sources_(membership.size()),
+      in_place_(membership.size()) {}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 
@@ -111,16 +112,15 @@ bool SharedCollectives::reduce_in_place(unsigned char* data, std::size_t count, 
     if (std::memcmp(steps_.of(r, arrival), &place, sizeof place) != 0) return false;
   }
   if (place == 0) return false;
-  std::vector<unsigned char*> buffers(size_);
-  for (std::uint32_t r = 0; r < size_; ++r) buffers[r] = buffers_.of_rank(r, place);
+  for (std::uint32_t r = 0; r < size_; ++r) in_place_[r] = buffers_.of_rank(r, place);
   const Slice mine = slice_of(count, element, rank_, size_);
   const std::size_t most = kResultBytes / element;
   for (std::size_t i = mine.begin; i < mine.end; i += most) {
     const std::size_t some = std::min(most, mine.end - i);
-    for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = buffers[r] + i * element;
+    for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = in_place_[r] + i * element;
     reduction.run(sources_.data(), size_, data + i * element, some);
     for (std::uint32_t r = 0; r < size_; ++r) {
-      if (r != rank_) copy(buffers[r] + i * element, data + i * element, some * element);
+      if (r != rank_) copy(in_place_[r] + i * element, data + i * element, some * element);
     }
   }
   const Step end = steps_.begin(0);

@@ -49,6 +49,7 @@ class SharedCollectives {
   Steps steps_;
   SharedBuffers buffers_;
   std::vector<const unsigned char*> sources_;
+  std::vector<unsigned char*> in_place_;  // each rank's memory
   std::vector<std::size_t> sent_, received_;
 };
 

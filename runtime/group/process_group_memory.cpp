@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory for a group's buffers.
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
@@ -8,6 +10,9 @@
 namespace ddp::runtime {
 
 void* ProcessGroup::allocate(std::size_t bytes, Milliseconds timeout) {
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4)
+    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                            "allocate: there is no memory of " + std::to_string(bytes) + " bytes");
   if (host_ && collectives::allocates(*config_.backend)) {
     void* memory = nullptr;
     run({.kind = OperationKind::Allocate, .data = &memory, .count = bytes}, timeout);

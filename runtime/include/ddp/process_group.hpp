@@ -36,7 +36,8 @@ struct GroupOptions {
 
 /// Frees memory of ProcessGroup::allocate().
 struct FreeGroupMemory {
-  ddp_group* group = nullptr;
+  ddp_group* group = nullptr;  ///< the group that gave the memory
+  /// Frees the memory.
   void operator()(void* memory) const { ddp_free(group, memory); }
 };
 /// Memory of ProcessGroup::allocate(), which it owns.
@@ -155,7 +156,8 @@ class ProcessGroup {
   GroupMemory<T> allocate(std::size_t count, Milliseconds timeout = kDefaultTimeout) const {
     static_assert(std::is_trivial_v<T>, "the elements of a buffer are numbers");
     void* memory = nullptr;
-    detail::check(ddp_allocate(group_, count * sizeof(T), ms(timeout), &memory));
+    const std::size_t bytes = count < SIZE_MAX / sizeof(T) ? count * sizeof(T) : SIZE_MAX;  // which is refused
+    detail::check(ddp_allocate(group_, bytes, ms(timeout), &memory));
     return GroupMemory<T>(static_cast<T*>(memory), {group_});
   }
   /// Waits until every rank has called it.
