@@ -120,4 +120,9 @@ std::uint64_t features_of(const ddp_backend_table& backend) {
   return has ? backend.features : 0;
 }
 
+bool allocates(const ddp_backend_table& backend) {
+  return backend.struct_size >= offsetof(ddp_backend_table, release) + sizeof(backend.release) &&
+         backend.allocate != nullptr && backend.release != nullptr;
+}
+
 }  // namespace ddp::collectives

@@ -22,5 +22,7 @@ const ddp_backend_table& load_backend(const std::string& name);
 
 // Returns the features of a backend; none for a module made before tables had them.
 std::uint64_t features_of(const ddp_backend_table& backend);
+// Returns whether the backend has memory of its own for a group's buffers.
+bool allocates(const ddp_backend_table& backend);
 
 }  // namespace ddp::collectives

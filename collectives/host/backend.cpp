@@ -35,7 +35,8 @@ enum class Kind : std::uint32_t {
   ReduceScatter,
   AllToAll,
   Barrier,
-  AllGatherV
+  AllGatherV,
+  Allocate
 };
 
 // Returns a number that tells most calls from each other.
@@ -238,6 +239,26 @@ void message_free(ddp_backend_message* message) {
   });
 }
 
+ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::uint32_t, std::int64_t timeout_ms,
+                            void** out, ddp_backend_error* error) {
+  return guarded(error, [&] {
+    if (group->other_nodes != nullptr) {  // whose ranks could not use it in place
+      *out = std::calloc(bytes / kLine + 1, kLine);
+      if (*out == nullptr) throw std::bad_alloc();
+      return;
+    }
+    group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
+    *out = group->collectives.buffers().allocate(bytes, group->collectives.steps());
+  });
+}
+
+void release(ddp_backend_group* group, void* memory) {
+  guarded(nullptr, [&] {
+    if (group->other_nodes != nullptr) return std::free(memory);
+    group->collectives.buffers().free(memory);
+  });
+}
+
 constexpr ddp_backend_table kTable = {
     .abi_version = DDP_BACKEND_ABI_VERSION,
     .struct_size = sizeof(ddp_backend_table),
@@ -260,6 +281,8 @@ constexpr ddp_backend_table kTable = {
     .message_wait = &message_wait,
     .message_free = &message_free,
     .features = DDP_BACKEND_REDUCES_16_BIT,
+    .allocate = &allocate,
+    .release = &release,
 };
 
 }  // namespace

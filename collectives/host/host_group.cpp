@@ -52,6 +52,7 @@ ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std
 ddp_backend_group::~ddp_backend_group() {
   for (const std::uint64_t number : watched_) peer_watch_->forget(number);
   membership.leave();
+  if (peer_watch_ != nullptr) peer_watch_->words().release(segment_->liveness(membership.rank()));
   --live_groups_;
 }
 
@@ -63,6 +64,7 @@ void ddp_backend_group::watch(std::vector<ddp::rendezvous::Descriptor> lifelines
     Network& network = other_nodes->network;
     watched_.push_back(peer_watch_->watch_always(network.events(), [&network] { network.serve(); }));
   }
+  peer_watch_->words().hold(segment_->liveness(membership.rank()));
   for (std::uint32_t rank = 0; rank < lifelines.size(); ++rank) {
     if (!lifelines[rank]) continue;
     watched_.push_back(peer_watch_->watch(std::move(lifelines[rank]), [this, rank] { membership.peer_ended(rank); }));

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/host/membership.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "collectives/host/failure.hpp"
+#include "collectives/host/liveness.hpp"
 #include "collectives/host/waiting.hpp"
 
 namespace ddp::collectives {
 namespace {
+
+// Most waits are shorter. So only those that are not pay for sleeping on more than one word, and they learn of a death
+// later by at most this.
+constexpr long kFirstSleepNs = 1'000'000;
 
 const char* in_words(LossReason reason) {
   switch (reason) {
@@ -61,10 +68,30 @@ void Membership::peer_ended(std::uint32_t peer) const {
 }
 
 std::optional<std::uint64_t> Membership::loss(std::optional<std::uint32_t> waited_for) const {
+  if (waited_for && holder_died(segment_.liveness(*waited_for))) peer_ended(*waited_for);
   if (const std::uint64_t lost = segment_.header().lost) return lost;
   if (waited_for && segment_.presence(*waited_for).state == PresenceState::Left)
     return lost_value(group_rank(*waited_for), LossReason::Left);
   return std::nullopt;
+}
+
+void Membership::sleep(const std::atomic<std::uint32_t>& word, std::uint32_t seen, long nanoseconds,
+                       bool has_slept) const {
+  if (!has_slept) return sleep_on(word, seen, std::min(nanoseconds, kFirstSleepNs));
+  std::array<SleepWord, kMostSleepWords> words;
+  words[0] = {&word, seen};
+  std::size_t count = 1;
+  for (std::uint32_t rank = 0; rank < size() && count < words.size(); ++rank) {
+    const LivenessWord& liveness = segment_.liveness(rank);
+    const std::uint32_t holder = liveness.holder;
+    if (holder_died(liveness)) {
+      peer_ended(rank);
+      if (is_over()) return;
+    } else if (holder != 0 && rank != rank_) {
+      words[count++] = {&liveness.holder, holder};
+    }
+  }
+  sleep_on_all({words.data(), count}, nanoseconds);
 }
 
 void Membership::end_wait(std::optional<std::uint64_t> lost) const {

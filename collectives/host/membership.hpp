@@ -59,6 +59,12 @@ class Membership {
   std::function<void()> when_lost = [] {};
 
   bool has_given_up() const { return gave_up_; }
+  // Returns whether a wait must end, whatever it waits for.
+  bool is_over() const { return gave_up_ || segment_.header().lost != 0; }
+
+  // Sleeps while a word has the value `seen`, at most `nanoseconds`, and notes a death that ends the sleep. A wait that
+  // has slept before sleeps on the liveness words of all ranks, too.
+  void sleep(const std::atomic<std::uint32_t>& word, std::uint32_t seen, long nanoseconds, bool has_slept) const;
 
   // Throws Failure if a wait must end. `ready` is asked again first, since a rank may publish and leave at once:
   // returns true if it says yes.

@@ -121,11 +121,13 @@ void Messages::wait(Message& message, std::int64_t timeout_ms, int most_looks) {
     throw_if_gone(message);
     return false;
   };
+  bool has_slept = false;
   const auto sleep = [&] {
     bell.sleepers.fetch_add(1);
-    if (bell.rings == heard && segment_.header().lost == 0 && !membership_.has_given_up())
-      sleep_on(bell.rings, *heard, kLongestSleepNs);
+    if (bell.rings == heard && !membership_.is_over())
+      membership_.sleep(bell.rings, *heard, kLongestSleepNs, has_slept);
     bell.sleepers.fetch_sub(1);
+    has_slept = true;
   };
   wait_until(patience, ready, check, sleep);
   if (message.sends || message.announced == message.bytes) return;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -40,7 +41,13 @@ PeerWatch::PeerWatch() : events_(epoll_create1(EPOLL_CLOEXEC)), end_(eventfd(0, 
   if (!events_ || !end_)
     throw Failure(DDP_BACKEND_ERROR, std::string("watching the other ranks: ") + std::strerror(errno));
   add(events_.get(), end_.get(), kEnd);
-  thread_ = rendezvous::start_thread("ddp-peers", [this] { run(); });
+  std::promise<void> started;
+  thread_ = rendezvous::start_thread("ddp-peers", [this, &started] {
+    words_.adopt_this_thread();
+    started.set_value();
+    run();
+  });
+  started.get_future().wait();
 }
 
 PeerWatch::~PeerWatch() {

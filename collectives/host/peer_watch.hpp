@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The thread that learns of the ends of other ranks' processes. A process has one for all of its groups; it sleeps
-// until a lifeline becomes readable, so waits need not look at those.
+// until a lifeline becomes readable, so waits need not look at those. It also holds this process's liveness words.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "collectives/host/liveness.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::collectives {
@@ -31,6 +32,9 @@ class PeerWatch {
   std::uint64_t watch_always(int descriptor, std::function<void()> serve);
   void forget(std::uint64_t number);
 
+  // The liveness words of this process, which the watch's thread holds.
+  HeldWords& words() { return words_; }
+
  private:
   struct Watched {
     rendezvous::Descriptor lifeline;  // none: `descriptor` is somebody else's
@@ -40,6 +44,7 @@ class PeerWatch {
   void run();
 
   rendezvous::Descriptor events_, end_;
+  HeldWords words_;
   std::mutex mutex_;
   std::map<std::uint64_t, Watched> watched_;
   std::uint64_t next_ = 1;  // 0 is the end

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,8 +26,9 @@
 namespace ddp::collectives {
 namespace {
 
-constexpr std::uint64_t kVersion = 0x6464707365670001;  // "ddpseg", and the number of the layout
+constexpr std::uint64_t kVersion = 0x6464707365670003;  // "ddpseg", and the number of the layout
 constexpr std::size_t kPage = 4096;
+constexpr std::uint64_t kHeapBytes = 1ULL << 45;  // used once each, so more than a job ever allocates
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -51,6 +53,13 @@ std::uint64_t usual_ring_bytes() {
   return std::clamp<std::uint64_t>(bytes, 1 << 20, 4 << 20);
 }
 
+// Returns the address space for buffers of the program: none where files are limited in size.
+static std::uint64_t heap_bytes() {
+  rlimit limit = {};
+  const bool is_limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < 2 * kHeapBytes;
+  return is_limited ? 0 : kHeapBytes;
+}
+
 SegmentPlan plan_segment(std::uint32_t ranks, std::uint64_t ring_bytes, std::uint32_t live_groups) {
   if (live_groups >= 2) ring_bytes /= 4;
   if (live_groups >= 4) ring_bytes /= 16;
@@ -59,6 +68,7 @@ SegmentPlan plan_segment(std::uint32_t ranks, std::uint64_t ring_bytes, std::uin
   plan.ring_bytes = std::max<std::uint64_t>(ring_bytes, kPage);
   const std::uint64_t share = std::bit_floor(plan.ring_bytes / (4ULL * std::max<std::uint32_t>(ranks - 1, 1)));
   plan.channel_bytes = std::clamp<std::uint64_t>(share, kPage, 256 << 10);
+  plan.heap_bytes = heap_bytes();
   return plan;
 }
 
@@ -67,11 +77,12 @@ Segment::Segment(rendezvous::Descriptor descriptor, const SegmentPlan& plan)
   const std::size_t ranks = plan.ranks;
   counters_at_ = kPage;
   presence_at_ = counters_at_ + ranks * sizeof(Counters);
-  bells_at_ = presence_at_ + ranks * sizeof(Presence);
+  liveness_at_ = presence_at_ + ranks * sizeof(Presence);
+  bells_at_ = liveness_at_ + ranks * sizeof(LivenessWord);
   ends_at_ = bells_at_ + ranks * sizeof(Bell);
   rings_at_ = page_up(ends_at_ + ranks * ranks * sizeof(ChannelEnds));
   channels_at_ = rings_at_ + ranks * plan.ring_bytes;
-  bytes_ = channels_at_ + ranks * ranks * plan.channel_bytes;
+  bytes_ = page_up(channels_at_ + ranks * ranks * plan.channel_bytes);
 }
 
 Segment::Segment(Segment&& other) noexcept
@@ -79,6 +90,7 @@ Segment::Segment(Segment&& other) noexcept
       plan_(other.plan_),
       counters_at_(other.counters_at_),
       presence_at_(other.presence_at_),
+      liveness_at_(other.liveness_at_),
       bells_at_(other.bells_at_),
       ends_at_(other.ends_at_),
       rings_at_(other.rings_at_),
@@ -107,7 +119,7 @@ Segment Segment::create(const SegmentPlan& plan) {
   if (!descriptor) refuse("memfd_create", errno);
   Segment segment(std::move(descriptor), plan);
   const int fd = segment.descriptor();
-  if (ftruncate(fd, static_cast<off_t>(segment.bytes_)) != 0) {
+  if (ftruncate(fd, static_cast<off_t>(segment.bytes_ + plan.heap_bytes)) != 0) {
     refuse("laying out " + std::to_string(segment.bytes_) + " bytes (is there a limit, ulimit -f?)", errno);
   }
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) refuse("sealing", errno);
@@ -129,7 +141,8 @@ Segment Segment::attach(rendezvous::Descriptor descriptor) {
                   "use the same libddp?)");
   }
   Segment segment(std::move(descriptor), header.plan);
-  if (segment.bytes_ != static_cast<std::size_t>(facts.st_size)) refuse("a segment of another size", EPROTO);
+  if (segment.bytes_ + segment.plan_.heap_bytes != static_cast<std::size_t>(facts.st_size))
+    refuse("a segment of another size", EPROTO);
   segment.base_ = map(segment.descriptor(), segment.bytes_);
   return segment;
 }
@@ -158,6 +171,28 @@ void Segment::allocate_ring(std::uint32_t rank) const {
 void Segment::allocate_channel(std::uint32_t from, std::uint32_t to) const {
   allocate(channels_at_ + (std::size_t{from} * plan_.ranks + to) * plan_.channel_bytes, plan_.channel_bytes,
            "messages from rank " + std::to_string(from) + " to rank " + std::to_string(to));
+}
+
+std::size_t Segment::whole_pages(std::size_t bytes) { return page_up(bytes); }
+
+unsigned char* Segment::allocate_heap(std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const {
+  if (bytes > plan_.heap_bytes || bytes * plan_.ranks > plan_.heap_bytes - offset)
+    refuse(std::to_string(bytes) + " bytes for a buffer (is there a limit, ulimit -f?)", EFBIG);
+  const std::size_t part = bytes_ + offset + rank * bytes;
+  allocate(part, bytes, "a buffer");
+  void* const view = mmap(nullptr, bytes * plan_.ranks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                          descriptor_.get(), static_cast<off_t>(bytes_ + offset));
+  if (view != MAP_FAILED) return static_cast<unsigned char*>(view);
+  const int error = errno;
+  fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(part),
+            static_cast<off_t>(bytes));
+  refuse("mapping a buffer of " + std::to_string(bytes) + " bytes", error);
+}
+
+void Segment::free_heap(unsigned char* view, std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const {
+  munmap(view, bytes * plan_.ranks);
+  fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(bytes_ + offset + rank * bytes), static_cast<off_t>(bytes));
 }
 
 void Segment::lose(std::uint32_t rank, LossReason reason) const {

@@ -7,14 +7,17 @@
 //     0          header       version, sizes, and the rank that was lost first
 //     4096       counters     one line of 128 bytes for each rank: the step that it has published
 //                presence     one line for each rank: whether it is there, and its CPUs
+//                liveness     one line for each rank: a word that the kernel changes when its process dies
 //                bells        one line for each rank: rung when a message has moved
 //                channel ends one pair of lines for each pair of ranks: bytes written, bytes read
 //     (a page)   rings        one for each rank, which alone writes it: what a collective moves
 //                channels     one for each pair of ranks: messages from one to the other
+//                heap         buffers of the program (shared_buffers.hpp)
 //
 // Counters only grow, and each field has one writer unless its comment says otherwise.
 #pragma once
 
+#include <linux/futex.h>
 #include <sched.h>
 
 #include <array>
@@ -34,6 +37,7 @@ struct SegmentPlan {
   std::uint32_t ranks = 0;
   std::uint64_t ring_bytes = 0;     // a power of 2
   std::uint64_t channel_bytes = 0;  // a power of 2
+  std::uint64_t heap_bytes = 0;
 };
 
 // Returns the plan for a group of a process that has `live_groups` others already. The first groups get rings of
@@ -55,6 +59,12 @@ struct alignas(kLine) Presence {
   std::atomic<PresenceState> state;
   std::atomic<std::uint32_t> cpu_words;  // words of `cpus` that are set, once they are
   std::array<std::atomic<std::uint64_t>, 14> cpus;
+};
+
+// A rank's word, held as a robust futex is (liveness.hpp). 0 while it is not held.
+struct alignas(kLine) LivenessWord {
+  robust_list entry;  // an address in the holder's process, for the kernel only
+  std::atomic<std::uint32_t> holder;
 };
 
 struct alignas(kLine) Bell {
@@ -94,6 +104,7 @@ class Segment {
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   Counters& counters(std::uint32_t rank) const { return at<Counters>(counters_at_)[rank]; }
   Presence& presence(std::uint32_t rank) const { return at<Presence>(presence_at_)[rank]; }
+  LivenessWord& liveness(std::uint32_t rank) const { return at<LivenessWord>(liveness_at_)[rank]; }
   Bell& bell(std::uint32_t rank) const { return at<Bell>(bells_at_)[rank]; }
   ChannelEnds& channel_ends(std::uint32_t from, std::uint32_t to) const {
     return at<ChannelEnds>(ends_at_)[to * plan_.ranks + from];
@@ -106,6 +117,13 @@ class Segment {
   // Give memory to this rank's ring or channel, once. Throw Failure.
   void allocate_ring(std::uint32_t rank) const;
   void allocate_channel(std::uint32_t from, std::uint32_t to) const;
+
+  static std::size_t whole_pages(std::size_t bytes);
+  // Gives memory to one rank's part of a buffer in the heap, which has the same size for each rank, and maps the parts
+  // of all ranks. Throws Failure.
+  unsigned char* allocate_heap(std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const;
+  // Unmaps the buffer and frees the memory of this rank's part.
+  void free_heap(unsigned char* view, std::uint64_t offset, std::size_t bytes, std::uint32_t rank) const;
 
   // Notes that a rank is lost, unless another was lost before, and wakes every wait of the group.
   void lose(std::uint32_t rank, LossReason reason) const;
@@ -122,8 +140,9 @@ class Segment {
 
   rendezvous::Descriptor descriptor_;
   SegmentPlan plan_;
-  std::size_t counters_at_ = 0, presence_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0, channels_at_ = 0;
-  std::size_t bytes_ = 0;
+  std::size_t counters_at_ = 0, presence_at_ = 0, liveness_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0,
+              channels_at_ = 0;
+  std::size_t bytes_ = 0;  // without the heap, which is mapped in parts
   unsigned char* base_ = nullptr;
 };
 

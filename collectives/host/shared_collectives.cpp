@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t kFlatBytes = 32 << 10;
 // Larger chunks leave the second cache, smaller ones wait more often.
 constexpr std::size_t kChunkBytes = 512 << 10;
+// A reduction in place writes its results from the first cache.
+constexpr std::size_t kResultBytes = 16 << 10;
 // What an exchange moves for each pair of ranks in its first step.
 constexpr std::size_t kFirstExchange = 4 << 10;
 
@@ -34,7 +36,12 @@ Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::
 }  // namespace
 
 SharedCollectives::SharedCollectives(const Membership& membership)
-    : rank_(membership.rank()), size_(membership.size()), steps_(membership), sources_(membership.size()) {}
+    : rank_(membership.rank()),
+      size_(membership.size()),
+      steps_(membership),
+      buffers_(membership),
+      sources_(membership.size()),
+      in_place_(membership.size()) {}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 
@@ -42,6 +49,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
                                std::optional<std::uint32_t> root) {
   if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
+  if (!root && buffers_.were_used() && reduce_in_place(data, count, element, reduction)) return;
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = (steps_.most_bytes() - 2 * kLine) / (size_ + 1) * size_;
   const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
@@ -89,6 +97,36 @@ void SharedCollectives::reduce_sliced(unsigned char* data, std::size_t count, st
     steps_.await(r, results);
     copy(data + theirs.begin * element, steps_.of(r, results), theirs.count() * element);
   }
+}
+
+// If all ranks pass the same place in a shared buffer, each reduces its slice of all buffers and writes the result into
+// all of them: nobody else reads or writes that slice. Returns false if they do not.
+bool SharedCollectives::reduce_in_place(unsigned char* data, std::size_t count, std::size_t element,
+                                        const Reduction& reduction) {
+  const std::uint64_t place = buffers_.place_of(data, count * element);
+  const Step arrival = steps_.begin(sizeof place);
+  std::memcpy(steps_.own(arrival), &place, sizeof place);
+  steps_.publish(arrival);
+  steps_.await_all(arrival);
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    if (std::memcmp(steps_.of(r, arrival), &place, sizeof place) != 0) return false;
+  }
+  if (place == 0) return false;
+  for (std::uint32_t r = 0; r < size_; ++r) in_place_[r] = buffers_.of_rank(r, place);
+  const Slice mine = slice_of(count, element, rank_, size_);
+  const std::size_t most = kResultBytes / element;
+  for (std::size_t i = mine.begin; i < mine.end; i += most) {
+    const std::size_t some = std::min(most, mine.end - i);
+    for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = in_place_[r] + i * element;
+    reduction.run(sources_.data(), size_, data + i * element, some);
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      if (r != rank_) copy(in_place_[r] + i * element, data + i * element, some * element);
+    }
+  }
+  const Step end = steps_.begin(0);
+  steps_.publish(end);
+  steps_.await_all(end);
+  return true;
 }
 
 void SharedCollectives::reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count,

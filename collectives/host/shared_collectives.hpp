@@ -13,6 +13,7 @@
 
 #include "collectives/host/membership.hpp"
 #include "collectives/host/reductions.hpp"
+#include "collectives/host/shared_buffers.hpp"
 #include "collectives/host/steps.hpp"
 
 namespace ddp::collectives {
@@ -21,6 +22,7 @@ class SharedCollectives {
  public:
   explicit SharedCollectives(const Membership& membership);
   Steps& steps() { return steps_; }
+  SharedBuffers& buffers() { return buffers_; }
 
   // Where results of a reduction go: to all ranks, or to one.
   void reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
@@ -40,11 +42,14 @@ class SharedCollectives {
                    std::optional<std::uint32_t> root);
   void reduce_sliced(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
                      std::optional<std::uint32_t> root);
+  bool reduce_in_place(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction);
   std::size_t chunk_bytes() const;
 
   const std::uint32_t rank_, size_;
   Steps steps_;
+  SharedBuffers buffers_;
   std::vector<const unsigned char*> sources_;
+  std::vector<unsigned char*> in_place_;  // each rank's memory
   std::vector<std::size_t> sent_, received_;
 };
 

@@ -99,7 +99,7 @@ void Steps::await_number(std::uint32_t rank, std::uint64_t number) {
 void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   Counters& counters = segment_.counters(rank);
   const auto ready = [&] { return counters.published.load(std::memory_order_acquire) >= number; };
-  bool hurries = false;
+  bool hurries = false, has_slept = false;
   const auto check = [&] {
     hurries = meanwhile();
     return membership_.check(rank, deadline_, ready);
@@ -108,11 +108,12 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
     counters.sleepers.fetch_add(1);
     const std::uint64_t seen = counters.published.load();
     // What ends a wait is set before the wake-up, so it is looked at after this rank counts as a sleeper.
-    if (seen < number && segment_.header().lost == 0 && !membership_.has_given_up()) {
-      sleep_on(low_half(counters.published), static_cast<std::uint32_t>(seen),
-               hurries ? kSleepWithMessagesNs : kLongestSleepNs);
+    if (seen < number && !membership_.is_over()) {
+      membership_.sleep(low_half(counters.published), static_cast<std::uint32_t>(seen),
+                        hurries ? kSleepWithMessagesNs : kLongestSleepNs, has_slept);
     }
     counters.sleepers.fetch_sub(1);
+    has_slept = true;
   };
   wait_until(patience_, ready, check, sleep);
 }

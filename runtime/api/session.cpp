@@ -174,6 +174,20 @@ ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* inpu
   });
 }
 
+ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_ms, void** memory) {
+  return guard([&] {
+    ProcessGroup& g = not_null(of(group), "the group");
+    not_null(memory, "the pointer to fill in");
+    *memory = g.allocate(bytes, Milliseconds(timeout_ms));
+  });
+}
+
+void ddp_free(ddp_group* group, void* memory) {
+  guard([&] {
+    if (memory != nullptr) not_null(of(group), "the group").free(memory);
+  });
+}
+
 ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms) {
   return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
 }

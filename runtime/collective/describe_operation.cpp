@@ -39,6 +39,8 @@ const char* operation_name(OperationKind kind) {
       return "gather_object";
     case OperationKind::ScatterObject:
       return "scatter_object";
+    case OperationKind::Allocate:
+      return "allocate";
   }
   return "unknown operation";
 }

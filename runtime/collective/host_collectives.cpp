@@ -78,6 +78,8 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::ScatterObject:
       return perform_object(
           o, place_, [&](const Operation& part) { return perform(part, tag, deadline, error); }, error);
+    case OperationKind::Allocate:
+      return backend_.allocate(group_, o.count, tag, timeout, static_cast<void**>(o.data), error);
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:

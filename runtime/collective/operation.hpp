@@ -28,6 +28,7 @@ enum class OperationKind : std::int32_t {
   AllGatherObject,
   GatherObject,
   ScatterObject,
+  Allocate,
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
@@ -43,7 +44,8 @@ class ObjectExchange;
 
 struct Operation {
   OperationKind kind = OperationKind::Barrier;
-  void* data = nullptr;         // in-place operations: input and output; others: the output, null if this rank has none
+  void* data = nullptr;  // in-place operations: input and output; others: the output, null if this rank has none;
+                         // allocate: a void* that is set
   const void* input = nullptr;  // null for in-place operations, and if this rank has none
   // Elements that each rank contributes; scatter and reduce_scatter: that each rank receives; all_to_all: that each
   // pair of ranks exchanges, or 0 if the counts below are set.

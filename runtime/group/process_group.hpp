@@ -6,7 +6,7 @@
 //   * Messages between two ranks (process_group_messages.cpp) start at once, independently of everything else.
 //   * Operations on GPU memory (process_group_device.cpp) share the numbers of collectives but run in order on a stream
 //     of the group's own: see device_collectives.hpp.
-// process_group_failures.cpp is how a group fails.
+// process_group_failures.cpp is how a group fails, process_group_memory.cpp is memory for its buffers.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
@@ -22,6 +22,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -94,6 +95,10 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::uint64_t issue(const Operation& operation, Milliseconds timeout = kGroupsOwnTimeout);
   int wait(std::uint64_t sequence);
   bool wait_for(std::uint64_t sequence, Milliseconds timeout);
+  // Returns zeroed memory for buffers, the backend's if it has such memory: then this is a collective.
+  void* allocate(std::size_t bytes, Milliseconds timeout = kGroupsOwnTimeout);
+  // Frees memory of allocate(); what is left is freed with the group.
+  void free(void* memory);
   // Waits for the operation, and blocks for operations on GPU memory too.
   void synchronize(std::uint64_t sequence);
 
@@ -218,6 +223,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   InFlight<OnDevice> on_device_;  // operations on the GPU in the order of the side stream, kept like queue_
   std::uint64_t blamed_ = 0;      // sequence number of the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
+  std::map<void*, std::unique_ptr<unsigned char[]>> own_memory_;  // what allocate() gave where the backend has none
   std::string unheard_;  // the loss of a peer that no operation has reported to the caller yet
 
   std::condition_variable asynchronous_front_;

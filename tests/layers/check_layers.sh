@@ -102,7 +102,7 @@ forbid "$code" 'catch2/'                 "$none"
 
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
 # workers runs as a script, before they know where the package is.
-own='__future__|_pickle|collections|dataclasses|fcntl|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'
+own='__future__|_pickle|collections|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'
 check_imports() {
   local found
   found=$(grep -nPH "^\s*(from|import) +(?!($1)\b)" "${@:2}")

@@ -30,7 +30,7 @@ ENDS = {
 }
 # Variables that differ between two jobs, however their workers are started.
 OF_THE_JOB = ("MASTER_PORT", "DDPRUN_STORE_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID",
-              "DDPRUN_INCARNATION", "DDPRUN_LIVENESS_WORD", "DDPRUN_TEST_MARK")
+              "DDPRUN_AGENT_SOCKET", "DDPRUN_INCARNATION", "DDPRUN_LIVENESS_WORD", "DDPRUN_TEST_MARK")
 
 
 def observed(content):

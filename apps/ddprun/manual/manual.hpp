@@ -26,8 +26,8 @@ inline constexpr std::array kDescription = {
     "an argument is replaced by the local rank.",
     "Options may be spelled with dashes or underscores, and abbreviated. The environment variable in brackets, [NAME], "
     "sets the default.",
-    "`ddprun ps` lists this user's jobs that have an agent on this machine, with --json one line of JSON for each. A "
-    "program that is itself called ps is started as ./ps.",
+    "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
+    "JSON for each. A program that is itself called ps is started as ./ps.",
 };
 
 inline constexpr std::array kExamples = {

@@ -86,10 +86,9 @@ void declare(Declaration& d, GivenOptions& given) {
       .ddprun_only();
   d.value("gloo", given.gloo, "torch|ddp",
           "What serves scripts that ask torch.distributed for the backend gloo: torch, PyTorch's own Gloo, or ddp, "
-          "libddp's "
-          "backend of that name, with Gloo for what it does not do. ddp needs PyTorch 2.14 or newer and the Python "
-          "package "
-          "ddprun in the workers' Python; the job says in a line that it is used. DDPRUN_GLOO holds the default.")
+          "libddp's backend of that name, with Gloo for what it does not do. ddp needs PyTorch 2.14 or newer and the "
+          "Python package ddprun in the workers' Python; the job says in a line that it is used. DDPRUN_GLOO holds "
+          "the default.")
       .check(one_of({"torch", "ddp"}))
       .variable("DDPRUN_GLOO")
       .ddprun_only();

@@ -161,6 +161,13 @@ typedef struct ddp_backend_table {
 
   /** What the backend does by itself: a sum of values such as DDP_BACKEND_REDUCES_16_BIT. */
   uint64_t features;
+
+  /** Optional, NULL or absent: gives every rank `bytes` bytes of zeroed memory with which this group's collectives are
+   * faster. A collective: all ranks pass the same size, and if one of them fails, all do. */
+  ddp_backend_status (*allocate)(ddp_backend_group* group, size_t bytes, uint32_t tag, int64_t timeout_ms, void** out,
+                                 ddp_backend_error* error);
+  /** Frees memory of allocate(). No operation that uses it is in flight. Ranks need not do it together. */
+  void (*release)(ddp_backend_group* group, void* memory);
 } ddp_backend_table;
 
 /** Type of ddp_backend_open(), the one function that a backend exports. It returns NULL if it does not know this

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How groups form, and how they end: strangers, other users, mistakes, and ranks that are killed at any instruction.
-// DDPRUN_HOST_KILLS is how many ranks are killed (default 30).
+// How groups form, and how they end: strangers, other users, mistakes, and ranks that are killed at any instruction
+// (kills.hpp).
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,6 +13,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "collectives/backend_error.hpp"
@@ -168,4 +172,59 @@ TEST_CASE("host group: a rank may leave right after its last collective, which t
 TEST_CASE("host group: whenever a rank is killed, the others name it within milliseconds, and nothing is left",
           "[collectives][unit]") {
   kill_ranks({{0, 0}, {0, 0, 0}, {0, 0, 0, 0}});
+}
+
+namespace {
+
+// Returns the pages of the segment of this process's only group.
+std::int64_t pages_of_segment() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat facts = {};
+    if (target.starts_with("/memfd:ddp_group") && stat(entry.path().c_str(), &facts) == 0)
+      return facts.st_blocks * 512 / 4096;
+  }
+  return 0;
+}
+
+// Allocates, frees, and allocates again, where rank 0 may not. Returns 7 if all is right, else where it was not.
+int use_shared_buffers(std::uint16_t port, int rank) {
+  ddp_backend_group* group = join_group(port, "g", rank, 2);
+  constexpr std::size_t kBytes = 64 << 20;
+  constexpr std::int64_t kPages = 2 * kBytes / 4096, kRings = 4096;
+  BackendError error;
+  void* memory = nullptr;
+  if (table().allocate(group, kBytes, 0, 60'000, &memory, &error) != DDP_BACKEND_OK) return 1;
+  if (static_cast<unsigned char*>(memory)[kBytes - 1] != 0) return 2;
+  if (pages_of_segment() < kPages) return 3;
+  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 4;
+  table().release(group, memory);
+  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 5;
+  if (pages_of_segment() > kRings) return 6;
+  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 9;
+  if (rank == 0) {  // this process has too little address space left to map the parts of both ranks
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * 4096 + kBytes;
+    const rlimit limit = {bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  const auto status = table().allocate(group, kBytes, 0, 60'000, &memory, &error);
+  table().group_destroy(group);
+  const std::string said = error.text;
+  const char* expected = rank == 0 ? "mapping a buffer of 67108864 bytes" : "rank 0 of the group has no shared memory";
+  if (said.find(expected) == std::string::npos) std::fprintf(stderr, "rank %d: %s\n", rank, error.text);
+  return status == DDP_BACKEND_ERROR && said.find(expected) != std::string::npos ? 7 : 8;
+}
+
+}  // namespace
+
+TEST_CASE("shared buffers: their memory is freed with them, and if one rank cannot have one, all get an error",
+          "[collectives][unit]") {
+  StoreServer server({"127.0.0.1"}, 0);
+  const pid_t first = fork_rank([&] { return use_shared_buffers(server.port(), 0); });
+  const pid_t second = fork_rank([&] { return use_shared_buffers(server.port(), 1); });
+  CHECK(reap(first) == 7);
+  CHECK(reap(second) == 7);
 }

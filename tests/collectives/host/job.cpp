@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -98,6 +99,20 @@ int reap(pid_t process) {
     if (errno != EINTR) return -1000;
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+}
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<char> memory_of(int mib) { return std::vector<char>(static_cast<std::size_t>(mib) << 20, 1); }
+
+void report(int pipe, ddp_backend_group* group, ddp_backend_status status, const char* text) {
+  Report done = {status, now_us(), ""};
+  std::string(text).copy(done.text, sizeof done.text - 1);
+  host_backend().group_abort(group);
+  host_backend().group_destroy(group);
+  if (write(pipe, &done, sizeof done) != sizeof done) throw std::runtime_error("nobody reads the report");
 }
 
 std::size_t open_descriptors() {

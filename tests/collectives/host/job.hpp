@@ -4,10 +4,12 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,27 @@ inline ddp_backend_group* join_on_node(int node, std::uint16_t port, const std::
 pid_t fork_rank(const std::function<int()>& body);
 // Returns the exit code, or -1 - the signal.
 int reap(pid_t process);
+
+// Returns microseconds since boot, the same clock in all processes.
+double now_us();
+// Returns memory that the kernel has to free when this process ends.
+std::vector<char> memory_of(int mib);
+
+// What a rank reports through a pipe about a call that failed.
+struct Report {
+  int status;
+  double at_us;
+  char text[200];
+};
+// Ends the rank's part in the group and reports. Throws std::runtime_error if nobody reads.
+void report(int pipe, ddp_backend_group* group, ddp_backend_status status, const char* text);
+
+template <typename T>
+T read_from(int pipe) {
+  T value = {};
+  if (read(pipe, &value, sizeof value) != sizeof value) throw std::runtime_error("nothing came through the pipe");
+  return value;
+}
 
 // Returns how many descriptors this process has open.
 std::size_t open_descriptors();

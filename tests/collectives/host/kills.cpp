@@ -23,15 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns microseconds since boot, the same clock in all processes.
-double now_us() { return std::chrono::duration<double, std::micro>(Clock::now().time_since_epoch()).count(); }
-
-// What a survivor reports through a pipe.
-struct Report {
-  int status;
-  double at_us;
-  char text[200];
-};
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
 
 // Calls collectives of all sizes until one fails, and reports that.
 int work_until_failure(ddp_backend_group* group, int size, int report_to) {
@@ -48,18 +43,8 @@ int work_until_failure(ddp_backend_group* group, int size, int report_to) {
     if (i % 3 == 1) status = table.all_reduce(group, values.data(), values.size(), 0, 0, 0, 60'000, &error);
     if (i % 3 == 2) status = table.broadcast(group, values.data(), values.size(), 0, i % size, 0, 60'000, &error);
   }
-  Report report = {status, now_us(), ""};
-  std::string(error.text).copy(report.text, sizeof report.text - 1);
-  table.group_abort(group);
-  table.group_destroy(group);
-  return write(report_to, &report, sizeof report) == sizeof report ? 0 : 3;
-}
-
-template <typename T>
-T read_from(int pipe) {
-  T value = {};
-  REQUIRE(read(pipe, &value, sizeof value) == sizeof value);
-  return value;
+  report(report_to, group, status, error.text);
+  return 0;
 }
 
 // Kills one rank of a group, and returns how many milliseconds each other one took to fail.
@@ -73,6 +58,7 @@ std::vector<double> kill_one(std::uint16_t port, const std::string& name, const 
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     ranks.emplace_back(fork_rank([&, r] {
+                         const std::vector<char> memory = memory_of(number_from("DDPRUN_HOST_KILL_MIB", 0));
                          const int node = node_of[static_cast<std::size_t>(r)];
                          ddp_backend_group* group =
                              is_one_node ? join_group(port, name, r, size) : join_on_node(node, port, name, r, size);
@@ -108,9 +94,11 @@ std::vector<double> kill_one(std::uint16_t port, const std::string& name, const 
 
 }  // namespace
 
-void kill_ranks(const std::vector<std::vector<int>>& worlds) {
-  const char* text = std::getenv("DDPRUN_HOST_KILLS");
-  const int kills = text != nullptr ? std::atoi(text) : 30;
+void kill_ranks(std::vector<std::vector<int>> worlds) {
+  const int ranks = number_from("DDPRUN_HOST_KILL_RANKS", 0);
+  if (ranks > 0) std::erase_if(worlds, [&](const auto& world) { return static_cast<int>(world.size()) != ranks; });
+  REQUIRE(!worlds.empty());
+  const int kills = number_from("DDPRUN_HOST_KILLS", 30);
   std::mt19937 random{std::random_device()()};
   rendezvous::StoreServer server({"127.0.0.1"}, 0);
   const std::size_t descriptors = open_descriptors();
@@ -121,7 +109,7 @@ void kill_ranks(const std::vector<std::vector<int>>& worlds) {
   }
   std::sort(times.begin(), times.end());
   CHECK(times.back() < 10'000);  // long before any deadline, on any machine
-  if (text != nullptr) {
+  if (std::getenv("DDPRUN_HOST_KILLS") != nullptr) {
     std::printf("from the kill to the error, %zu survivors: median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
                 times.size(), times[times.size() / 2], times[times.size() * 99 / 100], times.back());
   }

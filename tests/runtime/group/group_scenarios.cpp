@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Scenarios with groups of some of the ranks.
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -241,6 +242,31 @@ void lose_rank_3(ddp::Session& session) {
   if (rank < 2) expect_sum(half, left, "the half that is whole");
 }
 
+// With any number of ranks.
+void shared_memory(ddp::Session& session) {
+  const int rank = session.rank(), size = session.world_size();
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  for (const char* backend : {"gloo", "ddp"}) {
+    ddp::GroupOptions options;
+    options.name = std::string("memory of ") + backend;
+    options.backend = backend;
+    const ddp::ProcessGroup group = session.new_group(all, options);
+    constexpr std::size_t kCount = 100'000;
+    const ddp::GroupMemory<float> sums = group.allocate<float>(kCount);
+    std::vector<float> own(kCount);
+    expect(std::count(sums.get(), sums.get() + kCount, 0.0F) == kCount, "the memory is zeros at first");
+    for (std::size_t i = 0; i < kCount; ++i)
+      sums[i] = own[i] = 0.1F * static_cast<float>(i % 97) + static_cast<float>(rank);
+    group.all_reduce({sums.get(), kCount}, ReduceOp::Avg);
+    group.all_reduce(own, ReduceOp::Avg);
+    expect(std::equal(own.begin(), own.end(), sums.get()), options.name + ": the bits are those of other memory");
+    const ddp::GroupMemory<char> none = group.allocate<char>(0);
+    report_failure("too much memory", [&] { static_cast<void>(group.allocate<double>(~std::size_t{0} / 2)); });
+    group.barrier();
+  }
+}
+
 }  // namespace
 
 Scenarios group_scenarios() {
@@ -256,6 +282,7 @@ Scenarios group_scenarios() {
       {"lose member", lose_member},
       {"lose rank 3", lose_rank_3},
       {"leave", leave},
+      {"shared memory", shared_memory},
   };
 }
 

@@ -33,6 +33,12 @@ TEST_CASE("collectives: every operation gives the right result for every type on
   run(size, "collectives");
 }
 
+TEST_CASE("collectives: memory of the group's gives the same bits, with and without memory that ranks share",
+          "[runtime][integration]") {
+  const int size = GENERATE(1, 2, 4);
+  for (const std::string& output : run(size, "shared memory")) CHECK_THAT(output, Contains("there is no memory of"));
+}
+
 TEST_CASE("collectives: asynchronous operations run in the order issued, blocking ones after them",
           "[runtime][integration]") {
   const int size = GENERATE(1, 2, 4);
