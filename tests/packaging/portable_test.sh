@@ -135,7 +135,7 @@ library.ddp_error_last.restype = ctypes.c_char_p
 options = (ctypes.c_void_p * 9)(ctypes.sizeof(ctypes.c_void_p) * 9, ctypes.cast(ctypes.c_char_p(b'gloo'), ctypes.c_void_p).value)
 assert library.ddp_session_init(options, ctypes.byref(ctypes.c_void_p())) != 0
 raise SystemExit(library.ddp_error_last().decode())" 2>&1) && complain "Gloo is there: $said"
-  grep -q 'backend "gloo": .*comes without Gloo: use "ddp" within one machine, "nccl" for GPUs, or build libddp from source' <<<"$said" ||
+  grep -q 'backend "gloo": .*comes without Gloo: use "ddp", "nccl" for GPUs, or build libddp from source' <<<"$said" ||
     complain "it says: $said"
 }
 

@@ -113,6 +113,9 @@ void kill_ranks(std::vector<std::vector<int>> worlds) {
     std::printf("from the kill to the error, %zu survivors: median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
                 times.size(), times[times.size() / 2], times[times.size() * 99 / 100], times.back());
   }
+  // The store closes the connection of a process that ended a moment later.
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (open_descriptors() != descriptors && Clock::now() < deadline) sched_yield();
   CHECK(open_descriptors() == descriptors);
 }
 
