@@ -9,13 +9,12 @@
 namespace ddp::collectives {
 namespace {
 
-// What a build without Gloo has is "ddp".
-constexpr const char* kDefault = DDP_HAS_GLOO ? "gloo" : "ddp";
+constexpr const char* kDefault = "ddp";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
                           "backend \"" + text + "\": " + why +
-                              "; give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name");
+                              "; give \"ddp\", \"gloo\", \"nccl\", \"cpu:ddp,cuda:nccl\" or a plug-in's name");
 }
 
 bool is_name(const std::string& text) {

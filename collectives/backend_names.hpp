@@ -15,8 +15,8 @@ struct BackendNames {
 };
 
 // Parses a name alone, or "cpu:NAME", "cuda:NAME" or both in any order with a comma between. Alone, "nccl" serves CUDA
-// memory and any other name ("gloo" or a plug-in's) CPU memory. An empty text gives the default, gloo. Case is ignored,
-// as in PyTorch. Throws rendezvous::Error quoting what is wrong.
+// memory and any other name ("ddp", "gloo" or a plug-in's) CPU memory. An empty text gives the default, ddp. Case is
+// ignored, as in PyTorch. Throws rendezvous::Error quoting what is wrong.
 BackendNames parse_backend_names(const std::string& text);
 
 // Returns a text that parse_backend_names() reads back.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "collectives/backend_names.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/store/prefix_store.hpp"
 #include "runtime/device/cuda_backend.hpp"
@@ -63,28 +64,38 @@ milliseconds GroupForming::time_left() const {
 
 void GroupForming::meet() {
   try {
-    agree_on_members();
+    agree();
     store_.set(key("joined/" + std::to_string(own_rank())), "");
     const auto size = static_cast<std::int64_t>(plan_.members.size());
     const std::string verdict = store_.add(key("count"), 1) == size ? settle(kAll) : wait_for_go();
-    if (verdict == kAll) return;
-    const bool too_late = verdict.starts_with(kGaveUp);
-    throw Error(too_late ? ErrorCode::Timeout : ErrorCode::Mismatch,
-                attempt() + verdict.substr(too_late ? kGaveUp.size() : kDisagree.size()));
+    if (verdict != kAll) throw_verdict(verdict);
   } catch (const Error&) {
     throw_if_ended();  // the reason for the end, not the interrupted call of the store
     throw;
   }
 }
 
-void GroupForming::agree_on_members() {
-  const std::string mine = to_string(plan_.members);
+void GroupForming::agree() {
+  const std::string members = to_string(plan_.members);
+  const collectives::BackendNames backends = {plan_.backend != nullptr ? plan_.backend->name : "",
+                                              plan_.device != nullptr ? "nccl" : ""};
+  const std::string mine = members + " over " + collectives::to_string(backends);
   const std::string firsts = store_.compare_set(key("members"), "", mine);
   if (firsts == mine) return;
+  const bool same_members = firsts.starts_with(members + " ");
   const std::string why = "ranks disagree: the first member to come lists " + firsts + ", rank " +
-                          std::to_string(own_rank()) + " of " + mine + " (is the name in use for another group?)";
+                          std::to_string(own_rank()) + " lists " + mine +
+                          (same_members ? " (without a name for it, the backend is \"ddp\"; before libddp 0.2 \"gloo\")"
+                                        : " (is the name in use for another group?)");
   settle(std::string(kDisagree) + why);
   throw Error(ErrorCode::Mismatch, attempt() + why);
+}
+
+// Throws why the group cannot be formed.
+void GroupForming::throw_verdict(const std::string& verdict) const {
+  const bool too_late = verdict.starts_with(kGaveUp);
+  throw Error(too_late ? ErrorCode::Timeout : ErrorCode::Mismatch,
+              attempt() + verdict.substr(too_late ? kGaveUp.size() : kDisagree.size()));
 }
 
 std::string GroupForming::wait_for_go() {
@@ -93,8 +104,11 @@ std::string GroupForming::wait_for_go() {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::Timeout) throw;
   }
-  return settle(std::string(kGaveUp) + not_done());
+  return give_up();
 }
+
+// Returns that the time is over, or what another member has said before.
+std::string GroupForming::give_up() { return settle(std::string(kGaveUp) + not_done()); }
 
 // Sets the verdict, or returns the one that was set first.
 std::string GroupForming::settle(const std::string& verdict) { return store_.compare_set(key("go"), "", verdict); }
@@ -129,7 +143,11 @@ ddp_backend_group* GroupForming::connect_host() {
   if (status == DDP_BACKEND_OK) return connection;
   if (connection != nullptr) plan_.backend->group_destroy(connection);
   throw_if_ended();
-  if (status == DDP_BACKEND_TIMEOUT) throw Error(ErrorCode::Timeout, attempt() + not_done());
+  if (status == DDP_BACKEND_TIMEOUT) {
+    const std::string verdict = give_up();
+    if (verdict == kAll) throw Error(ErrorCode::Timeout, attempt() + not_done());
+    throw_verdict(verdict);
+  }
   if (status != DDP_BACKEND_PEER_LOST) throw Error(ErrorCode::System, attempt() + error.text);
   throw Error(ErrorCode::PeerLost, attempt() + known_cause(error.text));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Forms a group: its members meet in the store, check that they mean the same group, and connect. Keys in the store:
 //
-//     members   the first member's list, which all others must match
+//     members   the first member's list and backends, which all others must match
 //     joined/R  exists once rank R of the job is here
 //     count     number of members that are here; the one that makes it complete sets
 //     go        "all", or why the group cannot be formed, for members that come later or still wait
@@ -55,7 +55,9 @@ class GroupForming {
 
   const GroupPlan& plan() const { return plan_; }
 
-  // Returns once every member is here. Throws rendezvous::Error that names missing members, or says how ranks disagree.
+  // Throws rendezvous::Error if this member's list or backends are not those of the first member to come.
+  void agree();
+  // Agrees, and returns once every member is here. Throws rendezvous::Error that names missing members, or says how ranks disagree.
   void meet();
   // Connects to all members, which are here or about to come. `address` is where they reach this process. Throws
   // rendezvous::Error, as meet() does.
@@ -69,8 +71,9 @@ class GroupForming {
   using Clock = std::chrono::steady_clock;
   std::string key(const std::string& name) const { return plan_.key_prefix + name; }
   std::chrono::milliseconds time_left() const;
-  void agree_on_members();
+  [[noreturn]] void throw_verdict(const std::string& verdict) const;
   std::string wait_for_go();
+  std::string give_up();
   std::string settle(const std::string& verdict);
   std::string not_done();
   ddp_backend_group* connect_host();

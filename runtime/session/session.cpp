@@ -149,6 +149,7 @@ void Session::form_world(const Environment& environment) {
   const RegisteredForming underway(*this, forming);
   try {
     address_ = reachable_address(*store_, environment);
+    forming.agree();
   } catch (const Error&) {
     forming.throw_if_ended();
     throw;

@@ -14,7 +14,7 @@ TEST_CASE("backend names: one name alone serves its kind of memory", "[collectiv
   CHECK(parse_backend_names("nccl") == BackendNames{"", "nccl"});
   CHECK(parse_backend_names("my_mpi-2") == BackendNames{"my_mpi-2", ""});
   CHECK(parse_backend_names("NCCL") == BackendNames{"", "nccl"});
-  CHECK(parse_backend_names("") == BackendNames{DDP_HAS_GLOO ? "gloo" : "ddp", ""});
+  CHECK(parse_backend_names("") == BackendNames{"ddp", ""});
 }
 
 TEST_CASE("backend names: each kind of memory may have its own, in any order", "[collectives][unit]") {
@@ -30,7 +30,7 @@ TEST_CASE("backend names: invalid names are refused with the reason", "[collecti
     CAPTURE(text);
     CHECK_THROWS_WITH(parse_backend_names(text),
                       Contains("backend \"" + std::string(text) + "\": ") && Contains(why) &&
-                          Contains("give \"ddp\", \"gloo\", \"nccl\", \"cpu:gloo,cuda:nccl\" or a plug-in's name"));
+                          Contains("give \"ddp\", \"gloo\", \"nccl\", \"cpu:ddp,cuda:nccl\" or a plug-in's name"));
   };
   refusal("gpu:nccl", "\"gpu\" is neither cpu nor cuda");
   refusal("gloo,nccl", "\"gloo\" does not say for which device, cpu or cuda");

@@ -16,7 +16,7 @@ TEST_CASE("gloo device: Gloo calls the backend's functions, and those libc's", "
   const TemporaryFolder folder;
   const std::string said = folder.path() + "/linker";
   Process job(ddprun_raw({"--nproc_per_node", "2", "--no-python", "env", "LD_DEBUG=bindings", "LD_DEBUG_OUTPUT=" + said,
-                          BENCH_WORKER_BINARY, folder.path() + "/stamps", "first"}));
+                          "TEST_BACKEND=gloo", COLLECTIVE_WORKER, "who"}));
   const Result result = job.wait();
   INFO(result.err);
   REQUIRE(result.code == 0);

@@ -67,7 +67,7 @@ class ProcessGroup {
   int size() const { return ddp_group_size(group_); }
   /// Returns the group's name in messages, such as "world".
   std::string name() const { return ddp_group_name(group_); }
-  /// Returns the name of the group's backend, such as "gloo". PyTorch: get_backend.
+  /// Returns the name of the group's backend, such as "ddp". PyTorch: get_backend.
   std::string backend() const { return ddp_group_backend(group_); }
   /// Returns the rank in the job of this group's rank `rank`. Throws Error with Status::InvalidArgument if there is
   /// none. PyTorch: get_global_rank.

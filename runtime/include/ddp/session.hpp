@@ -74,8 +74,8 @@ inline void progress(std::int64_t step) noexcept { ddp_progress(step); }
 
 /// How to join a job.
 struct InitOptions {
-  /// Backends that carry the collectives: "gloo", "nccl", "cpu:gloo,cuda:nccl", or a plug-in's name. Empty: "gloo",
-  /// or "ddp" in a build without Gloo, as in the Python package.
+  /// Backends that carry the collectives: "ddp", "gloo", "nccl", "cpu:ddp,cuda:nccl", or a plug-in's name. Empty:
+  /// "ddp".
   std::string backend = {};
   Milliseconds init_timeout = std::chrono::seconds(60);  ///< for finding all other ranks
   Milliseconds timeout = std::chrono::minutes(30);       ///< for each collective, from issue to end
@@ -165,7 +165,7 @@ inline int get_rank(const ProcessGroup& group) { return group.rank(); }
 inline int get_world_size() { return default_group().size(); }
 /// Returns the number of ranks of a group; -1 if this process is not a member.
 inline int get_world_size(const ProcessGroup& group) { return group.size(); }
-/// Returns the name of the default group's backend, such as "gloo".
+/// Returns the name of the default group's backend, such as "ddp".
 inline std::string get_backend() { return default_group().backend(); }
 /// Returns the name of a group's backend.
 inline std::string get_backend(const ProcessGroup& group) { return group.backend(); }

@@ -123,7 +123,8 @@ TEST_CASE("DDP_DEBUG off: an error at the deadline says how to learn more", "[ru
 
 TEST_CASE("DDP_DEBUG off: a call for which Gloo ends the process is recorded with a hint", "[runtime][integration]") {
   const TemporaryFolder folder;
-  const auto ends = ends_of(2, "size mismatch, unchecked", {{"TORCHELASTIC_ERROR_FILE", folder / "error.json"}});
+  const auto ends = ends_of(2, "size mismatch, unchecked",
+                            {{"TEST_BACKEND", "gloo"}, {"TORCHELASTIC_ERROR_FILE", folder / "error.json"}});
   const auto aborted = std::count_if(ends.begin(), ends.end(), [](const Ended& e) { return e.signal == SIGABRT; });
   REQUIRE(aborted >= 1);
   const json record = json::parse(read_file(folder / "error.json"));
@@ -134,7 +135,7 @@ TEST_CASE("DDP_DEBUG off: a call for which Gloo ends the process is recorded wit
 TEST_CASE("DDP_DEBUG=info: a group that is formed is logged once", "[runtime][integration]") {
   const Process::Options options = {.environment = {{"DDP_DEBUG", "info"}}};
   Process job({DDPRUN_BINARY, "--nproc-per-node", "2", COLLECTIVE_WORKER, "who"}, options);
-  CHECK(job.wait().err == "libddp: the group world is formed: ranks 0, 1 over gloo\n");
+  CHECK(job.wait().err == "libddp: the group world is formed: ranks 0, 1 over ddp\n");
   CHECK(job.left_over().empty());
 }
 

@@ -41,7 +41,7 @@ void new_groups(ddp::Session& session) {
   expect_members(half, mine, "half");
   expect_sum(half, mine, "half");
   expect(half.name() == (rank % 2 == 0 ? "ranks 0, 2" : "ranks 1, 3"), "half is called by its members");
-  expect(half.backend() == "gloo" && get_backend(half) == "gloo", "half's backend is the session's");
+  expect(half.backend() == "ddp" && get_backend(half) == "ddp", "half's backend is the session's");
   expect(half.group_rank(mine[0] ^ 1) == -1, "the others are no members");
   report_failure("no such rank", [&] { static_cast<void>(half.global_rank(2)); });
 
@@ -193,10 +193,19 @@ void disagree(ddp::Session& session) {
   if (rank == 1) session.store().set("refused", "");
 }
 
+// Each rank asks for another backend: for a group, and for the world of a second session.
+void other_backends(ddp::Session& session) {
+  const char* backend = session.rank() == 0 ? "gloo" : "ddp";
+  report_failure("group", [&] { session.new_group({0, 1}, {.name = "eval", .backend = backend}); });
+  report_failure("session", [&] {
+    ddp::init_process_group({.backend = backend, .init_timeout = ddp::Milliseconds(500), .name = "second"});
+  });
+}
+
 void default_session(ddp::Session& session) {
   expect(is_initialized() && default_group().c() == session.world().c(), "the first session is the default");
   expect(get_rank() == session.rank() && get_world_size() == session.world_size(), "its world is the default group");
-  expect(get_backend() == "gloo", "with its backend");
+  expect(get_backend() == "ddp", "with its backend");
   ddp::Session second = ddp::init_process_group();
   expect(default_group().c() == session.world().c(), "a second one does not change that");
   session.world().barrier();
@@ -278,6 +287,7 @@ Scenarios group_scenarios() {
       {"destroy groups", destroy},
       {"late", late},
       {"disagree", disagree},
+      {"other backends", other_backends},
       {"default session", default_session},
       {"lose member", lose_member},
       {"lose rank 3", lose_rank_3},

@@ -61,6 +61,16 @@ TEST_CASE("groups: members that list different ranks under one name all learn it
   }
 }
 
+TEST_CASE("groups: members that ask for different backends all learn it", "[runtime][integration]") {
+  for (const std::string& output : run(2, "other backends")) {
+    for (const char* attempt :
+         {"group failed: 5 eval: connecting rank ", "session failed: 5 world: connecting rank "}) {
+      CHECK_THAT(output, Contains(attempt) && Contains("ranks disagree: the first member to come lists 0,1 over ") &&
+                             Contains("0,1 over ddp") && Contains("0,1 over gloo"));
+    }
+  }
+}
+
 TEST_CASE("groups: the default one is the world of the first session that lives", "[runtime][integration]") {
   const int size = GENERATE(1, 2);
   for (const std::string& output : run(size, "default session")) {

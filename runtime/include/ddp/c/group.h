@@ -75,7 +75,7 @@ DDP_API int32_t ddp_group_rank(const ddp_group* group);
 DDP_API int32_t ddp_group_size(const ddp_group* group);
 /** Returns the group's name in messages, such as "world"; "" if group is NULL. Valid as long as the group. */
 DDP_API const char* ddp_group_name(const ddp_group* group);
-/** Returns the name of the group's backend, such as "gloo"; "" if group is NULL. Valid as long as the group. Source:
+/** Returns the name of the group's backend, such as "ddp"; "" if group is NULL. Valid as long as the group. Source:
  * torch.distributed.get_backend. */
 DDP_API const char* ddp_group_backend(const ddp_group* group);
 /** Returns the rank in the job of the group's rank `rank`; -1 if there is none. Source:

@@ -22,9 +22,8 @@ extern "C" {
 /** How to join a job. All zeros mean: as the environment says. */
 typedef struct ddp_session_options {
   size_t size; /**< sizeof(ddp_session_options); 0 means its layout in 0.1.0 */
-  /** Backends that carry the collectives: "gloo" for the CPU's memory, "nccl" for the memory of CUDA devices,
-   * "cpu:gloo,cuda:nccl" for both, or NAME for a plug-in libddp_NAME.so. NULL means "gloo",
-   * or "ddp" in a build without Gloo, as in the Python package. */
+  /** Backends that carry the collectives: "ddp" or "gloo" for the CPU's memory, "nccl" for the memory of
+   * CUDA devices, "cpu:ddp,cuda:nccl" for both, or NAME for a plug-in libddp_NAME.so. NULL means "ddp". */
   const char* backend;
   int64_t init_timeout_ms; /**< for finding all other ranks; 0 means 60 s */
   int64_t timeout_ms;      /**< for each collective, from issue to end; 0 means 30 min */

@@ -12,10 +12,11 @@ using namespace ddp::testing;
 namespace {
 
 void agrees_with_pytorch(const std::string& what) {
+  const char* backend = GENERATE("ddp", "gloo");
   for (const char* ranks : {"1", "2", "3", "4", "8"}) {
-    Process job({DDPRUN_BINARY, "--nproc-per-node", ranks, GOLDEN_WORKER, GOLDEN_FOLDER, what});
+    Process job({DDPRUN_BINARY, "--nproc-per-node", ranks, GOLDEN_WORKER, GOLDEN_FOLDER, what, backend});
     const Result result = job.wait();
-    INFO(ranks << " ranks said: " << result.out << result.err);
+    INFO(ranks << " ranks over " << backend << " said: " << result.out << result.err);
     CHECK(result.out.find("wrong") == std::string::npos);
     CHECK(result.out.find("differ from PyTorch's") != std::string::npos);
     CHECK(result.code == 0);
