@@ -57,7 +57,8 @@ class GroupForming {
 
   // Throws rendezvous::Error if this member's list or backends are not those of the first member to come.
   void agree();
-  // Agrees, and returns once every member is here. Throws rendezvous::Error that names missing members, or says how ranks disagree.
+  // Agrees, and returns once every member is here. Throws rendezvous::Error that names missing members, or says how
+  // ranks disagree.
   void meet();
   // Connects to all members, which are here or about to come. `address` is where they reach this process. Throws
   // rendezvous::Error, as meet() does.

@@ -91,7 +91,8 @@ TEST_CASE("agent socket: another user gets no answer, also where it could enter 
   CHECK(ask_agent(agent.path, "x").text == "secret");
 }
 
-TEST_CASE("agent socket: its path goes with it, and a later request fails because it is gone", "[launcher][integration]") {
+TEST_CASE("agent socket: its path goes with it, and a later request fails because it is gone",
+          "[launcher][integration]") {
   std::string path;
   const TemporaryFolder folder;
   {
