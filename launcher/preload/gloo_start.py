@@ -29,12 +29,21 @@ def make(options, backend_options):
     return make_gloo(options, backend_options)
 
 
-def began_as_rank_0():
-    """Returns whether this process was not started as another rank. os.environ would tell too, but
-    --preload refuses modules in whose import RANK is read."""
-    with open("/proc/self/environ", "rb") as file:
-        ranks = [word for word in file.read().split(b"\0") if word.startswith(b"RANK=")]
-    return ranks in ([], [b"RANK=0"])
+def rank_at_start(process):
+    """Returns RANK as the process was started with it, or b"". os.environ would tell this process its
+    own, but --preload refuses modules in whose import RANK is read."""
+    try:
+        with open("/proc/%s/environ" % process, "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return b""
+    return next((word for word in words if word.startswith(b"RANK=")), b"")
+
+
+def speaks_for_job():
+    """Returns whether this process is the one that says what all ranks would: rank 0 or --preload's,
+    and none that rank 0 has started."""
+    return rank_at_start("self") in (b"", b"RANK=0") and not rank_at_start(os.getppid())
 
 
 def serve(module):
@@ -44,7 +53,7 @@ def serve(module):
     try:
         sys.modules["torch._C._distributed_c10d"].Backend(0, 1)
     except TypeError:  # no backend can be written in Python
-        if began_as_rank_0():
+        if speaks_for_job():
             print("ddprun: --gloo=ddp: gloo stays PyTorch's own, since PyTorch %s is older than 2.14"
                   % sys.modules["torch"].__version__, file=sys.stderr)
     else:
