@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -239,23 +240,29 @@ void message_free(ddp_backend_message* message) {
   });
 }
 
+// Returns zeros for std::free().
+void* ordinary_memory(std::size_t bytes) {
+  const std::size_t whole_lines = (bytes / kLine + 1) * kLine;
+  void* const memory = std::aligned_alloc(kLine, whole_lines);
+  if (memory == nullptr) throw std::bad_alloc();
+  return std::memset(memory, 0, whole_lines);
+}
+
 ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::uint32_t, std::int64_t timeout_ms,
                             void** out, ddp_backend_error* error) {
   return guarded(error, [&] {
-    if (group->other_nodes != nullptr) {  // whose ranks could not use it in place
-      *out = std::calloc(bytes / kLine + 1, kLine);
-      if (*out == nullptr) throw std::bad_alloc();
-      return;
+    void* shared = nullptr;
+    if (group->other_nodes == nullptr) {  // the ranks of several nodes could not use it in place
+      group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
+      shared = group->collectives.buffers().allocate(bytes, group->collectives.steps());
     }
-    group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
-    *out = group->collectives.buffers().allocate(bytes, group->collectives.steps());
+    *out = shared != nullptr ? shared : ordinary_memory(bytes);
   });
 }
 
 void release(ddp_backend_group* group, void* memory) {
   guarded(nullptr, [&] {
-    if (group->other_nodes != nullptr) return std::free(memory);
-    group->collectives.buffers().free(memory);
+    if (!group->collectives.buffers().free(memory)) std::free(memory);
   });
 }
 

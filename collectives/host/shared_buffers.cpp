@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/host/shared_buffers.hpp"
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -25,23 +26,23 @@ unsigned char* SharedBuffers::allocate(std::size_t bytes, Steps& steps) {
     why = failure.what();
   }
   // Every rank says whether it has the memory.
-  std::uint32_t without = ranks;
+  bool all_have = true;
   try {
     const Step step = steps.begin(1);
     *steps.own(step) = why.empty() ? 1 : 0;
     steps.publish(step);
     steps.await_all(step);
-    for (std::uint32_t r = ranks; r-- > 0;) {
-      if (*steps.of(r, step) == 0) without = r;
-    }
+    for (std::uint32_t r = 0; r < ranks; ++r) all_have = all_have && *steps.of(r, step) == 1;
   } catch (...) {
     if (buffer.view != nullptr) release(buffer);
     throw;
   }
-  if (without < ranks) {
+  if (!all_have) {
     if (buffer.view != nullptr) release(buffer);
-    if (why.empty()) why = "rank " + std::to_string(without) + " of the group has no shared memory for this buffer";
-    throw Failure(DDP_BACKEND_ERROR, why);
+    static std::atomic<bool> said{false};
+    if (!why.empty() && !said.exchange(true))
+      std::fprintf(stderr, "libddp: a buffer of %zu bytes is in ordinary memory, which is slower: %s\n", bytes, why.c_str());
+    return nullptr;
   }
   unsigned char* const memory = buffer.view + rank * buffer.bytes;
   const std::lock_guard lock(mutex_);
@@ -49,12 +50,13 @@ unsigned char* SharedBuffers::allocate(std::size_t bytes, Steps& steps) {
   return memory;
 }
 
-void SharedBuffers::free(void* memory) {
+bool SharedBuffers::free(void* memory) {
   const std::lock_guard lock(mutex_);
   const auto found = buffers_.find(static_cast<const unsigned char*>(memory));
-  if (found == buffers_.end()) return;
+  if (found == buffers_.end()) return false;
   release(found->second);
   buffers_.erase(found);
+  return true;
 }
 
 void SharedBuffers::release(const Buffer& buffer) const {

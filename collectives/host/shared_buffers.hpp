@@ -26,10 +26,12 @@ class SharedBuffers {
   SharedBuffers(const SharedBuffers&) = delete;
   SharedBuffers& operator=(const SharedBuffers&) = delete;
 
-  // A collective: all ranks get memory of this size, or all throw Failure if one of them cannot.
+  // A collective: all ranks get memory of this size, or all get null if one of them cannot; then a line on stderr says
+  // why, once in a process. Throws Failure.
   unsigned char* allocate(std::size_t bytes, Steps& steps);
-  // Frees this rank's memory. Any thread, but none may be in a collective that uses it.
-  void free(void* memory);
+  // Frees this rank's memory, and returns whether it was one of these. Any thread, but none may be in a collective that
+  // uses it.
+  bool free(void* memory);
 
   // Returns whether this rank has ever allocated; then all ranks have.
   bool were_used() const { return next_ > 0; }

@@ -151,7 +151,7 @@ std::vector<Bucket> Reducer::make_buckets(const std::vector<PlannedBucket>& plan
       const ReplicatedTensor& p = parameters_[i];
       slices.push_back({i, 0, p.count, p.shape.data(), p.shape.size(), p.data});
     }
-    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices));
+    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices), group_);
   }
   return buckets;
 }
@@ -388,7 +388,8 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
   std::vector<PlannedBucket> better = plan(order);
   if (better == plan_) return;
   // Gradients that lie in buckets move to their new places with their values.
-  std::vector<Bucket> old = std::exchange(buckets_, make_buckets(better));
+  std::vector<Bucket> old;
+  communicate([&] { old = std::exchange(buckets_, make_buckets(better)); });
   std::vector<void*> before;
   for (const Gradient& g : gradients_) before.push_back(g.own == nullptr ? old[g.bucket].at(g.slice) : nullptr);
   plan_ = std::move(better);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/device/current_stream.hpp"
+#include "runtime/group/process_group.hpp"
 
 namespace ddp::runtime {
 
@@ -25,14 +26,21 @@ void TensorPlace::clear(void* at, std::size_t size) const {
   std::memset(at, 0, size);
 }
 
-TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size) : size_(size) {
+TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size, ProcessGroup* group) : size_(size) {
   if (size == 0) return;  // the CUDA driver refuses an allocation of 0 bytes
   if (place.is_gpu()) {
     on_gpu_ = std::make_unique<collectives::DeviceMemory>(place.gpu(), size);
+  } else if (group != nullptr) {
+    on_cpu_ = {static_cast<std::byte*>(group->allocate(size)), Free{group}};
+    return;  // zeros already
   } else {
-    on_cpu_.reset(static_cast<std::byte*>(::operator new(size)));
+    on_cpu_ = {static_cast<std::byte*>(::operator new(size)), Free{nullptr}};
   }
   place.clear(data(), size);
+}
+
+void TensorMemory::Free::operator()(std::byte* memory) const {
+  group != nullptr ? group->free(memory) : ::operator delete(memory);
 }
 
 StreamOrder::StreamOrder(const TensorPlace& place) : place_(place) {

@@ -13,6 +13,8 @@
 
 namespace ddp::runtime {
 
+class ProcessGroup;
+
 class TensorPlace {
  public:
   TensorPlace() = default;  // the CPU
@@ -30,20 +32,22 @@ class TensorPlace {
   std::shared_ptr<collectives::CudaDevice> gpu_;  // null: the CPU
 };
 
-// Memory at a place, zeros at first. Freeing GPU memory waits for the work on that GPU's streams.
+// Memory at a place, zeros at first. Given a group, CPU memory is the group's, in which its collectives are fastest, and
+// all ranks make it together. Freeing GPU memory waits for the work on that GPU's streams.
 class TensorMemory {
  public:
   TensorMemory() = default;
-  TensorMemory(const TensorPlace& place, std::size_t size);
+  TensorMemory(const TensorPlace& place, std::size_t size, ProcessGroup* group = nullptr);
 
   std::byte* data() const { return on_gpu_ ? static_cast<std::byte*>(on_gpu_->get()) : on_cpu_.get(); }
   std::size_t size() const { return size_; }
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { ::operator delete(memory); }
+    ProcessGroup* group;  // null: operator new's memory, which is aligned for every element type
+    void operator()(std::byte* memory) const;
   };
-  std::unique_ptr<std::byte, Free> on_cpu_;  // operator new aligns it for every element type
+  std::unique_ptr<std::byte, Free> on_cpu_;
   std::unique_ptr<collectives::DeviceMemory> on_gpu_;
   std::size_t size_ = 0;
 };
