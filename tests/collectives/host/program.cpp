@@ -213,7 +213,8 @@ class Runner {
     }
     const auto status = table_.reduce(group_, lent(data), call_.count, call_.dtype, call_.op,
                                       static_cast<std::int32_t>(call_.root), 0, kTimeoutMs, &error_);
-    return verdict(status, data, rank_ == call_.root ? reduced(call_, size_, call_.count) : data);
+    if (rank_ != call_.root) return verdict(status, {}, {});  // this rank's data is scratch
+    return verdict(status, data, reduced(call_, size_, call_.count));
   }
   // In memory of the group's: the same place on all ranks, or another on one of them, which may also be its own memory.
   std::string reduce_in_shared_buffers(Bytes& own) {
@@ -243,9 +244,9 @@ class Runner {
     Bytes input = contribution(call_, rank_, counts[rank_]);
     Bytes output(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * element_);
     const auto status =
-        even ? table_.all_gather(group_, lent(input), lent(output), call_.count, call_.dtype, 0, kTimeoutMs, &error_)
-             : table_.all_gatherv(group_, lent(input), lent(output), counts.data(), call_.dtype, 0, kTimeoutMs,
-                                  &error_);
+        even
+            ? table_.all_gather(group_, lent(input), lent(output), call_.count, call_.dtype, 0, kTimeoutMs, &error_)
+            : table_.all_gatherv(group_, lent(input), lent(output), counts.data(), call_.dtype, 0, kTimeoutMs, &error_);
     return verdict(status, output, joined(counts));
   }
   std::string gather() {
@@ -265,8 +266,8 @@ class Runner {
   std::string reduce_scatter() {
     Bytes input = contribution(call_, rank_, size_ * call_.count);
     Bytes output(call_.count * element_);
-    const auto status = table_.reduce_scatter(group_, lent(input), lent(output), call_.count, call_.dtype, call_.op,
-                                              0, kTimeoutMs, &error_);
+    const auto status = table_.reduce_scatter(group_, lent(input), lent(output), call_.count, call_.dtype, call_.op, 0,
+                                              kTimeoutMs, &error_);
     return verdict(status, output, part(reduced(call_, size_, size_ * call_.count), rank_));
   }
   std::string all_to_all() {
@@ -281,8 +282,8 @@ class Runner {
       expected.insert(expected.end(), from.begin(), from.end());
     }
     Bytes output(expected.size());
-    const auto status = table_.all_to_all(group_, lent(input), sent.data(), lent(output), received.data(),
-                                          call_.dtype, 0, kTimeoutMs, &error_);
+    const auto status = table_.all_to_all(group_, lent(input), sent.data(), lent(output), received.data(), call_.dtype,
+                                          0, kTimeoutMs, &error_);
     return verdict(status, output, expected);
   }
 
