@@ -119,21 +119,22 @@ TEST_CASE("nodes: random programs in threads on several nodes compute what the m
 TEST_CASE("nodes: random programs in processes with small rings compute what the model does", "[collectives][unit]") {
   const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
   const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
-  for (const char* ring_bytes : {"4096", "65536"}) {
+  constexpr std::pair<const char*, const char*> kRings[] = {{"4096", "4096"}, {"65536", "4096"}, {"8192", "65536"}};
+  for (const auto& [of_even_nodes, of_odd_nodes] : kRings) {
     for (const World& world : kWorlds) {
       StoreServer server({"127.0.0.1"}, 0);
       const std::vector<GroupPlan> plans = world.plans(first);
       std::vector<pid_t> ranks;
       for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
         ranks.push_back(fork_rank([&, r] {
-          setenv("DDP_RING_BYTES", ring_bytes, 1);
+          setenv("DDP_RING_BYTES", world.node_of[r] % 2 == 0 ? of_even_nodes : of_odd_nodes, 1);
           const std::string wrong = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
           if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
           return wrong.empty() ? 0 : 1;
         }));
       }
-      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << ring_bytes
-                                     << "; see stderr");
+      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << of_even_nodes << " and "
+                                     << of_odd_nodes << "; see stderr");
       for (const pid_t rank : ranks) CHECK(reap(rank) == 0);
     }
   }
