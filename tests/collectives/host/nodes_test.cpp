@@ -28,7 +28,6 @@
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
-using ddp::rendezvous::StoreServer;
 using ddp::rendezvous::TcpStore;
 using Clock = std::chrono::steady_clock;
 
@@ -90,11 +89,11 @@ TEST_CASE("layout: nodes are in the order of their first ranks, and the smallest
 }
 
 TEST_CASE("nodes: random programs in threads on several nodes compute what the model of one node does",
-          "[collectives][unit]") {
+          "[collectives][integration]") {
   const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
   const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
   for (const World& world : kWorlds) {
-    StoreServer server({"127.0.0.1"}, 0);
+    const StoreProcess server;
     const std::vector<GroupPlan> plans = world.plans(first);
     std::vector<std::string> wrong(world.node_of.size());
     std::vector<std::thread> ranks;
@@ -116,13 +115,14 @@ TEST_CASE("nodes: random programs in threads on several nodes compute what the m
   }
 }
 
-TEST_CASE("nodes: random programs in processes with small rings compute what the model does", "[collectives][unit]") {
+TEST_CASE("nodes: random programs in processes with small rings compute what the model does",
+          "[collectives][integration]") {
   const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
   const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
   constexpr std::pair<const char*, const char*> kRings[] = {{"4096", "4096"}, {"65536", "4096"}, {"8192", "65536"}};
   for (const auto& [of_even_nodes, of_odd_nodes] : kRings) {
     for (const World& world : kWorlds) {
-      StoreServer server({"127.0.0.1"}, 0);
+      const StoreProcess server;
       const std::vector<GroupPlan> plans = world.plans(first);
       std::vector<pid_t> ranks;
       for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
@@ -140,12 +140,13 @@ TEST_CASE("nodes: random programs in processes with small rings compute what the
   }
 }
 
-TEST_CASE("nodes: a sum has the same bits on one node and on several, of any size and type", "[collectives][unit]") {
+TEST_CASE("nodes: a sum has the same bits on one node and on several, of any size and type",
+          "[collectives][integration]") {
   // Each rank's numbers round in every addition, so another order gives other bits.
   const std::vector<std::vector<int>> worlds = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}};
   std::vector<std::vector<std::uint16_t>> results(worlds.size());
   for (std::size_t w = 0; w < worlds.size(); ++w) {
-    StoreServer server({"127.0.0.1"}, 0);
+    const StoreProcess server;
     std::vector<std::thread> ranks;
     for (int r = 0; r < 4; ++r) {
       ranks.emplace_back([&, r] {
@@ -173,12 +174,13 @@ TEST_CASE("nodes: a sum has the same bits on one node and on several, of any siz
   for (std::size_t w = 1; w < worlds.size(); ++w) CHECK(results[w] == results[0]);
 }
 
-TEST_CASE("nodes: whenever a rank is killed, those of all nodes name it, and nothing is left", "[collectives][unit]") {
+TEST_CASE("nodes: whenever a rank is killed, those of all nodes name it, and nothing is left",
+          "[collectives][integration]") {
   kill_ranks({{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2}});
 }
 
-TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody", "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody", "[collectives][integration]") {
+  const StoreProcess server;
   const auto rank = [&](int number) {
     return [&, number] {
       ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
@@ -226,8 +228,8 @@ TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody"
 }
 
 TEST_CASE("nodes: a rank that calls something else than one of another node gets an error at once",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   const auto rank = [&](int number) {
     return [&, number] {
       ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
@@ -248,8 +250,8 @@ TEST_CASE("nodes: a rank that calls something else than one of another node gets
 }
 
 TEST_CASE("nodes: a deadline ends a wait for a rank that is stopped, in collectives and messages",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   const pid_t stopped = fork_rank([&] {
     join_on_node(1, server.port(), "g", 1, 2);
     raise(SIGSTOP);
@@ -279,8 +281,8 @@ TEST_CASE("nodes: a deadline ends a wait for a rank that is stopped, in collecti
 }
 
 TEST_CASE("nodes: abort ends calls of this rank at once, and the ranks of other nodes learn which rank gave up",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   // Rank 3 gives up; the ranks of node 0 wait in a barrier, rank 2 in a message from node 0.
   const std::vector<int> node_of = {0, 0, 1, 1};
   std::vector<std::string> said(4);
@@ -320,8 +322,8 @@ TEST_CASE("nodes: abort ends calls of this rank at once, and the ranks of other 
 }
 
 TEST_CASE("nodes: a rank may leave right after its last collective or message, and a wait for one that has left ends",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   for (int round = 0; round < 10; ++round) {
     std::vector<pid_t> ranks;
     for (int r = 0; r < 4; ++r) {

@@ -22,8 +22,8 @@ constexpr std::size_t kMostEvents = 5000;  // in one run: more than any program 
 
 // What a rank knows, or a store carries.
 struct Knowledge {
-  std::vector<std::uint32_t> oldest;                // of each word, by its number: the oldest store that may be read
-  std::array<std::uint32_t, kMostRanks> seen = {};  // of each rank: how far it had come
+  std::vector<std::uint32_t> oldest;                // the oldest store of each word that may be read, by its number
+  std::array<std::uint32_t, kMostRanks> seen = {};  // how far each rank had come
 
   void learn(const Knowledge& other) {
     if (oldest.size() < other.oldest.size()) oldest.resize(other.oldest.size());
@@ -223,7 +223,7 @@ class Explorer {
     return stored.value;
   }
 
-  // The kernel's queue of those that sleep on a word: whoever locks it knows what those before have known.
+  // The kernel's queue of those that sleep on a word: a rank that locks it learns what those before it knew.
   void pass_queue(const void* address) {
     Knowledge& queue = queues_[offset_of(address)];
     Knowledge& knows = ranks_[running_].knows;
@@ -283,7 +283,6 @@ class Explorer {
 
   void go_to(std::size_t rank) {
     const std::size_t from = std::exchange(running_, rank);
-    // Whoever goes on sets these again.
     swapcontext(&ranks_[from].context, &ranks_[rank].context);
     is_inside_ = true;
   }
@@ -323,7 +322,7 @@ class Explorer {
   std::set<std::size_t> shared_;  // offsets of words that several ranks use and one changes
   bool has_found_shared_ = false;
 
-  // Of one run.
+  // What one run changes.
   std::size_t next_choice_ = 0;
   std::map<std::size_t, Word> words_;  // by offset
   std::map<std::size_t, Knowledge> queues_;

@@ -48,8 +48,8 @@ struct Program {
   int most_timeouts = 0;
 };
 
-// Runs tried are those in which at most so many times another rank goes on than the one that runs, or that is next in
-// turn after one that sleeps or has ended; and in which at most so many loads return an old value.
+// Limits of the runs that are tried: how often another rank goes on than the one that runs, or than the next in turn
+// after one that sleeps or has ended; and how many loads return an old value.
 struct Bounds {
   int switches = 2;
   int old_values = 2;

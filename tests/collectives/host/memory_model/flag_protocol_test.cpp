@@ -234,6 +234,23 @@ TEST_CASE("flag protocol: reductions in one step and in two", "[collectives][uni
   CHECK_THAT(world.with(Operation::Load, &world.segment.counters(1).published, kAcquire, kRelaxed), kRace);
 }
 
+TEST_CASE("flag protocol: both steps of a reduction have their memory before the first is published",
+          "[collectives][unit]") {
+  World world(2, 16 * kLine);
+  world.bounds = {.switches = 1, .old_values = 0};
+  world.each_rank([](const Membership& membership) {
+    SharedCollectives collectives(membership);
+    // The results do not fit behind the contributions, and where the ring begins is the broadcast just before.
+    std::vector<unsigned char> bytes(8 * kLine);
+    for (const std::size_t lines : {2U, 8U}) {
+      collectives.steps().start(kWhat, kTimeoutMs, 0);
+      collectives.broadcast(bytes.data(), lines * kLine, 0);
+    }
+    sum_numbers(collectives, membership, 384);
+  });
+  check_all_runs("two steps at the end of a ring", world);
+}
+
 TEST_CASE("flag protocol: a large reduction of three ranks", "[collectives][unit]") {
   World world(3, 16 * kLine);
   world.bounds = {.switches = 1, .old_values = 0};
