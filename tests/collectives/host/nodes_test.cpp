@@ -20,7 +20,6 @@
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
 #include "collectives/host/host_group.hpp"
-#include "collectives/host/nodes/layout.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/collectives/host/kills.hpp"
@@ -74,19 +73,6 @@ struct World {
 const World kWorlds[] = {{{0, 1}}, {{0, 0, 1, 1}}, {{0, 1, 2}}, {{0, 0, 0, 1, 2, 2}}};
 
 }  // namespace
-
-TEST_CASE("layout: nodes are in the order of their first ranks, and the smallest node says how many lanes there are",
-          "[collectives][unit]") {
-  const Layout layout({0, 1, 0, 1, 0}, 3);
-  CHECK(layout.nodes == std::vector<std::vector<std::uint32_t>>{{0, 2, 4}, {1, 3}});
-  CHECK(layout.in_order == std::vector<std::uint32_t>{0, 2, 4, 1, 3});
-  CHECK(layout.places == std::vector<std::uint32_t>{0, 3, 5});
-  CHECK(layout.lanes == 2);
-  CHECK(layout.node == 1);
-  CHECK(layout.index == 1);
-  CHECK_FALSE(layout.is_contiguous);
-  CHECK(Layout({0, 0, 2}, 0).is_contiguous);
-}
 
 TEST_CASE("nodes: random programs in threads on several nodes compute what the model of one node does",
           "[collectives][integration]") {
@@ -174,6 +160,29 @@ TEST_CASE("nodes: a sum has the same bits on one node and on several, of any siz
   for (std::size_t w = 1; w < worlds.size(); ++w) CHECK(results[w] == results[0]);
 }
 
+TEST_CASE("nodes: a part that is larger than what the kernel keeps of a connection arrives whole",
+          "[collectives][integration]") {
+  constexpr std::size_t kCount = 6 << 20;  // 24 MiB
+  const StoreProcess server;
+  const auto value = [](std::size_t i) { return static_cast<std::int32_t>(i * 7); };
+  const auto rank = [&](int number) {
+    return [&, number] {
+      ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
+      std::vector<std::int32_t> own(kCount), all(number == 0 ? 2 * kCount : 0);
+      for (std::size_t i = 0; i < kCount; ++i) own[i] = value(i) + number;
+      BackendError error;
+      const auto status = backend().gather(group, own.data(), all.data(), kCount, 2, 0, 0, 60'000, &error);
+      bool right = status == DDP_BACKEND_OK;
+      for (std::size_t i = 0; i < all.size() && right; ++i) right = all[i] == value(i % kCount) + int(i >= kCount);
+      backend().group_destroy(group);
+      return right ? 0 : 1;
+    };
+  };
+  const pid_t first = fork_rank(rank(0)), second = fork_rank(rank(1));
+  CHECK(reap(first) == 0);
+  CHECK(reap(second) == 0);
+}
+
 TEST_CASE("nodes: whenever a rank is killed, those of all nodes name it, and nothing is left",
           "[collectives][integration]") {
   kill_ranks({{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2}});
@@ -230,12 +239,16 @@ TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody"
 TEST_CASE("nodes: a rank that calls something else than one of another node gets an error at once",
           "[collectives][integration]") {
   const StoreProcess server;
-  const auto rank = [&](int number) {
-    return [&, number] {
-      ddp_backend_group* group = join_on_node(number, server.port(), "g", number, 2);
+  struct Call {
+    std::size_t count;
+    std::int32_t op;
+  };
+  const auto rank = [&](int number, const std::string& name, Call call) {
+    return [&, number, name, call] {
+      ddp_backend_group* group = join_on_node(number, server.port(), name, number, 2);
       std::vector<float> values(100, 1.0F);
       BackendError error;
-      const auto status = backend().all_reduce(group, values.data(), number == 0 ? 100 : 50, 0, 0, 0, 60'000, &error);
+      const auto status = backend().all_reduce(group, values.data(), call.count, 0, call.op, 0, 60'000, &error);
       backend().group_abort(group);
       backend().group_destroy(group);
       const bool said = std::string(error.text).find("ranks disagree") != std::string::npos;
@@ -243,9 +256,13 @@ TEST_CASE("nodes: a rank that calls something else than one of another node gets
     };
   };
   const auto began = Clock::now();
-  const pid_t first = fork_rank(rank(0)), second = fork_rank(rank(1));
-  CHECK(reap(first) == 7);
-  CHECK(reap(second) == 7);
+  const Call one = {100, 0};
+  for (const Call other : {Call{50, 0}, Call{100, 3}}) {  // another size, and the same size with another reduction
+    const std::string name = "g" + std::to_string(other.count);
+    const pid_t first = fork_rank(rank(0, name, one)), second = fork_rank(rank(1, name, other));
+    CHECK(reap(first) == 7);
+    CHECK(reap(second) == 7);
+  }
   CHECK(Clock::now() - began < std::chrono::seconds(30));
 }
 

@@ -152,25 +152,28 @@ void exchange_numbers(const Membership& membership, std::uint64_t count) {
   }
 }
 
-// Sends numbers from rank 0, which waits for nobody unless it needs memory again, to the others. The third step needs
+// Sends bytes from the first ranks, which wait only if they need memory again, to all others. The third step needs
 // memory of the one just before.
 enum class Reads { BeforeNextStep, TooLate };
 constexpr std::uint64_t kRingToSend = 8 * kLine;
-void send_numbers(const Membership& membership, Reads reads) {
+void send_bytes(const Membership& membership, std::uint32_t senders, Reads reads) {
   Steps steps(membership);
+  const std::uint32_t rank = membership.rank();
   const unsigned char* unread = nullptr;
   for (std::uint64_t i = 1; i <= 5; ++i) {
     const std::size_t bytes = (i % 3 == 0 ? 4 : 3) * kLine;
     steps.start(kWhat, kTimeoutMs, 0);
     const Step step = steps.begin(bytes);
-    unsigned char* const memory = steps.of(0, step);
-    if (membership.rank() == 0) std::memset(memory, static_cast<int>(i), bytes);
+    if (rank < senders) std::memset(steps.own(step), static_cast<int>(i), bytes);
     steps.publish(step);
-    if (membership.rank() == 0) continue;
-    steps.await(0, step);
-    if (reads == Reads::BeforeNextStep) expect_bytes(memory, bytes, i);
-    if (unread != nullptr) expect_bytes(unread, 3 * kLine, i - 1);
-    if (reads == Reads::TooLate) unread = memory;
+    if (senders == membership.size()) steps.await_all(step);
+    for (std::uint32_t r = 0; r < senders; ++r) {
+      if (r == rank) continue;
+      steps.await(r, step);
+      if (reads == Reads::BeforeNextStep) expect_bytes(steps.of(r, step), bytes, i);
+      if (unread != nullptr) expect_bytes(unread, 3 * kLine, i - 1);
+      if (reads == Reads::TooLate) unread = steps.of(r, step);
+    }
   }
 }
 
@@ -212,12 +215,18 @@ TEST_CASE("flag protocol: three ranks exchange", "[collectives][unit]") {
 
 TEST_CASE("flag protocol: a range is used again once all have read it, and not before", "[collectives][unit]") {
   World world(2, kRingToSend);
-  world.each_rank([](const Membership& membership) { send_numbers(membership, Reads::BeforeNextStep); });
+  world.bounds = {.switches = 2, .old_values = 1};
+  world.each_rank([](const Membership& membership) { send_bytes(membership, 1, Reads::BeforeNextStep); });
   check_all_runs("memory used again", world);
   CHECK_THAT(world.with(Operation::Load, &world.segment.counters(1).published, kAcquire, kRelaxed), kRace);
 
+  World both(2, kRingToSend);
+  both.bounds = {.switches = 1, .old_values = 1};
+  both.each_rank([](const Membership& membership) { send_bytes(membership, 2, Reads::BeforeNextStep); });
+  check_all_runs("memory used again by both", both);
+
   World late(2, kRingToSend);  // breaks the rule: publishes a step before it has read the one before
-  late.each_rank([](const Membership& membership) { send_numbers(membership, Reads::TooLate); });
+  late.each_rank([](const Membership& membership) { send_bytes(membership, 1, Reads::TooLate); });
   CHECK_FALSE(late.run().wrong.empty());
 }
 
