@@ -105,22 +105,25 @@ TEST_CASE("nodes: random programs in processes with small rings compute what the
           "[collectives][integration]") {
   const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
   const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
-  constexpr std::pair<const char*, const char*> kRings[] = {{"4096", "4096"}, {"65536", "4096"}, {"8192", "65536"}};
-  for (const auto& [of_even_nodes, of_odd_nodes] : kRings) {
+  struct Rings {
+    const char* of_even_nodes;
+    const char* of_odd_nodes;
+  };
+  for (const Rings& rings : {Rings{"4096", "4096"}, Rings{"65536", "4096"}, Rings{"8192", "65536"}}) {
     for (const World& world : kWorlds) {
       const StoreProcess server;
       const std::vector<GroupPlan> plans = world.plans(first);
       std::vector<pid_t> ranks;
       for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
         ranks.push_back(fork_rank([&, r] {
-          setenv("DDP_RING_BYTES", world.node_of[r] % 2 == 0 ? of_even_nodes : of_odd_nodes, 1);
+          setenv("DDP_RING_BYTES", world.node_of[r] % 2 == 0 ? rings.of_even_nodes : rings.of_odd_nodes, 1);
           const std::string wrong = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
           if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
           return wrong.empty() ? 0 : 1;
         }));
       }
-      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << of_even_nodes << " and "
-                                     << of_odd_nodes << "; see stderr");
+      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << rings.of_even_nodes
+                                     << " and " << rings.of_odd_nodes << "; see stderr");
       for (const pid_t rank : ranks) CHECK(reap(rank) == 0);
     }
   }
