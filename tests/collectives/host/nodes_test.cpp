@@ -233,7 +233,7 @@ TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody"
     char byte = 0;
     CHECK(recv(stranger, &byte, 1, 0) <= 0);  // sent away
   }
-  // Of those that say nothing, the oldest make room for others.
+  // The oldest of the silent connections make room for others.
   const timeval most = {60, 0};
   setsockopt(strangers.front(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
   char nothing = 0;
