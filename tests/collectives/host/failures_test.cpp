@@ -29,7 +29,6 @@
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
 using ddp::rendezvous::send_with_descriptors;
-using ddp::rendezvous::StoreServer;
 using ddp::rendezvous::TcpStore;
 using Clock = std::chrono::steady_clock;
 
@@ -64,8 +63,8 @@ int sum_once(ddp_backend_group* group, int expected) {
 }  // namespace
 
 TEST_CASE("host group: a stranger who knows the socket but not the nonce gets nothing, and disturbs nobody",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   const auto join = [&](int rank) {
     return [&, rank] { return sum_once(join_group(server.port(), "g", rank, 2), 2); };
   };
@@ -88,14 +87,14 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
 }
 
 TEST_CASE("host group: another user gets no shared memory, also if it says it is this one, but a group over TCP",
-          "[collectives][unit]") {
+          "[collectives][integration]") {
   if (geteuid() != 0) {
     WARN("not run: only root can become another user");
     return;
   }
   const OwnPlace roots = own_place();
   for (const bool lies : {false, true}) {
-    StoreServer server({"127.0.0.1"}, 0);
+    const StoreProcess server;
     const auto join = [&](int rank, uid_t user) {
       return [&, rank, user] {
         const auto become = [&] {  // the store, too, refuses other users
@@ -114,8 +113,8 @@ TEST_CASE("host group: another user gets no shared memory, also if it says it is
 }
 
 TEST_CASE("host group: a rank that calls something else gets an error at once, and not a wrong result",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   const auto rank = [&](int number) {
     return [&, number] {
       ddp_backend_group* group = join_group(server.port(), "g", number, 2);
@@ -135,8 +134,8 @@ TEST_CASE("host group: a rank that calls something else gets an error at once, a
   CHECK(Clock::now() - began < std::chrono::seconds(30));
 }
 
-TEST_CASE("host group: a deadline ends a wait for a rank that is stopped", "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+TEST_CASE("host group: a deadline ends a wait for a rank that is stopped", "[collectives][integration]") {
+  const StoreProcess server;
   const pid_t stopped = fork_rank([&] {
     join_group(server.port(), "g", 1, 2);
     raise(SIGSTOP);
@@ -155,8 +154,8 @@ TEST_CASE("host group: a deadline ends a wait for a rank that is stopped", "[col
 }
 
 TEST_CASE("host group: a rank may leave right after its last collective, which the others still complete",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   for (int round = 0; round < 10; ++round) {
     std::vector<pid_t> ranks;
     for (int r = 0; r < 4; ++r) {
@@ -170,7 +169,7 @@ TEST_CASE("host group: a rank may leave right after its last collective, which t
 }
 
 TEST_CASE("host group: whenever a rank is killed, the others name it within milliseconds, and nothing is left",
-          "[collectives][unit]") {
+          "[collectives][integration]") {
   kill_ranks({{0, 0}, {0, 0, 0}, {0, 0, 0, 0}});
 }
 
@@ -221,8 +220,8 @@ int use_shared_buffers(std::uint16_t port, int rank) {
 }  // namespace
 
 TEST_CASE("shared buffers: their memory is freed with them, and if one rank cannot have one, all get an error",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   const pid_t first = fork_rank([&] { return use_shared_buffers(server.port(), 0); });
   const pid_t second = fork_rank([&] { return use_shared_buffers(server.port(), 1); });
   CHECK(reap(first) == 7);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/collectives/host/job.hpp"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "collectives/host/backend.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/prefix_store.hpp"
+#include "rendezvous/store/server.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 
 namespace ddp::collectives::test {
@@ -99,6 +101,25 @@ int reap(pid_t process) {
     if (errno != EINTR) return -1000;
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+}
+
+StoreProcess::StoreProcess() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  process_ = fork_rank([&] {
+    const rendezvous::StoreServer server({"127.0.0.1"}, 0);
+    const std::uint16_t port = server.port();
+    if (write(ends[1], &port, sizeof port) != sizeof port) return 1;
+    for (;;) pause();
+  });
+  close(ends[1]);
+  port_ = read_from<std::uint16_t>(ends[0]);
+  close(ends[0]);
+}
+
+StoreProcess::~StoreProcess() {
+  kill(process_, SIGKILL);
+  reap(process_);
 }
 
 double now_us() {

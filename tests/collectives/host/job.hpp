@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranks as processes of their own, forked from the test, which meet through a store that the test hosts and use the
+// Ranks as processes of their own, forked from the test, which meet through a store and use the
 // backend "ddp" by its table, as libddp does.
 #pragma once
 
@@ -15,7 +15,6 @@
 
 #include "collectives/host/nodes/own_place.hpp"
 #include "ddp/backend.h"
-#include "rendezvous/store/server.hpp"
 
 namespace ddp::collectives::test {
 
@@ -38,6 +37,21 @@ inline ddp_backend_group* join_on_node(int node, std::uint16_t port, const std::
 pid_t fork_rank(const std::function<int()>& body);
 // Returns the exit code, or -1 - the signal.
 int reap(pid_t process);
+
+// A store in a process of its own: a process with threads should not fork others that start threads, and
+// ThreadSanitizer ends them.
+class StoreProcess {
+ public:
+  StoreProcess();
+  ~StoreProcess();
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+  std::uint16_t port() const { return port_; }
+
+ private:
+  pid_t process_ = -1;
+  std::uint16_t port_ = 0;
+};
 
 // Returns microseconds since boot, the same clock in all processes.
 double now_us();

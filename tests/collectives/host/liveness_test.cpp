@@ -22,7 +22,6 @@
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
-using ddp::rendezvous::StoreServer;
 
 namespace {
 
@@ -46,7 +45,7 @@ bool has_futex_waitv() {
 // Three ranks; the last one has much memory, and is killed while nobody waits for it in particular: rank 0 waits for
 // rank 1, which waits for a message of any rank. Returns how long after the kill the two knew, as a part of the time
 // that the kernel took to end the process.
-double wait_for_part_of_end(StoreServer& server, const std::string& name) {
+double wait_for_part_of_end(const StoreProcess& server, const std::string& name) {
   Pipe waiting, victim_ready;
   const auto waiter = [&](int rank) {
     return [&, rank] {
@@ -92,9 +91,10 @@ double wait_for_part_of_end(StoreServer& server, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("host group: a death is known before the kernel has freed the process's memory", "[collectives][unit]") {
+TEST_CASE("host group: a death is known before the kernel has freed the process's memory",
+          "[collectives][integration]") {
   if (!has_futex_waitv()) return;
-  StoreServer server({"127.0.0.1"}, 0);
+  const StoreProcess server;
   double best = 1;
   for (int attempt = 0; attempt < 5 && best > 0.5; ++attempt) {  // the two may have to wait for a CPU
     best = std::min(best, wait_for_part_of_end(server, "m" + std::to_string(attempt)));
@@ -103,8 +103,8 @@ TEST_CASE("host group: a death is known before the kernel has freed the process'
 }
 
 TEST_CASE("host group: a rank whose process becomes another program is lost, though the process lives on",
-          "[collectives][unit]") {
-  StoreServer server({"127.0.0.1"}, 0);
+          "[collectives][integration]") {
+  const StoreProcess server;
   Pipe lost;
   const pid_t survivor = fork_rank([&] {
     ddp_backend_group* group = join_group(server.port(), "g", 0, 2);
@@ -155,7 +155,7 @@ pid_t fork_holder(const Segment& segment, const std::vector<std::uint32_t>& rank
 }  // namespace
 
 TEST_CASE("liveness words: those that a process holds when it dies show it, those it has released do not",
-          "[collectives][unit]") {
+          "[collectives][integration]") {
   const Segment segment = Segment::create(plan_segment(4, 4096, 0));
   const pid_t holder = fork_holder(segment, {0, 2});
   for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) CHECK_FALSE(holder_died(segment.liveness(rank)));
@@ -167,7 +167,7 @@ TEST_CASE("liveness words: those that a process holds when it dies show it, thos
   CHECK(segment.liveness(3).holder == 0);
 }
 
-TEST_CASE("liveness words: a rank that sleeps wakes up when any rank dies", "[collectives][unit]") {
+TEST_CASE("liveness words: a rank that sleeps wakes up when any rank dies", "[collectives][integration]") {
   if (!has_futex_waitv()) return;
   const Segment segment = Segment::create(plan_segment(3, 4096, 0));
   const Membership membership(segment, 0, {0, 1, 2}, {0, 1, 2});

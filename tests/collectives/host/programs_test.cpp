@@ -106,7 +106,7 @@ TEST_CASE("host backend: a large reduction does not write over what others still
   CHECK(wrong_after == 0);
 }
 
-TEST_CASE("host backend: random programs in processes compute what the model does", "[collectives][unit]") {
+TEST_CASE("host backend: random programs in processes compute what the model does", "[collectives][integration]") {
   const std::uint64_t first = first_seed();
   for (const std::uint32_t ranks : {2U, 4U, 8U}) {
     const std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
