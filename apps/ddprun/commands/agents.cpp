@@ -73,11 +73,9 @@ AgentView find_job(const std::string& command, const std::string& name) {
     if (job.job.starts_with(name) || std::to_string(job.pid) == name) meant.push_back(job);
   }
   if (all.empty()) throw UsageError(command + ": this user has no job on this machine");
-  if (meant.empty())
-    throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all));
+  if (meant.empty()) throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all));
   if (meant.size() > 1) {
-    throw UsageError(command + ": which job? Give the beginning of its id, or its pid, of " +
-                     list_of(meant));
+    throw UsageError(command + ": which job? Give the beginning of its id, or its pid, of " + list_of(meant));
   }
   return meant.front();
 }
