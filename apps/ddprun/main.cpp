@@ -15,10 +15,10 @@
 #include <system_error>
 #include <variant>
 
+#include "apps/ddprun/commands/command.hpp"
 #include "apps/ddprun/invocation.hpp"
 #include "apps/ddprun/options/options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
-#include "apps/ddprun/ps.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/farewell.hpp"
 #include "launcher/config/program.hpp"
@@ -95,8 +95,8 @@ int run(const ddp::apps::Launch& launch) {
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
   if (invocation.caller) end_with(*invocation.caller);
   try {
-    if (!arguments.empty() && arguments[0] == "ps" && invocation.compatibility == CompatibilityMode::Ddprun) {
-      return ddp::apps::list_jobs({arguments.begin() + 1, arguments.end()});
+    if (invocation.compatibility == CompatibilityMode::Ddprun) {
+      if (const auto code = ddp::apps::run_command(arguments)) return *code;
     }
     const auto options = ddp::apps::parse_options(arguments, invocation);
     if (const auto* print = std::get_if<ddp::apps::JustPrint>(&options)) {

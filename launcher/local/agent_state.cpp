@@ -2,6 +2,7 @@
 #include "launcher/local/agent_state.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_client.hpp"
@@ -50,6 +51,28 @@ std::string to_json(const AgentView& view) {
   json.number("restarts", facts.restart_count).text("phase", name_of(facts.phase));
   json.number("world_size", facts.world_size).number("step", lowest_step(view.workers));
   return json.json("workers", "[" + workers + "]").str();
+}
+
+std::optional<AgentView> agent_view(std::string_view json) {
+  try {
+    const auto object = nlohmann::json::parse(json);
+    AgentView view;
+    view.job = object.at("job");
+    view.program = object.at("program");
+    view.host = object.at("host");
+    view.pid = object.at("pid");
+    view.seconds = object.at("seconds");
+    for (const auto& worker : object.at("workers")) {
+      WorkerView& shown = view.workers.emplace_back(WorkerView{worker.at("rank"), worker.at("pid")});
+      if (!worker.at("step").is_null()) {
+        shown.step = worker.at("step");
+        shown.seconds_since_step = worker.at("seconds_since_step");
+      }
+    }
+    return view;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace ddp::launcher

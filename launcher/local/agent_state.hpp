@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/agent_page.hpp"
@@ -36,5 +37,8 @@ struct AgentView {
 };
 
 std::string to_json(const AgentView& view);
+
+// Returns what to_json() wrote, without `facts`; nothing if the text is something else, such as a refusal.
+std::optional<AgentView> agent_view(std::string_view json);
 
 }  // namespace ddp::launcher

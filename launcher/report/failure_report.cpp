@@ -9,6 +9,7 @@
 
 #include "launcher/report/exit_meaning.hpp"
 #include "launcher/text/local_time.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/link/failures.hpp"
 
 namespace ddp::launcher {
@@ -20,25 +21,6 @@ namespace {
 constexpr char kTimeFormat[] = "%Y-%m-%d %H:%M:%S";
 constexpr char kQuote[] = "    | ";
 constexpr std::size_t kFollowersShown = 16;  // with a line of their own
-
-// "0-3, 5"
-std::string ranges(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-std::string describe_ranks(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
-}
 
 // Returns whether the program could not be executed; the message says so, and the exit code adds nothing.
 bool never_ran(const WorkerFailure& failure) { return failure.message.starts_with("cannot execute "); }

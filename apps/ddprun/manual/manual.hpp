@@ -27,7 +27,9 @@ inline constexpr std::array kDescription = {
     "Options may be spelled with dashes or underscores, and abbreviated. The environment variable in brackets, [NAME], "
     "sets the default.",
     "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
-    "JSON for each. A program that is itself called ps is started as ./ps.",
+    "JSON for each. `ddprun stacks` shows what the workers of a job here are doing, rank by rank: `ddprun stacks JOB`, "
+    "where JOB is the job's id, the beginning of it, or its PID, and may be left out where there is one job. A program "
+    "that is itself called ps or stacks is started as ./ps.",
 };
 
 inline constexpr std::array kExamples = {

@@ -1,42 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/ps.hpp"
-
-#include <dirent.h>
-#include <unistd.h>
+#include "apps/ddprun/commands/ps.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <map>
-#include <optional>
 
+#include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
-#include "launcher/local/agent_socket.hpp"
 #include "launcher/text/json_text.hpp"
-#include "rendezvous/agent_client.hpp"
-#include "rendezvous/base/error.hpp"
 
 namespace ddp::apps {
 namespace {
 
-constexpr char kAskState[] = R"({"version":1,"ask":"state"})";
-static_assert(rendezvous::kAgentSocketVersion == 1);
-
 using Row = std::array<std::string, 8>;
 const Row kHeadings = {"JOB", "NODE", "PID", "TIME", "ROUND", "WORKERS", "STEP", "PROGRAM"};
-
-// Returns the sockets in the folder, in a fixed order; none if there is no folder.
-std::vector<std::string> sockets_in(const std::string& folder) {
-  std::vector<std::string> paths;
-  DIR* const open = opendir(folder.c_str());
-  if (open == nullptr) return paths;
-  while (const dirent* entry = readdir(open)) {
-    if (entry->d_name[0] != '.') paths.push_back(folder + "/" + entry->d_name);
-  }
-  closedir(open);
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 std::string shown(const launcher::JsonMembers& members, const char* name) {
   const auto found = members.find(name);
@@ -87,29 +64,14 @@ void print_table(const std::vector<Row>& rows) {
 int list_jobs(const std::vector<std::string>& arguments) {
   const bool as_json = arguments == std::vector<std::string>{"--json"};
   if (!arguments.empty() && !as_json) throw SyntaxError("ddprun ps: the only option is --json");
-  const std::string folder = launcher::agent_socket_folder();
   std::vector<Row> rows = {kHeadings};
-  bool all_answered = true;
-  if (access(folder.c_str(), F_OK) == 0) launcher::make_agent_socket_folder();  // whose is it?
-  for (const std::string& path : sockets_in(folder)) {
-    try {
-      const std::string answer = rendezvous::ask_agent(path, kAskState).text;
-      const auto job = launcher::json_members(answer);
-      if (as_json) puts(answer.c_str());
-      if (!as_json && job && job->count("error") == 0) rows.push_back(row_of(*job));
-      if (job && job->count("error") == 0) continue;
-      fprintf(stderr, "ddprun ps: %s: %s\n", path.c_str(), job ? shown(*job, "error").c_str() : answer.c_str());
-    } catch (const rendezvous::Error& error) {
-      if (error.code() == rendezvous::ErrorCode::PeerLost) {  // every process of its ddprun was killed at once
-        unlink(path.c_str());
-        continue;
-      }
-      fprintf(stderr, "ddprun ps: %s\n", error.what());
-    }
-    all_answered = false;
+  const AgentAnswers answers = ask_all_agents("ps");
+  for (const std::string& state : answers.states) {
+    if (as_json) puts(state.c_str());
+    if (!as_json) rows.push_back(row_of(*launcher::json_members(state)));
   }
   if (!as_json) print_table(rows);
-  return all_answered ? 0 : 1;
+  return answers.is_complete ? 0 : 1;
 }
 
 }  // namespace ddp::apps

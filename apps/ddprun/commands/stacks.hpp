@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `ddprun stacks [JOB]`: prints what the workers of a job on this machine are doing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp::apps {
+
+// Prints the stacks, or with --json all that is known. Returns the exit code: 0, or 1 if the job has no workers now.
+// Throws SyntaxError for other arguments, and UsageError if no job or several are meant.
+int show_stacks(const std::vector<std::string>& arguments);
+
+}  // namespace ddp::apps

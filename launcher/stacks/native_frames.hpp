@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads what `eu-stack -m` prints.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "launcher/stacks/stack.hpp"
+
+namespace ddp::launcher {
+
+// Returns the native frames of a process's threads, innermost first, by thread id.
+std::map<pid_t, std::vector<Frame>> native_threads(std::string_view eu_stack_text);
+
+// Takes away the interpreter's frames and what is outside of them: leaves what the innermost Python frame has called.
+void keep_what_python_called(std::vector<Frame>& frames);
+
+}  // namespace ddp::launcher

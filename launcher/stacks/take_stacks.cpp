@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/stacks/take_stacks.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+
+#include "launcher/stacks/kernel_state.hpp"
+#include "launcher/stacks/native_frames.hpp"
+#include "launcher/stacks/python_frames.hpp"
+#include "launcher/stacks/tool_run.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
+constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool runs_python(pid_t process) {
+  const std::string maps = contents("/proc/" + std::to_string(process) + "/maps");
+  return maps.find("/libpython") != std::string::npos || maps.find("/python") != std::string::npos;
+}
+
+std::string in_path(const std::string& tool) {
+  const char* const path = getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = folder + "/" + tool;
+    if (folder.rfind('/', 0) == 0 && access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+// Returns the last line of a tool's complaint, without control characters.
+std::string complaint(const ToolRun& run) {
+  if (!run.why_not.empty()) return run.why_not;
+  std::string text = run.err;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  text.erase(0, text.rfind('\n') + 1);
+  std::erase_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  return text.empty() ? "it printed nothing" : text;
+}
+
+struct Taking {
+  WorkerStacks stacks;
+  std::map<pid_t, KernelThread> before = {};
+  std::optional<std::size_t> python = {}, native = {};  // which run is about it
+};
+
+bool was_stopped(const std::map<pid_t, KernelThread>& threads) {
+  return std::any_of(threads.begin(), threads.end(),
+                     [](const auto& thread) { return thread.second.state == 'T' || thread.second.state == 't'; });
+}
+
+void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
+  std::map<pid_t, PythonThread> python;
+  if (taking.python) {
+    if (auto threads = python_threads(runs[*taking.python].out)) {
+      python = std::move(*threads);
+    } else {
+      taking.stacks.missing.push_back("py-spy: " + complaint(runs[*taking.python]));
+    }
+  }
+  std::map<pid_t, std::vector<Frame>> native;
+  if (taking.native) {
+    native = native_threads(runs[*taking.native].out);
+    if (native.empty()) taking.stacks.missing.push_back("eu-stack: " + complaint(runs[*taking.native]));
+  }
+  for (const auto& [id, kernel] : taking.before) {
+    ThreadStack thread = {id, kernel.name, kernel.words(), {}, std::move(native[id])};
+    if (const auto found = python.find(id); found != python.end()) {
+      if (!found->second.name.empty()) thread.name = found->second.name;
+      thread.python = std::move(found->second.frames);
+      keep_what_python_called(thread.native);
+    }
+    taking.stacks.threads.push_back(std::move(thread));
+  }
+  std::stable_partition(taking.stacks.threads.begin(), taking.stacks.threads.end(),
+                        [&](const ThreadStack& thread) { return thread.id == taking.stacks.pid; });
+}
+
+}  // namespace
+
+StackTools find_stack_tools(pid_t worker) {
+  StackTools tools = {in_path("py-spy"), in_path("eu-stack")};
+  // The first word of its command line leads into a virtual environment; /proc/PID/exe leads out of it.
+  const std::string command = contents("/proc/" + std::to_string(worker) + "/cmdline");
+  const std::string python(command.c_str());
+  const std::string beside = python.substr(0, python.rfind('/') + 1) + "py-spy";
+  if (python.rfind('/', 0) == 0 && access(beside.c_str(), X_OK) == 0) tools.py_spy = beside;
+  return tools;
+}
+
+std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,
+                                      std::chrono::milliseconds within) {
+  const auto deadline = std::chrono::steady_clock::now() + within;
+  std::vector<Taking> all;
+  std::vector<ToolRun> runs;
+  for (const auto& [rank, pid] : workers) {
+    Taking& taking = all.emplace_back(Taking{{rank, pid, {}, {}}});
+    taking.before = kernel_threads(pid);
+    if (taking.before.empty()) {
+      taking.stacks.missing.push_back("the process has ended");
+      continue;
+    }
+    const std::string number = std::to_string(pid);
+    const bool is_python = runs_python(pid);
+    if (is_python && tools.py_spy.empty()) taking.stacks.missing.push_back(kGetPySpy);
+    if (is_python && !tools.py_spy.empty()) {
+      taking.python = runs.size();
+      runs.push_back({{tools.py_spy, "dump", "--nonblocking", "--json", "--pid", number}});
+    }
+    if (tools.eu_stack.empty()) {
+      taking.stacks.missing.push_back(kGetEuStack);
+    } else {
+      taking.native = runs.size();
+      runs.push_back({{tools.eu_stack, "-m", "-p", number}});
+    }
+  }
+  run_tools(runs, deadline);
+  std::vector<WorkerStacks> stacks;
+  for (Taking& taking : all) {
+    if (!was_stopped(taking.before) && was_stopped(kernel_threads(taking.stacks.pid))) kill(taking.stacks.pid, SIGCONT);
+    add_frames(taking, runs);
+    stacks.push_back(std::move(taking.stacks));
+  }
+  return stacks;
+}
+
+}  // namespace ddp::launcher

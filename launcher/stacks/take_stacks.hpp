@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Takes the stacks of processes from outside: of Python by py-spy, which stops nobody, of native code by elfutils'
+// eu-stack, which stops a process for some milliseconds. Where one of them is missing or not allowed, what the kernel
+// says of each thread is left.
+//
+// A tool that is killed while it looks at a process leaves that stopped. So whatever is stopped afterwards and was not
+// before gets SIGCONT.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/stacks/stack.hpp"
+
+namespace ddp::launcher {
+
+struct StackTools {
+  std::string py_spy;  // path; empty: there is none
+  std::string eu_stack;
+};
+
+// Looks for the tools: py-spy beside the Python of this process first, since it may be in the job's environment, then
+// both in PATH.
+StackTools find_stack_tools(pid_t worker);
+
+// Takes the stacks of workers, given as rank and pid, side by side. Blocks until all are there, at most `within`.
+std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,
+                                      std::chrono::milliseconds within);
+
+}  // namespace ddp::launcher
