@@ -40,6 +40,7 @@ only() {
   [ -z "$others" ] || forbid "$folder/$room" "${others#|}" "$none"
 }
 only rendezvous base
+only rendezvous kept         base
 only rendezvous net          base
 only rendezvous store        base net
 only rendezvous link         base net
