@@ -55,7 +55,10 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
     recover();
   } else {
     make(world);
-    recovered_ = offer_.outlives_process ? "nothing was kept: " + why : "memory is not kept (ddprun --keep-memory)";
+    const bool had_some = offer_.go_on != GoOn::Nowhere;
+    recovered_ = !offer_.outlives_process ? "memory is not kept (ddprun --keep-memory)"
+                 : had_some               ? "what was found is not used: " + why
+                                          : "nothing was found, memory is kept from now on";
   }
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   if (found_) recovered_ += " (" + std::to_string(took.count()) + " ms)";
