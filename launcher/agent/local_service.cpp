@@ -48,6 +48,9 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
     : config_(config), host_(host), log_(log), sources_(std::move(sources)) {
   if (config.keep_memory) kept_.emplace(config.workers);
+  if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
+    log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
+  }
   try {
     page_ = std::make_unique<AgentPage>(config.workers);
     const std::string path = make_agent_socket_folder() + "/" + incarnation;

@@ -183,6 +183,12 @@ TEST_CASE("kept memory: it is the agent's, and freed with the job, also if every
   }
 }
 
+TEST_CASE("kept memory: a job that is never restarted says that the option is of no use", "[apps][integration]") {
+  const Result result = run(job_of(1, {"steps=1"}, {"--keep-memory"}));
+  CHECK(result.code == 0);
+  CHECK(count(result.err, "--keep-memory is of use only with --max-restarts") == 1);
+}
+
 TEST_CASE("kept memory: without the option the program runs as before, and keeps nothing", "[apps][integration]") {
   const Result result = run(job_of(2, {"steps=3", "die=1:2:5"}, {"--max-restarts=1"}));
   CHECK(result.code == 0);
