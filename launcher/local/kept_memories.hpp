@@ -31,7 +31,7 @@ class KeptMemories {
   // What a worker gets.
   struct Handed {
     int own = -1;     // descriptor of its memory
-    int source = -1;  // of the memory whose tensors it takes first, for reading; -1: it takes none
+    int source = -1;  // descriptor of memory whose tensors it takes first, for reading; -1: it takes none
     bool is_new = false;
     rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
     std::int64_t step = rendezvous::kNoStep;

@@ -24,7 +24,7 @@ class KeptMemory {
  public:
   struct Options {
     std::string name;
-    std::size_t bytes = 0;           // of the tensors
+    std::size_t bytes = 0;           // size of the tensors
     std::uint64_t layout = 0;        // any number that says how the bytes are used
     std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
   };

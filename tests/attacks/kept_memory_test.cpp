@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who asks the agent for memory to keep (--keep-memory): another user, and workers that ask for what they cannot have.
+// Requests for memory to keep (--keep-memory): from another user, and from workers that ask for what they cannot have.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
