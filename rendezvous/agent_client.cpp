@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -31,6 +32,13 @@ bool wait_for_answer(int socket, Clock::time_point until) {
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
+}
+
+// Returns where the value of a member begins.
+std::size_t value_of(const std::string& answer, const std::string& name) {
+  const std::string start = "\"" + name + "\":";
+  const std::size_t at = answer.find(start);
+  return at == std::string::npos ? at : answer.find_first_not_of(' ', at + start.size());
 }
 
 }  // namespace
@@ -55,6 +63,24 @@ DescriptorMessage ask_agent(const std::string& path, const std::string& request)
     ask_failed(ErrorCode::PeerLost, path, "it closed the connection (is it another user's?)");
   }
   return std::move(*answer);
+}
+
+std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name) {
+  const std::size_t begin = value_of(answer, name);
+  if (begin == std::string::npos) return std::nullopt;
+  const std::size_t end = answer.find_first_not_of("-0123456789", begin);
+  return parse_number<std::int64_t>(std::string_view(answer).substr(begin, end - begin));
+}
+
+std::optional<std::string> text_in(const std::string& answer, const std::string& name) {
+  const std::size_t begin = value_of(answer, name);
+  if (begin == std::string::npos || answer[begin] != '"') return std::nullopt;
+  std::string text;
+  for (std::size_t i = begin + 1; i < answer.size() && answer[i] != '"'; ++i) {
+    if (answer[i] == '\\' && ++i == answer.size()) break;
+    text += answer[i];
+  }
+  return text;
 }
 
 }  // namespace ddp::rendezvous

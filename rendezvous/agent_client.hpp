@@ -6,9 +6,18 @@
 //     {"version":1,"ask":"state"}                      -> what the job does here: launcher/local/agent_state.hpp
 //     {"version":1,"ask":"page","incarnation":"..."}   -> {"version":1,"local_rank":0}, and two descriptors: the memory
 //                                                         of the node's page and of the workers' pages
+//     {"version":1,"ask":"keep","incarnation":"...","layout":...,"name":"...","bytes":4096}
+//                                                      -> {"version":1,"local_rank":0,"kept":0} without --keep-memory;
+//                                                      or
+//                                                         {...,"kept":1,"go_on":0,"step":-1} and the descriptor of the
+//                                                         memory, with a second one of memory to take the tensors of:
+//                                                         `layout` is kKeptVersion of kept/arena.hpp, `go_on` and
+//                                                         `step` are those of the plan (kept/kept_core.hpp)
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "rendezvous/base/descriptor_message.hpp"
@@ -20,5 +29,9 @@ inline constexpr int kAgentSocketVersion = 1;
 // Blocks until the answer is there. Throws Error, with code PeerLost if nobody listens at `path`, and Timeout if no
 // answer comes within five seconds.
 DescriptorMessage ask_agent(const std::string& path, const std::string& request);
+
+// Return a member of an answer; nothing if there is none of this name and kind.
+std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name);
+std::optional<std::string> text_in(const std::string& answer, const std::string& name);
 
 }  // namespace ddp::rendezvous

@@ -2,10 +2,13 @@
 # libddp, so it uses neither the log nor JSON.
 add_library(ddprun_store STATIC
   agent_client.cpp
+  base/control_groups.cpp
   base/descriptor_message.cpp
+  base/memory_left.cpp
   base/new_file.cpp
   base/random_id.cpp
   base/text.cpp
+  kept/kept_core.cpp
   net/asio.cpp
   net/listen.cpp
   net/name_lookup.cpp

@@ -48,6 +48,11 @@ void declare(CLI::App& app, Options& o) {
                "Continue from the checkpoint if there is one. A job restarted by its launcher "
                "continues from its own checkpoint without this");
 
+  app.add_flag(
+      "--keep", o.keep,
+      "Have the model and its optimizer's state in memory that ddprun --keep-memory keeps, so that a restarted "
+      "job goes on after its last step instead of from a checkpoint");
+
   app.option_defaults()->group("Output");
   app.add_option("--validate-every", o.validate_every, "Steps between validations; 0: at start and end only")
       ->check(count_or_none);

@@ -24,6 +24,7 @@ struct Options {
   std::string checkpoint = "train-checkpoint.safetensors";
   int checkpoint_every = 100;  // steps; 0: write no checkpoint
   bool resume = false;
+  bool keep = false;
 
   int validate_every = 100;  // steps; 0: at start and end only
   int sample_bytes = 300;

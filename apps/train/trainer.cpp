@@ -30,6 +30,7 @@ class Trainer {
   void run();
 
  private:
+  ddp::Kept keep_or_start(const ddp::Session& session);
   Position start(int restart_count);
   Position open_files(int restart_count);
   std::vector<Bytes> next_windows();
@@ -52,7 +53,8 @@ class Trainer {
 
   Gpt gpt_;
   ddp::AdamW optimizer_;
-  Position position_;                   // start() reads the checkpoint into these three on rank 0 ...
+  Position position_;
+  ddp::Kept kept_;                      // finds these three, or start() reads the checkpoint into them on rank 0 ...
   ddp::DistributedDataParallel model_;  // ... before this hands rank 0's parameters to everyone
   double loss_ = 0;                     // loss of the last step, averaged over all workers
 };
@@ -103,13 +105,35 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
       gpt_(options.shape, options.seed),
       optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
-      position_(start(session.restart_count())),
+      kept_(keep_or_start(session)),
       model_(world_, ddp_parameters(gpt_.parameters())) {
+  if (kept_.found()) return;
   // All ranks have the same parameters now. Broadcast the rest of what the next step depends on.
   world_.broadcast({&position_.step, 1});
   if (position_.step == 0) return;  // an optimizer without a step has the same state everywhere
   world_.broadcast({&position_.sequences, 1});
   for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
+}
+
+// With --keep, moves the model and its optimizer's state to memory that outlives this process. If an
+// earlier process of this job has left them there, no checkpoint is needed.
+ddp::Kept Trainer::keep_or_start(const ddp::Session& session) {
+  ddp::Kept kept;
+  if (options_.keep) {
+    const auto moved = [this](const ddp::Parameter& to) {
+      for (Parameter& p : gpt_.parameters()) {
+        if (p.name == to.name) p.value = {static_cast<float*>(to.value), to.count};
+      }
+    };
+    kept = ddp::Kept(session, optimizer_, {"train", {ddp::part_of_record(position_)}, moved});
+    report_.line("kept memory: %s", kept.recovered().c_str());
+  }
+  if (!kept.found()) {
+    position_ = start(session.restart_count());
+  } else if (world_.rank() == 0 && !options_.log.empty()) {
+    report_.open_log(options_.log, "a");
+  }
+  return kept;
 }
 
 // Only rank 0 accesses files. It sends the problem it finds to every rank, so that all continue or
@@ -155,9 +179,10 @@ void Trainer::run() {
                options_.shape.heads, options_.shape.width, options_.shape.context, gpt_.parameter_count());
   report_.line("job: %d workers, %d sequences a step, %d for each", world_.size(), options_.global_batch,
                options_.global_batch / world_.size());
-  validate();
+  if (!kept_.found()) validate();
   report_.begin(position_.step);
   while (position_.step < options_.steps) {
+    kept_.step();  // all before this is done, whatever happens now
     take_step();
     ddp::progress(position_.step);  // for `ddprun ps`
     report_.step(position_.step, loss_);

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
-#include "collectives/host/memory_left.hpp"
+#include "rendezvous/base/memory_left.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -149,7 +149,7 @@ Segment Segment::attach(rendezvous::Descriptor descriptor) {
 
 void Segment::allocate(std::size_t offset, std::size_t bytes, const std::string& purpose) const {
   // Beyond the limit of a control group fallocate does not fail: the kernel kills a process. So compare first.
-  if (const auto left = least_memory_left(); left && left->bytes < bytes) {
+  if (const auto left = rendezvous::least_memory_left(); left && left->bytes < bytes) {
     throw Failure(DDP_BACKEND_ERROR, "shared memory for " + purpose + ": " + std::to_string(bytes) +
                                          " bytes are needed, and control group " + left->group + " has " +
                                          std::to_string(left->bytes) + " of its " + std::to_string(left->limit) +

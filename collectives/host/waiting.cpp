@@ -8,7 +8,7 @@
 #include <bit>
 #include <fstream>
 
-#include "collectives/host/control_groups.hpp"
+#include "rendezvous/base/control_groups.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -29,7 +29,7 @@ bool meet(const CpuMask& a, const CpuMask& b) {
   return false;
 }
 
-std::optional<double> quota_of(const ControlGroup& group) {
+std::optional<double> quota_of(const rendezvous::ControlGroup& group) {
   double quota = 0, period = 0;
   if (group.version == 2) {
     std::ifstream file(group.folder + "/cpu.max");  // "max 100000" without a limit
@@ -56,7 +56,7 @@ void publish_cpus(Presence& presence) {
 
 std::optional<double> cpu_quota(const std::string& cgroup_file, const std::string& mounted_at) {
   std::optional<double> least;
-  for (const ControlGroup& group : control_groups("cpu", cgroup_file, mounted_at)) {
+  for (const rendezvous::ControlGroup& group : rendezvous::control_groups("cpu", cgroup_file, mounted_at)) {
     const auto quota = quota_of(group);
     if (quota && (!least || *quota < *least)) least = quota;
   }

@@ -34,6 +34,9 @@ namespace asio = rendezvous::asio;
 
 namespace {
 
+constexpr std::chrono::milliseconds kUpdateWithin{1000};     // time for an update of kept memory before a stop signal
+constexpr std::chrono::milliseconds kBetweenUpdateLooks{1};  // meanwhile
+
 AgentConfig core_config(const LaunchConfig& config, const std::string& incarnation, const std::string& host,
                         const Coordination& coordination) {
   return {.job = config.job,
@@ -69,7 +72,8 @@ class Agent {
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
-                   [this](const AgentEvent& event) { driver_.handle(event); }),
+                   [this](const AgentEvent& event) { on_process(event); }),
+        update_timer_(io_),
         local_(io_, config, host_, incarnation_, guarded, out_.log,
                {.workers = [this] { return processes_.running_workers(); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); }}) {}
@@ -117,6 +121,14 @@ class Agent {
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) processes_.pass_on(signal);
   }
 
+  void on_process(const AgentEvent& event) {
+    const auto* exited = std::get_if<WorkerExited>(&event);
+    if (std::holds_alternative<WorkerDying>(event) || (exited != nullptr && !exited->status.success())) {
+      local_.note_failure();
+    }
+    driver_.handle(event);
+  }
+
   void wait_for_guardian() {
     guardian_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
       if (!error) driver_.handle(GuardianGone{});
@@ -160,12 +172,31 @@ class Agent {
     processes_.start(std::move(assignment), local_.socket());
   }
 
-  void carry_out(const SignalWorkers& action) { processes_.stop(action.signal); }
+  // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.
+  void carry_out(const SignalWorkers& action) {
+    update_timer_.cancel();
+    stop_after_updates(action.signal, std::chrono::steady_clock::now() + kUpdateWithin);
+  }
+
+  void stop_after_updates(int signal, std::chrono::steady_clock::time_point until) {
+    if (!local_.is_updating() || std::chrono::steady_clock::now() >= until) return processes_.stop(signal);
+    update_timer_.expires_after(kBetweenUpdateLooks);
+    update_timer_.async_wait([this, signal, until](const auto& error) {
+      if (!error) stop_after_updates(signal, until);
+    });
+  }
+
   void carry_out(const SuspendWorkers&) { processes_.suspend(); }
   void carry_out(const ResumeWorkers&) { processes_.resume(); }
-  void carry_out(const KillDescendants&) { processes_.kill(); }
+  void carry_out(const KillDescendants&) {
+    update_timer_.cancel();
+    processes_.kill();
+  }
   void carry_out(const KillLeftovers& action) { processes_.kill_leftovers(action.local_rank, action.grace); }
-  void carry_out(const ClearDescendants&) { processes_.clear(); }
+  void carry_out(const ClearDescendants&) {
+    update_timer_.cancel();  // all workers have exited
+    processes_.clear();
+  }
 
   void carry_out(const SendReport& action) {
     for (const rendezvous::WorkerFailure& failure : action.state.failures) {
@@ -189,6 +220,7 @@ class Agent {
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
     local_.stop();
+    update_timer_.cancel();
     signals_.cancel();
     guardian_.cancel();
   }
@@ -207,6 +239,7 @@ class Agent {
   asio::posix::stream_descriptor signals_;
   asio::posix::stream_descriptor guardian_;
   RoundProcesses processes_;
+  asio::steady_timer update_timer_;  // while workers that are to stop are within an update
   LocalService local_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;

@@ -5,9 +5,9 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -36,11 +36,21 @@ std::string text_of(const JsonMembers& members, const std::string& name) {
   return text != nullptr ? *text : "";
 }
 
+std::optional<std::int64_t> number_of(const JsonMembers& members, const std::string& name) {
+  const auto found = members.find(name);
+  const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
+  return number != nullptr ? std::optional(*number) : std::nullopt;
+}
+
 }  // namespace
 
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
-    : config_(config), host_(host), sources_(std::move(sources)) {
+    : config_(config), host_(host), log_(log), sources_(std::move(sources)) {
+  if (config.keep_memory) kept_.emplace(config.workers);
+  if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
+    log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
+  }
   try {
     page_ = std::make_unique<AgentPage>(config.workers);
     const std::string path = make_agent_socket_folder() + "/" + incarnation;
@@ -48,6 +58,7 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
     socket_ = std::make_unique<AgentSocket>(io, path, [this](const std::string& request) { return answer(request); });
   } catch (const rendezvous::Error& error) {
     log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
+    if (kept_) log.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
   }
 }
 
@@ -63,6 +74,7 @@ void LocalService::begin_round(const rendezvous::AgentState& state, const rendez
   facts_.master_port = assignment.master_port;
   copy_text(facts_.master_addr, assignment.master_addr);
   copy_text(facts_.epoch, state.epoch);
+  plan_kept_memory(assignment);
   if (!page_) return;
   page_->clear_workers();
   page_->show(facts_);
@@ -77,11 +89,35 @@ void LocalService::show(rendezvous::WorkersPhase phase) {
   if (page_) page_->show(facts_);
 }
 
+void LocalService::note_failure() {
+  if (!failed_) failed_ = std::chrono::steady_clock::now();
+}
+
+void LocalService::plan_kept_memory(const rendezvous::Assignment& assignment) {
+  const auto failed = std::exchange(failed_, std::nullopt);
+  if (!kept_) return;
+  for (std::string& line : kept_->begin_round(assignment.base_rank, assignment.world_size)) {
+    if (failed) {
+      const auto since =
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - *failed);
+      line += "; " + std::to_string(since.count()) + " ms since the first failure";
+    }
+    log_.warning("kept_memory", line);
+  }
+}
+
+bool LocalService::is_updating() const {
+  if (!kept_) return false;
+  const auto running = sources_.workers();
+  return std::any_of(running.begin(), running.end(),
+                     [this](const WorkerView& worker) { return kept_->is_updating(worker.rank - facts_.base_rank); });
+}
+
 void LocalService::stop() {
   if (socket_) socket_->stop();
 }
 
-AgentSocket::Answer LocalService::answer(const std::string& request) const {
+AgentSocket::Answer LocalService::answer(const std::string& request) {
   const auto members = json_members(request);
   if (!members) return refusal("a request is one JSON object");
   const auto version = members->find("version");
@@ -91,11 +127,39 @@ AgentSocket::Answer LocalService::answer(const std::string& request) const {
   }
   const std::string ask = text_of(*members, "ask");
   if (ask == "state") return {to_json(view())};
-  if (ask != "page") return refusal("nothing can be asked by this name: " + ask);
+  if (ask != "page" && ask != "keep") return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
+  if (ask == "keep") return hand_out(*local_rank, *members);
   return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
           {page_->node_memory(), page_->workers_memory()}};
+}
+
+AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& request) {
+  JsonObject answer;
+  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
+  if (!kept_) return {answer.number("kept", 0).str()};
+  if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kKeptVersion)) {
+    return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
+  }
+  const std::string name = text_of(request, "name");
+  const auto handed = kept_->hand_out(local_rank, name, number_of(request, "bytes").value_or(0));
+  const int rank = facts_.base_rank + local_rank;
+  if (const auto* why = std::get_if<std::string>(&handed)) {
+    log_.warning("kept_memory", *why, rank);
+    return refusal(*why);
+  }
+  const auto& memory = std::get<KeptMemories::Handed>(handed);
+  if (memory.is_new) {
+    log_.info("kept_memory",
+              "rank " + std::to_string(rank) + " keeps memory \"" + name + "\"; " +
+                  rendezvous::describe_bytes(kept_->bytes()) + " are kept on this node",
+              rank);
+  }
+  answer.number("kept", 1).number("go_on", static_cast<int>(memory.go_on)).number("step", memory.step);
+  std::vector<int> descriptors = {memory.own};
+  if (memory.source >= 0) descriptors.push_back(memory.source);
+  return {answer.str(), std::move(descriptors)};
 }
 
 AgentView LocalService::view() const {

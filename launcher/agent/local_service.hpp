@@ -15,8 +15,10 @@
 #include "launcher/local/agent_page.hpp"
 #include "launcher/local/agent_socket.hpp"
 #include "launcher/local/agent_state.hpp"
+#include "launcher/local/kept_memories.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/process/guardian.hpp"
+#include "launcher/text/json_text.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -35,20 +37,29 @@ class LocalService {
   // Returns the path of the socket; empty if there is none.
   std::string socket() const { return socket_ ? socket_->path() : ""; }
 
+  // A worker has failed, or is certain to: the time to the next round counts from the first one.
+  void note_failure();
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
   void show(rendezvous::WorkersPhase phase);
+  // Returns whether a worker that runs is within an update of memory that is kept.
+  bool is_updating() const;
   void stop();
 
  private:
-  AgentSocket::Answer answer(const std::string& request) const;
+  AgentSocket::Answer answer(const std::string& request);
+  AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
+  void plan_kept_memory(const rendezvous::Assignment& assignment);
   AgentView view() const;
 
   const LaunchConfig& config_;
   const std::string host_;
+  Log& log_;
   const Sources sources_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   rendezvous::NodeFacts facts_ = {};
+  std::optional<KeptMemories> kept_;                             // absent without --keep-memory
+  std::optional<std::chrono::steady_clock::time_point> failed_;  // since the newest round began
   std::unique_ptr<AgentPage> page_;
   std::unique_ptr<AgentSocket> socket_;
 };

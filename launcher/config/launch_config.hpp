@@ -45,7 +45,8 @@ struct LaunchConfig {
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
   std::string preload;                    // modules that the warm parent imports, or "auto"; empty: no warm parent
   std::chrono::seconds preload_timeout{300};
-  bool serve_gloo = false;  // --gloo=ddp: workers' torch.distributed gives the name "gloo" to the backend "ddp"
+  bool serve_gloo = false;   // --gloo=ddp: workers' torch.distributed gives the name "gloo" to the backend "ddp"
+  bool keep_memory = false;  // --keep-memory: the agent keeps memory of workers for their successors
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";

@@ -14,7 +14,6 @@
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/agent_page.hpp"
-#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
@@ -22,16 +21,6 @@ namespace {
 
 namespace contract = rendezvous::contract;
 using rendezvous::WorkerPage;
-
-// Returns the number after "local_rank": in the agent's answer, or -1.
-int local_rank_in(const std::string& answer) {
-  constexpr char kName[] = "\"local_rank\":";
-  const std::size_t at = answer.find(kName);
-  if (at == std::string::npos) return -1;
-  const std::size_t begin = answer.find_first_not_of(' ', at + sizeof kName - 1);
-  const std::size_t end = answer.find_first_not_of("0123456789", begin);
-  return rendezvous::parse_number<int>(answer.substr(begin, end - begin)).value_or(-1);
-}
 
 // Returns this worker's page, which stays mapped to the end of the process; null without an agent.
 WorkerPage* ask_for_page() {
@@ -41,7 +30,7 @@ WorkerPage* ask_for_page() {
   const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) +
                               ",\"ask\":\"page\",\"incarnation\":\"" + incarnation + "\"}";
   const rendezvous::DescriptorMessage answer = rendezvous::ask_agent(socket, request);
-  const int local_rank = local_rank_in(answer.text);
+  const std::int64_t local_rank = rendezvous::number_in(answer.text, "local_rank").value_or(-1);
   if (local_rank < 0 || answer.descriptors.size() != 2) throw std::runtime_error("the agent answers " + answer.text);
   void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, answer.descriptors[1].get(),
                           static_cast<off_t>(local_rank) * static_cast<off_t>(sizeof(WorkerPage)));

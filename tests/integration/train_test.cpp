@@ -114,6 +114,45 @@ TEST_CASE("train: the optimizer's state is broadcast when a training resumes, no
   CHECK(continued == fresh + kStateTensors + 1);  // and the number of sequences read
 }
 
+TEST_CASE("train: with --keep, workers killed at any instant cost no bit and no checkpoint", "[apps][integration]") {
+  const char* given = std::getenv("DDPRUN_KEPT_KILLS");
+  const int kills = given != nullptr ? std::atoi(given) : 8;
+  const unsigned seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const TemporaryFolder folder;
+  const std::vector<std::string> options = {"--steps=" + std::to_string(100 + 30 * kills),
+                                            "--checkpoint-every=1000000"};
+  REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);
+
+  std::vector<std::string> with_keep = options;
+  with_keep.emplace_back("--keep");
+  Process::Options patient;
+  patient.deadline = kDeadline + std::chrono::seconds(kills);
+  Process job(train(folder, "killed", 4, with_keep, {"--keep-memory", "--max-restarts=1000000"}), patient);
+  job.wait_for("memory is kept from now on");
+  const pid_t agent = only_child_of(only_child_of(job.pid()));  // below guardian and keeper
+  int killed = 0;
+  for (; killed < kills; ++killed) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 80'000));  // an instant of its steps
+    const auto workers = children_of(agent);
+    if (workers.empty()) continue;
+    const bool all = random() % 10 == 0;
+    for (const pid_t worker : workers) {
+      if (all) ::kill(worker, SIGKILL);
+    }
+    ::kill(workers[random() % workers.size()], SIGKILL);
+  }
+  const Result result = job.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK(job.all_gone());
+  CHECK(count(result.err, "kept memory \"train\": every rank") >
+        kills / 3);  // some kills hit a round that ends already
+  CHECK(count(result.out, "continuing") == 0);
+  CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "killed.safetensors")));
+}
+
 TEST_CASE("train: a worker killed in the middle costs time, not a bit of the result", "[apps][integration][P23]") {
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=120", "--checkpoint-every=10"};

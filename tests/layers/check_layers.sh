@@ -40,6 +40,7 @@ only() {
   [ -z "$others" ] || forbid "$folder/$room" "${others#|}" "$none"
 }
 only rendezvous base
+only rendezvous kept         base
 only rendezvous net          base
 only rendezvous store        base net
 only rendezvous link         base net
@@ -66,9 +67,10 @@ only runtime device          include base collective
 only runtime diagnosis       include base collective
 only runtime group           include base collective device diagnosis
 only runtime session         include base collective device diagnosis group
+only runtime recovery        include base collective device group
 only runtime spawn           include base
 only runtime training        include base collective device group
-only runtime api             include base collective device diagnosis group session spawn training
+only runtime api             include base collective device diagnosis group recovery session spawn training
 only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim

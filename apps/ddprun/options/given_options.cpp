@@ -92,6 +92,12 @@ void declare(Declaration& d, GivenOptions& given) {
       .check(one_of({"torch", "ddp"}))
       .variable("DDPRUN_GLOO")
       .ddprun_only();
+  d.flag("keep-memory", given.keep_memory,
+         "Keep memory of workers that ask for it (ddp::Kept of libddp) while the job runs. After a restart the new "
+         "processes find their model and its optimizer's state there and go on after the last complete step. The "
+         "memory is freed with the job, however it ends. DDPRUN_KEEP_MEMORY holds the default.")
+      .variable("DDPRUN_KEEP_MEMORY")
+      .ddprun_only();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
        "Pass --local-rank=<local rank> to the program before its other arguments, as `python -m "

@@ -276,6 +276,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   }
   launch.config.preload = given.preload;
   launch.config.serve_gloo = given.gloo == "ddp";
+  launch.config.keep_memory = given.keep_memory;
   launch.config.preload_timeout = std::chrono::seconds(given.preload_timeout);
   if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;

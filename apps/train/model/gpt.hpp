@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct Parameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::size_t index = 0;  // position in the model, in the order of the forward pass
-  Floats value = {};
+  Floats initial = {};    // memory of `value`, unless that has moved
   Floats gradient = {};
+  std::span<float> value = initial;
 };
 // A deque, because layers keep references to their parameters while more are added.
 using Parameters = std::deque<Parameter>;

@@ -20,8 +20,8 @@ using MatrixView = Eigen::Map<Matrix, Eigen::Aligned64>;
 using RowView = Eigen::Map<Eigen::RowVectorXf, Eigen::Aligned64>;
 using Ready = Gpt::GradientReady;
 
-inline MatrixView matrix(const Parameter& p, Floats& of) { return {of.data(), p.shape[0], p.shape[1]}; }
-inline RowView row(Floats& of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
+inline MatrixView matrix(const Parameter& p, std::span<float> of) { return {of.data(), p.shape[0], p.shape[1]}; }
+inline RowView row(std::span<float> of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
 
 // Creates parameters with their initial values.
 struct Initializer {
@@ -34,7 +34,7 @@ struct Initializer {
     return parameters.emplace_back(Parameter{.name = std::move(name),
                                              .shape = std::move(shape),
                                              .index = parameters.size(),
-                                             .value = Floats(count, value),
+                                             .initial = Floats(count, value),
                                              .gradient = Floats(count)});
   }
   Parameter& normal(std::string name, std::vector<std::int64_t> shape, float deviation) {

@@ -33,6 +33,7 @@
 #include "ddp/c/cuda.h"
 #include "ddp/c/failure.h"
 #include "ddp/c/group.h"
+#include "ddp/c/keep.h"
 #include "ddp/c/optimizer.h"
 #include "ddp/c/reducer.h"
 #include "ddp/c/session.h"

@@ -23,6 +23,8 @@
 
 namespace ddp {
 
+class Kept;
+
 /// Parameters with options of their own, such as those that do not decay.
 template <typename Options>
 struct ParameterGroup {
@@ -175,7 +177,7 @@ class OptimizerShard {
   /// Sets where parameter i itself is from now on, if its memory has moved.
   void set_value(std::size_t i, void* value) { parameters_.at(i).value = value; }
   /// Returns the number of steps taken.
-  std::int64_t steps_taken() const { return steps_taken_; }
+  std::int64_t steps_taken() const { return *steps_taken_; }
 
   /// Returns the state's tensors where they lie. All ranks together have the whole state once. A name
   /// is the prefix, the parameter's name (its number if it has none), and PyTorch's name of the
@@ -187,7 +189,7 @@ class OptimizerShard {
       tensors.push_back(
           {name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype), piece.first, p.count, false});
     });
-    if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(&steps_taken_, 1), 0, 1, true});
+    if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(steps_taken_, 1), 0, 1, true});
     return tensors;
   }
 
@@ -205,7 +207,7 @@ class OptimizerShard {
                   {static_cast<std::int64_t>(p.count)});
       if (!all_here) std::memcpy(data, detail::element_at(whole.data(), piece.first, p.dtype), bytes_of(piece));
     });
-    source.read(prefix + "step", Buffer(&steps_taken_, 1), {});
+    source.read(prefix + "step", Buffer(steps_taken_, 1), {});
   }
 
  protected:
@@ -228,11 +230,13 @@ class OptimizerShard {
     end_ = end;
     std::size_t states = 0;
     for (const Options& o : options_) states = std::max(states, Rule::state_count(o));
-    states_.assign(states, std::vector<std::byte>(bytes));
+    own_states_.assign(states, std::vector<std::byte>(bytes));
+    states_.clear();
+    for (std::vector<std::byte>& own : own_states_) states_.push_back({own.data(), own.size()});
   }
 
   /// Counts a step; called before update().
-  void count_step() { ++steps_taken_; }
+  void count_step() { ++*steps_taken_; }
 
   /// Steps the elements between two places of this rank's part. updated is where the row starting at
   /// `begin` goes; null means in place.
@@ -245,8 +249,8 @@ class OptimizerShard {
                                    updated != nullptr ? updated + (piece.offset - begin) : nullptr,
                                    piece.count,
                                    static_cast<std::int32_t>(p.dtype)};
-      for (std::size_t s = 0; s < states_.size(); ++s) arrays.states[s] = states_[s].data() + (piece.offset - begin_);
-      Rule::step(options_[group_of_[piece.parameter]], steps_taken_, arrays);
+      for (std::size_t s = 0; s < states_.size(); ++s) arrays.states[s] = states_[s].data + (piece.offset - begin_);
+      Rule::step(options_[group_of_[piece.parameter]], *steps_taken_, arrays);
     });
   }
 
@@ -260,11 +264,16 @@ class OptimizerShard {
             {name_of(prefix, i, s), memory[s].data() + row_.offset(i), p.dtype, {static_cast<std::int64_t>(p.count)}});
       }
     }
-    return OptimizerState(std::move(memory), std::move(tensors), steps_taken_, prefix + "step");
+    return OptimizerState(std::move(memory), std::move(tensors), *steps_taken_, prefix + "step");
   }
 
+  /// Memory of one state.
+  struct State {
+    std::byte* data;   ///< this optimizer's own, or kept
+    std::size_t size;  ///< in bytes
+  };
   /// Returns the states of this rank's part.
-  const std::vector<std::vector<std::byte>>& states() const { return states_; }
+  const std::vector<State>& states() const { return states_; }
 
   /// Returns a piece's size in bytes.
   std::size_t bytes_of(const detail::ParameterRow::Piece& piece) const {
@@ -272,6 +281,8 @@ class OptimizerShard {
   }
 
  private:
+  friend class Kept;
+
   static std::vector<Parameter> flatten(const std::vector<Group>& groups) {
     std::vector<Parameter> all;
     for (const Group& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
@@ -295,7 +306,7 @@ class OptimizerShard {
   void for_each_state_piece(const Use& use) {
     for (std::size_t s = 0; s < states_.size(); ++s) {
       row_.for_each_piece(begin_, end_, [&](const detail::ParameterRow::Piece& piece) {
-        use(piece, s, states_[s].data() + (piece.offset - begin_));
+        use(piece, s, states_[s].data + (piece.offset - begin_));
       });
     }
   }
@@ -312,8 +323,10 @@ class OptimizerShard {
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;
-  std::vector<std::vector<std::byte>> states_;  // memory of that part, for each state
-  std::int64_t steps_taken_ = 0;
+  std::vector<std::vector<std::byte>> own_states_;
+  std::vector<State> states_;  // memory of that part, for each state
+  std::int64_t own_steps_taken_ = 0;
+  std::int64_t* steps_taken_ = &own_steps_taken_;
 };
 
 /// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
@@ -334,16 +347,29 @@ class Optimizer : public OptimizerShard<RuleOf> {
     this->take(0, this->row().bytes(), this->row().bytes());
   }
 
-  /// Takes one step with the current gradients.
+  /// Takes one step with the current gradients. In memory of ddp::Kept it marks the update's begin and its end, and if
+  /// the memory has this update already, it writes nothing.
   void step() {
+    if (kept_ != nullptr) {
+      std::int32_t write = 0;
+      detail::check(ddp_kept_begun(kept_, &write));
+      if (write == 0) return detail::check(ddp_kept_updated(kept_));
+    }
     this->count_step();
     this->update(0, this->row().bytes(), nullptr);
+    if (kept_ != nullptr) detail::check(ddp_kept_updated(kept_));
   }
 
   /// Returns a copy of the state.
   OptimizerState state_dict(const std::string& prefix = "optimizer.") const {
-    return this->make_state(this->states(), prefix);
+    std::vector<std::vector<std::byte>> memory;
+    for (const auto& state : this->states()) memory.emplace_back(state.data, state.data + state.size);
+    return this->make_state(std::move(memory), prefix);
   }
+
+ private:
+  friend class Kept;
+  ddp_kept* kept_ = nullptr;  // null: the tensors are not kept
 };
 
 }  // namespace ddp

@@ -30,6 +30,8 @@ class Session {
  public:
   /// Takes ownership of a session of ddp.h.
   explicit Session(ddp_session* session) : session_(session) {}
+  /// Returns the handle of ddp.h, which this object owns.
+  ddp_session* c() const { return session_.get(); }
   /// Returns the group of all ranks.
   ProcessGroup world() const { return ProcessGroup(ddp_session_world(session_.get())); }
   /// Makes a group of these ranks of the job, in ascending order. Only its members have to call this; others get an

@@ -94,9 +94,9 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   OptimizerState state_dict(int root = 0, const std::string& prefix = "optimizer.") {
     const bool here = group_.rank() == root;
     std::vector<std::vector<std::byte>> memory;
-    for (const std::vector<std::byte>& part : this->states()) {
+    for (const auto& part : this->states()) {
       std::vector<std::byte> whole(here ? share_ * ranks_ : 0);
-      group_.gather(bytes(const_cast<std::byte*>(part.data()), part.size()), bytes(whole.data(), whole.size()), root);
+      group_.gather(bytes(part.data, part.size), bytes(whole.data(), whole.size()), root);
       memory.push_back(std::move(whole));
     }
     return here ? this->make_state(std::move(memory), prefix) : OptimizerState();

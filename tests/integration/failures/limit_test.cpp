@@ -199,3 +199,16 @@ TEST_CASE("limits: without /proc, what is missing and why it is needed is said",
         "ddprun: cannot find its own program: /proc/self/exe: No such file or directory (is /proc mounted? ddprun also "
         "finds there which processes are left of a job)\n");
 }
+
+TEST_CASE("limits: memory to keep that does not fit into the control group is refused in words, with figures",
+          "[launcher][integration]") {
+  const MemoryLimit limit(200);
+  const Words job = {DDPRUN_BINARY, "--nproc-per-node=2", "--keep-memory", KEPT_WORKER_BINARY, "steps=2"};
+  CHECK(run(limit.on(job)).code == 0);
+  // One of the two fits, and not both.
+  const Result result = run(limit.on(job + Words{"numbers=8000000"}));
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(count(result.err, "ddprun refuses it: memory to keep as \"by_hand\"") >= 1);
+  CHECK(count(result.err, "raise its memory limit, or leave out --keep-memory") >= 1);
+}

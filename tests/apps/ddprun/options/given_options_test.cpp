@@ -72,6 +72,13 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).max_restarts == 0);
 }
 
+TEST_CASE("given options: DDPRUN_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
+  CHECK_FALSE(parse({}).keep_memory);
+  CHECK(parse({"--keep-memory"}).keep_memory);
+  const Variable variable("DDPRUN_KEEP_MEMORY", "1");
+  CHECK(parse({}).keep_memory);
+}
+
 TEST_CASE("given options: DDPRUN_GLOO holds the default of --gloo", "[apps][unit]") {
   CHECK(parse({}).gloo == "torch");
   const Variable variable("DDPRUN_GLOO", "ddp");

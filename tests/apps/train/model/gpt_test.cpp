@@ -40,13 +40,13 @@ void enlarge(Gpt& gpt) {
 
 // Returns (loss(values + h * direction) - loss(values - h * direction)) / 2h.
 double measured_slope(Gpt& gpt, const Batch& batch, Parameter& p, const std::vector<float>& direction, float h) {
-  const Floats values = p.value;
+  const Floats values(p.value.begin(), p.value.end());
   const auto loss_at = [&](float distance) {
     for (std::size_t i = 0; i < values.size(); ++i) p.value[i] = values[i] + distance * direction[i];
     return gpt.forward(batch.windows);
   };
   const double slope = (loss_at(h) - loss_at(-h)) / (2.0 * static_cast<double>(h));
-  p.value = values;
+  std::copy(values.begin(), values.end(), p.value.begin());
   return slope;
 }
 
@@ -173,10 +173,10 @@ TEST_CASE("gpt: the same seed gives the same model, and the same batch the same 
   one.backward(kIgnore);
   two.backward(kIgnore);
   for (const Parameter& p : one.parameters()) {
-    CHECK(p.value == two.parameters()[p.index].value);
+    CHECK(std::ranges::equal(p.value, two.parameters()[p.index].value));
     CHECK(p.gradient == two.parameters()[p.index].gradient);
   }
-  CHECK(one.parameters()[0].value != other.parameters()[0].value);
+  CHECK_FALSE(std::ranges::equal(one.parameters()[0].value, other.parameters()[0].value));
 }
 
 TEST_CASE("gpt: learns one small batch by heart", "[train][unit]") {

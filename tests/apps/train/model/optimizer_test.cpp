@@ -2,11 +2,12 @@
 #include "apps/train/model/optimizer.hpp"
 
 #include <catch2/catch.hpp>
+#include <span>
 
 namespace train {
 namespace {
 
-void check_near(const Floats& found, const std::vector<float>& expected) {
+void check_near(std::span<const float> found, const std::vector<float>& expected) {
   REQUIRE(found.size() == expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-6));
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/memory_left.hpp"
+#include "rendezvous/base/memory_left.hpp"
 
 #include <fstream>
 #include <sstream>
 
-#include "collectives/host/control_groups.hpp"
+#include "rendezvous/base/control_groups.hpp"
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 namespace {
 
 std::optional<std::uint64_t> read_number(const std::string& file) {
@@ -48,4 +48,4 @@ std::optional<MemoryLeft> least_memory_left(const std::string& cgroup_file, cons
   return least;
 }
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

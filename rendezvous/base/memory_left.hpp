@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 
 struct MemoryLeft {
   std::string group;  // the path of the control group
@@ -19,4 +19,4 @@ struct MemoryLeft {
 std::optional<MemoryLeft> least_memory_left(const std::string& cgroup_file = "/proc/self/cgroup",
                                             const std::string& mounted_at = "/sys/fs/cgroup");
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

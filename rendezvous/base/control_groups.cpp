@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/control_groups.hpp"
+#include "rendezvous/base/control_groups.hpp"
 
 #include <algorithm>
 #include <fstream>
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 namespace {
 
 void add_with_parents(std::vector<ControlGroup>& groups, int version, const std::string& mount, std::string path) {
@@ -38,4 +38,4 @@ std::vector<ControlGroup> control_groups(const std::string& controller, const st
   return groups;
 }
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 
 struct ControlGroup {
   int version = 2;
@@ -18,4 +18,4 @@ struct ControlGroup {
 std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& cgroup_file,
                                          const std::string& mounted_at);
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

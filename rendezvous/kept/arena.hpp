@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory that ddprun keeps for a worker while its processes come and go, as a memfd of a fixed size:
+//
+//     header     one page: what is kept, and the marks of a step
+//     records    four of header.record_bytes each, aligned to 64 bytes: begun of even and of odd steps, then done
+//     tensors    header.tensor_bytes, aligned to a page: parameters and the optimizer's state
+//
+// A worker that does step s, the s-th update since the memory was made, writes
+//
+//     begun = s      before the update writes to the tensors; first the record `begun` of s
+//     updated = s    after the last write
+//     done = s       where the next step starts; first the record `done` of s
+//
+// so that whatever kills it, the marks say what the tensors are. A mark is one 8-byte store. Records of neighbouring
+// steps are in different places: the older one is whole while the newer one is written.
+//
+// The agent maps the header alone, for reading, and believes none of its numbers more than a worker's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::rendezvous {
+
+inline constexpr std::uint64_t kKeptVersion = 0x6464706b65700001;  // "ddpkep", and the number of the layout
+inline constexpr std::size_t kKeptPage = 4096;
+inline constexpr std::int64_t kNoStep = -1;
+
+// A number in shared memory that its worker writes and others read.
+using KeptMark = std::atomic<std::int64_t>;
+static_assert(KeptMark::is_always_lock_free);
+
+struct alignas(kKeptPage) KeptHeader {
+  std::uint64_t version;  // written last, once the rest is there
+  std::uint64_t layout;   // names, types and sizes of the tensors as a number; equal where the tensors are
+  std::uint64_t tensor_bytes, record_bytes;
+  std::int64_t rank, world_size;
+  KeptMark begun, updated, done;  // kNoStep: none yet; of `updated` also: the tensors are being replaced
+  std::array<KeptMark, 2> begun_records, done_records;  // the step of the record in each place; kNoStep: none
+};
+static_assert(sizeof(KeptHeader) == kKeptPage);
+
+// Where the parts of the memory are.
+struct KeptPlaces {
+  std::size_t record_bytes = 0, tensors = 0, all = 0;
+
+  static constexpr std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+  constexpr KeptPlaces(std::size_t tensor_bytes, std::size_t record)
+      : record_bytes(aligned(record, 64)),
+        tensors(aligned(kKeptPage + 4 * record_bytes, kKeptPage)),
+        all(aligned(tensors + tensor_bytes, kKeptPage)) {}
+  constexpr std::size_t begun_record(std::int64_t step) const { return kKeptPage + slot(step) * record_bytes; }
+  constexpr std::size_t done_record(std::int64_t step) const { return kKeptPage + (2 + slot(step)) * record_bytes; }
+  static constexpr std::size_t slot(std::int64_t step) { return static_cast<std::size_t>(step & 1); }
+};
+
+}  // namespace ddp::rendezvous

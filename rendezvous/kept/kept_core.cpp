@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/kept/kept_core.hpp"
+
+#include <algorithm>
+
+namespace ddp::rendezvous {
+namespace {
+
+using Workers = std::vector<KeptFacts>;
+
+bool has_begun_record(const KeptFacts& worker, std::int64_t step) {
+  return worker.begun_records[KeptPlaces::slot(step)] == step;
+}
+
+bool has_done_record(const KeptFacts& worker, std::int64_t step) {
+  return step >= 0 && worker.done_records[KeptPlaces::slot(step)] == step;
+}
+
+std::string rank_of(const KeptFacts& worker) { return "rank " + std::to_string(worker.rank); }
+
+KeptPlan nowhere(std::string why) {
+  KeptPlan plan;
+  plan.reason = std::move(why);
+  return plan;
+}
+
+// Returns why memory of these workers cannot belong together; empty: it can.
+std::string why_not_together(const Workers& workers, int base_rank, int world_size) {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const KeptFacts& worker = workers[i];
+    const std::int64_t rank = base_rank + static_cast<int>(i);
+    if (!worker.is_there) return "rank " + std::to_string(rank) + " has kept nothing";
+    if (worker.rank != rank || worker.world_size != world_size) {
+      return "the memory of rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " was kept by rank " +
+             std::to_string(worker.rank) + " of " + std::to_string(worker.world_size);
+    }
+    const KeptFacts& first = workers.front();
+    if (worker.layout != first.layout || worker.tensor_bytes != first.tensor_bytes) {
+      return rank_of(worker) + " has kept other tensors than " + rank_of(first);
+    }
+    if (worker.done == kNoStep) return rank_of(worker) + " had not come to its first step";
+  }
+  return "";
+}
+
+// Marks who takes the source's tensors, and says so.
+void copy_from(KeptPlan& plan, const Workers& workers, std::size_t source, std::int64_t step) {
+  plan.source = static_cast<int>(source);
+  std::string takers;
+  for (const KeptFacts& worker : workers) {
+    const bool copies = !(worker.is_whole() && worker.begun == step);
+    plan.copies.push_back(copies);
+    if (copies) takers += (takers.empty() ? "" : ", ") + std::to_string(worker.rank);
+  }
+  if (!takers.empty()) plan.reason += "; the tensors of " + rank_of(workers[source]) + " go to rank " + takers;
+}
+
+KeptPlan go_back(const Workers& workers, std::size_t source) {
+  KeptPlan plan;
+  plan.step = workers[source].begun;
+  plan.go_on = GoOn::AfterStep;
+  plan.reason = "every rank goes on after step " + std::to_string(plan.step) + ", since " + rank_of(workers[source]) +
+                " had not begun the next update";
+  for (const KeptFacts& worker : workers) {
+    if (!has_done_record(worker, plan.step)) return nowhere(rank_of(worker) + " has no record of that step");
+  }
+  copy_from(plan, workers, source, plan.step);
+  return plan;
+}
+
+KeptPlan go_on_with(const Workers& workers, std::size_t source) {
+  const std::int64_t step = workers[source].begun;
+  KeptPlan plan;
+  plan.step = step;
+  const bool all_done = std::all_of(workers.begin(), workers.end(), [&](const KeptFacts& worker) {
+    return worker.done == step && has_done_record(worker, step);
+  });
+  plan.go_on = all_done ? GoOn::AfterStep : GoOn::WithinStep;
+  plan.reason = all_done ? "every rank goes on after step " + std::to_string(step)
+                         : "every rank does step " + std::to_string(step) + " again, whose update is complete";
+  for (const KeptFacts& worker : workers) {
+    if (all_done || (has_begun_record(worker, step) && has_done_record(worker, step - 1))) continue;
+    return nowhere(rank_of(worker) + " has no record of step " + std::to_string(step));
+  }
+  copy_from(plan, workers, source, step);
+  return plan;
+}
+
+}  // namespace
+
+KeptFacts facts_of(const KeptHeader& header) {
+  KeptFacts facts;
+  facts.is_there = header.version == kKeptVersion;
+  facts.layout = header.layout;
+  facts.tensor_bytes = header.tensor_bytes;
+  facts.record_bytes = header.record_bytes;
+  facts.rank = header.rank;
+  facts.world_size = header.world_size;
+  facts.begun = header.begun.load(std::memory_order_acquire);
+  facts.updated = header.updated.load(std::memory_order_acquire);
+  facts.done = header.done.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < 2; ++i) {
+    facts.begun_records[i] = header.begun_records[i].load(std::memory_order_acquire);
+    facts.done_records[i] = header.done_records[i].load(std::memory_order_acquire);
+  }
+  return facts;
+}
+
+KeptPlan plan_recovery(const Workers& workers, int base_rank, int world_size) {
+  if (workers.empty()) return nowhere("no worker has kept anything");
+  if (std::string why = why_not_together(workers, base_rank, world_size); !why.empty()) return nowhere(std::move(why));
+  std::int64_t newest = 0;
+  for (const KeptFacts& worker : workers) newest = std::max(newest, worker.begun);
+  const auto whole_at = [&](std::int64_t step) {
+    return std::find_if(workers.begin(), workers.end(),
+                        [&](const KeptFacts& worker) { return worker.is_whole() && worker.begun == step; });
+  };
+  for (const KeptFacts& worker : workers) {
+    if (worker.begun >= newest - 1) continue;
+    return nowhere(rank_of(worker) + " was at update " + std::to_string(worker.begun) + " and another rank at " +
+                   std::to_string(newest) + ": they are not in step");
+  }
+  if (const auto behind = whole_at(newest - 1); behind != workers.end()) {
+    return go_back(workers, static_cast<std::size_t>(behind - workers.begin()));
+  }
+  if (const auto through = whole_at(newest); through != workers.end()) {
+    return go_on_with(workers, static_cast<std::size_t>(through - workers.begin()));
+  }
+  return nowhere("every rank was within update " + std::to_string(newest) + ", so that none has whole tensors");
+}
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decides what the workers of a new round do with the memory that those of the round before left. A pure function of
+// the marks of all of them (arena.hpp), for a time at which none of them runs.
+//
+// It rests on two facts of data-parallel training. A rank begins update s only after all ranks have contributed their
+// gradients of step s, so that ranks differ by at most one update. And after an update all ranks have equal tensors, so
+// that one rank's can replace another's.
+//
+//     a rank has not begun update s, others have        all go back to the end of step s - 1, with its tensors
+//     all have begun s, one at least is through         the others take its tensors, and
+//         all are done with s                               all go on after step s
+//         some are not                                      all do step s again, and its update writes nothing
+//     all were within update s                          nothing is left: the checkpoint
+//
+// In each case every rank then has the tensors, and the record, that it would have had without the failure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/kept/arena.hpp"
+
+namespace ddp::rendezvous {
+
+// What one worker's memory says.
+struct KeptFacts {
+  bool is_there = false;
+  std::uint64_t layout = 0, tensor_bytes = 0, record_bytes = 0;
+  std::int64_t rank = 0, world_size = 0;
+  std::int64_t begun = kNoStep, updated = kNoStep, done = kNoStep;
+  std::array<std::int64_t, 2> begun_records = {kNoStep, kNoStep}, done_records = {kNoStep, kNoStep};
+
+  // The tensors are those after update `begun`; else the update, or a copy, was under way.
+  bool is_whole() const { return begun == updated; }
+};
+
+KeptFacts facts_of(const KeptHeader& header);
+
+enum class GoOn {
+  Nowhere = 0,    // what was kept cannot be used
+  AfterStep = 1,  // with the record `done` of the step
+  WithinStep =
+      2,  // with the record `done` of the step before; the step is done again, but its update is in the tensors
+};
+
+struct KeptPlan {
+  GoOn go_on = GoOn::Nowhere;
+  std::int64_t step = kNoStep;    // whose update is in the tensors
+  int source = -1;                // index of a worker whose tensors are of that step
+  std::vector<bool> copies = {};  // by index: whether the worker takes the source's tensors first
+  std::string reason;             // in words, for the log
+
+  bool usable() const { return go_on != GoOn::Nowhere; }
+};
+
+// `workers` are those of a node, by local rank; worker i is to have rank base_rank + i of world_size.
+KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int world_size);
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory of a worker that its successor finds: tensors, and a record of whatever else a step needs. It writes the marks
+// of a step (rendezvous/kept/arena.hpp), and in a new process carries out what the agent has planned from those of the
+// process before (rendezvous/kept/kept_core.hpp).
+//
+//     begun() ──▶ the update writes to the tensors ──▶ updated() ──▶ done() ──▶ begun() ...
+//
+// One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddp/ddp.h"
+#include "rendezvous/kept/arena.hpp"
+#include "runtime/group/process_group.hpp"
+#include "runtime/recovery/kept_offer.hpp"
+
+namespace ddp::runtime {
+
+class KeptMemory {
+ public:
+  struct Options {
+    std::string name;
+    std::size_t bytes = 0;           // size of the tensors
+    std::uint64_t layout = 0;        // any number that says how the bytes are used
+    std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
+  };
+
+  // Every rank of `world` calls it: they compare what they have found, and use it only if it is the same step.
+  // If something is found, the tensors and the record are filled. Throws rendezvous::Error.
+  KeptMemory(ProcessGroup& world, Options options);
+
+  void* tensors() const { return offer_.memory.at(places_.tensors); }
+  // Whether this memory was filled by an earlier process.
+  bool found() const { return found_; }
+  // Number of steps that are done, since the memory was made.
+  std::int64_t step() const { return step_; }
+  // What happened, as a sentence.
+  const std::string& recovered() const { return recovered_; }
+
+  // Marks that the update of the next step begins; the start must be marked. Returns false if the tensors have it
+  // already: then the caller must not write, and the record has been filled with what it was at this place.
+  bool begun();
+  // Marks that the update is complete.
+  void updated();
+  // Marks that the step is over. The first call marks the start. Another call without an update between changes
+  // nothing.
+  void done();
+
+ private:
+  enum class State { NotStarted, Between, Updating, Updated };
+
+  rendezvous::KeptHeader& header() const { return *reinterpret_cast<rendezvous::KeptHeader*>(offer_.memory.at(0)); }
+  std::vector<std::int64_t> facts(const ProcessGroup& world) const;
+  std::string why_unusable(ProcessGroup& world) const;
+  void make(const ProcessGroup& world);
+  void recover();
+  void take_tensors();
+  void save_record(std::size_t place, rendezvous::KeptMark& mark, std::int64_t step);
+  void restore_record(std::size_t place);
+
+  const Options options_;
+  const rendezvous::KeptPlaces places_;
+  KeptOffer offer_;
+  bool found_ = false;
+  bool is_in_tensors_ = false;  // the update of the step that is under way
+  State state_ = State::NotStarted;
+  std::int64_t step_ = 0;
+  std::string recovered_;
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/recovery/kept_offer.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/worker_contract.hpp"
+
+namespace ddp::runtime {
+namespace {
+
+namespace contract = rendezvous::contract;
+using rendezvous::Error;
+using rendezvous::ErrorCode;
+
+[[noreturn]] void keep_failed(const std::string& name, const std::string& why) {
+  throw Error(ErrorCode::System, "keep memory \"" + name + "\": " + why);
+}
+
+// Returns the request; the agent refuses a name that would need more care here.
+std::string request_for(const std::string& name, std::size_t bytes, const char* incarnation) {
+  if (name.find_first_of("\"\\") != std::string::npos) keep_failed(name, "its name has a quote or a backslash");
+  return "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) + ",\"ask\":\"keep\",\"incarnation\":\"" +
+         incarnation + "\",\"layout\":" + std::to_string(rendezvous::kKeptVersion) + ",\"name\":\"" + name +
+         "\",\"bytes\":" + std::to_string(bytes) + "}";
+}
+
+// Gives the file its memory. Without it the first write would be a SIGBUS where there is no more.
+void allocate_all(int file, std::size_t bytes, const std::string& name) {
+  int result = 0;
+  do {
+    result = fallocate(file, 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) keep_failed(name, std::to_string(bytes) + " bytes: " + std::strerror(errno));
+}
+
+}  // namespace
+
+Mapping::Mapping(int file, std::size_t bytes, bool may_write) : bytes_(bytes) {
+  const int protection = may_write ? PROT_READ | PROT_WRITE : PROT_READ;
+  const int kind = file >= 0 ? MAP_SHARED | MAP_POPULATE : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* const start = mmap(nullptr, bytes, protection, kind, file, 0);
+  if (start == MAP_FAILED) {
+    throw Error(ErrorCode::System, "mapping " + std::to_string(bytes) + " bytes to keep: " + std::strerror(errno));
+  }
+  start_ = start;
+}
+
+Mapping::~Mapping() {
+  if (start_ != nullptr) munmap(start_, bytes_);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept : start_(std::exchange(other.start_, nullptr)), bytes_(other.bytes_) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(start_, other.start_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
+  const char* socket = std::getenv(contract::kAgentSocket);
+  const char* incarnation = std::getenv(contract::kIncarnation);
+  KeptOffer offer;
+  rendezvous::DescriptorMessage answer;
+  if (socket != nullptr && incarnation != nullptr) {
+    answer = rendezvous::ask_agent(socket, request_for(name, bytes, incarnation));
+    if (const auto error = rendezvous::text_in(answer.text, "error")) keep_failed(name, "ddprun refuses it: " + *error);
+  }
+  if (answer.descriptors.empty()) {
+    offer.memory = Mapping(-1, bytes, true);
+    return offer;
+  }
+  const int file = answer.descriptors[0].get();
+  struct stat facts = {};
+  if (fstat(file, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes) {
+    keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
+  }
+  allocate_all(file, bytes, name);
+  offer.memory = Mapping(file, bytes, true);
+  offer.outlives_process = true;
+  const auto go_on = rendezvous::number_in(answer.text, "go_on").value_or(0);
+  if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
+  offer.step = rendezvous::number_in(answer.text, "step").value_or(rendezvous::kNoStep);
+  if (answer.descriptors.size() > 1) offer.source = std::move(answer.descriptors[1]);
+  return offer;
+}
+
+}  // namespace ddp::runtime

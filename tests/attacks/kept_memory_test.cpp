@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Requests for memory to keep (--keep-memory): from another user, and from workers that ask for what they cannot have.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/kept/arena.hpp"
+#include "tests/integration/ddprun.hpp"
+#include "tests/support/other_user.hpp"
+
+using Catch::Matchers::Contains;
+using ddp::rendezvous::ask_agent;
+using ddp::rendezvous::DescriptorMessage;
+using namespace ddp::testing;
+
+namespace {
+
+// A job with two workers that keep nothing themselves. Its agent is asked in their place.
+struct KeepingJob {
+  explicit KeepingJob(const Words& options = {"--keep-memory"})
+      : process(ddprun(Words{"--nproc-per-node=2"} + options, {"note=USR1", "say=up", "until=USR1", "exit=0"})) {
+    process.wait_for("up", 2);
+    workers = children_of(agent_of(process));
+    REQUIRE(workers.size() == 2);
+    socket = variable_of(workers[0], "DDPRUN_AGENT_SOCKET");
+  }
+  ~KeepingJob() {
+    for (const pid_t worker : workers) ::kill(worker, SIGUSR1);
+    process.wait();
+  }
+
+  static std::string variable_of(pid_t worker, const std::string& name) {
+    const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
+    const std::size_t at = all.find(name + "=");
+    REQUIRE(at != std::string::npos);
+    return all.substr(at + name.size() + 1).c_str();
+  }
+
+  // Asks as this worker. `what` are the members that follow.
+  DescriptorMessage ask(std::size_t worker, const std::string& what) const {
+    return ask_agent(socket, "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" +
+                                 variable_of(workers[worker], "DDPRUN_INCARNATION") + "\"," + what + "}");
+  }
+  DescriptorMessage ask(std::size_t worker, const std::string& name, const std::string& bytes) const {
+    return ask(worker, "\"layout\":" + std::to_string(ddp::rendezvous::kKeptVersion) + ",\"name\":\"" + name +
+                           "\",\"bytes\":" + bytes);
+  }
+
+  Process process;
+  std::vector<pid_t> workers;
+  std::string socket;
+};
+
+}  // namespace
+
+TEST_CASE("kept memory: no worker gets an absurd size or a name of bad bytes", "[attacks][integration]") {
+  const KeepingJob job;
+  for (const std::string bytes : {"0", "-4096", "1", "4097", "1.5", "\"4096\"", "null", "9223372036854775808"}) {
+    CAPTURE(bytes);
+    const DescriptorMessage answer = job.ask(0, "a", bytes);
+    CHECK_THAT(answer.text, Contains("error") && Contains("whole pages"));
+    CHECK(answer.descriptors.empty());
+  }
+  for (const std::string bytes : {"4611686018427387904", "9223372036854771712", "70368744177664"}) {
+    CAPTURE(bytes);
+    CHECK_THAT(job.ask(0, "a", bytes).text, Contains("error") && Contains("left"));
+  }
+  for (const std::string& name :
+       {std::string(), std::string(65, 'a'), std::string("../a"), std::string("a/b"), std::string("a b"),
+        std::string("\\u0000"), std::string("\\u001b[2J"), std::string("ä")}) {
+    CAPTURE(name);
+    CHECK_THAT(job.ask(0, name, "4096").text, Contains("error") && Contains("a name of memory to keep has"));
+  }
+  CHECK_THAT(job.ask(0, R"("layout":1,"name":"a","bytes":4096)").text, Contains("keeps memory of another layout"));
+  CHECK_THAT(job.ask(0, R"("name":"a","bytes":4096)").text, Contains("another layout"));
+  CHECK(job.ask(0, "a", "4096").descriptors.size() == 1);  // the agent still serves
+}
+
+TEST_CASE("kept memory: the agent's number of names has a limit, and a worker gets each once",
+          "[attacks][integration]") {
+  const KeepingJob job;
+  for (int i = 0; i < 16; ++i) CHECK(job.ask(0, "name" + std::to_string(i), "4096").descriptors.size() == 1);
+  CHECK_THAT(job.ask(0, "one_more", "4096").text, Contains("no more than 16 names"));
+  CHECK_THAT(job.ask(0, "name3", "4096").text, Contains("has the memory \\\"name3\\\" already"));
+  CHECK(job.ask(1, "name3", "4096").descriptors.size() == 1);
+}
+
+TEST_CASE("kept memory: a worker gets its own and not its neighbour's, and cannot cut it", "[attacks][integration]") {
+  const KeepingJob job;
+  const DescriptorMessage first = job.ask(0, "model", "8192"), second = job.ask(1, "model", "8192");
+  REQUIRE(first.descriptors.size() == 1);
+  REQUIRE(second.descriptors.size() == 1);
+  const int memory = first.descriptors[0].get();
+  REQUIRE(pwrite(memory, "mine", 4, 4096) == 4);
+  char bytes[4] = {1, 1, 1, 1};
+  REQUIRE(pread(second.descriptors[0].get(), bytes, 4, 4096) == 4);
+  CHECK(std::string(bytes, 4) == std::string(4, '\0'));
+  CHECK(ftruncate(memory, 0) == -1);
+  CHECK(ftruncate(memory, 1 << 30) == -1);
+  CHECK(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  const std::string nobody = R"({"version":1,"ask":"keep","incarnation":"0","name":"model","bytes":8192})";
+  CHECK_THAT(ask_agent(job.socket, nobody).text, Contains("no worker of this round has this incarnation"));
+}
+
+TEST_CASE("kept memory: another user gets none", "[attacks][integration]") {
+  const KeepingJob job;
+  const std::string request = "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" +
+                              KeepingJob::variable_of(job.workers[0], "DDPRUN_INCARNATION") +
+                              "\",\"name\":\"model\",\"bytes\":4096}";
+  std::string answer;
+  as_other_user([&] {
+    try {
+      answer = ask_agent(job.socket, request).text;
+    } catch (const ddp::rendezvous::Error& error) {
+      answer = error.what();
+    }
+  });
+  CHECK_THAT(answer, Contains("cannot connect: Permission denied") || Contains("is it another user's?"));
+}
+
+TEST_CASE("kept memory: without --keep-memory nobody gets any", "[attacks][integration]") {
+  const KeepingJob job(Words{});
+  const DescriptorMessage answer = job.ask(0, "model", "4096");
+  CHECK_THAT(answer.text, Contains("\"kept\": 0"));
+  CHECK(answer.descriptors.empty());
+}

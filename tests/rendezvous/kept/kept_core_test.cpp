@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the next processes do with kept memory: each state by name, then a job of a few ranks that is killed at every
+// instant, also while it recovers.
+#include "rendezvous/kept/kept_core.hpp"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace ddp::rendezvous;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// A worker that has done all of steps 0 to s.
+KeptFacts done_with(int rank, int world, std::int64_t s) {
+  KeptFacts facts;
+  facts.is_there = true;
+  facts.layout = 7;
+  facts.tensor_bytes = 100;
+  facts.rank = rank;
+  facts.world_size = world;
+  facts.begun = facts.updated = facts.done = s;
+  for (const std::int64_t step : {s - 1, s}) {
+    facts.done_records[KeptPlaces::slot(step)] = facts.begun_records[KeptPlaces::slot(step)] = step;
+  }
+  return facts;
+}
+
+// A worker within update s.
+KeptFacts within(int rank, int world, std::int64_t s) {
+  KeptFacts facts = done_with(rank, world, s - 1);
+  facts.begun = facts.begun_records[KeptPlaces::slot(s)] = s;
+  return facts;
+}
+
+// A worker that has made update s and is not done with the step.
+KeptFacts updated(int rank, int world, std::int64_t s) {
+  KeptFacts facts = within(rank, world, s);
+  facts.updated = s;
+  return facts;
+}
+
+KeptPlan plan_of(const std::vector<KeptFacts>& workers) {
+  return plan_recovery(workers, 0, static_cast<int>(workers.size()));
+}
+
+}  // namespace
+
+TEST_CASE("kept core: ranks that are done with a step go on after it, and nothing is copied", "[rendezvous][unit]") {
+  const KeptPlan plan = plan_of({done_with(0, 2, 5), done_with(1, 2, 5)});
+  CHECK(plan.go_on == GoOn::AfterStep);
+  CHECK(plan.step == 5);
+  CHECK(plan.copies == std::vector<bool>{false, false});
+  CHECK(plan.reason == "every rank goes on after step 5");
+}
+
+TEST_CASE("kept core: a rank within an update takes the tensors of one that is through", "[rendezvous][unit]") {
+  const KeptPlan plan = plan_of({within(0, 3, 6), updated(1, 3, 6), done_with(2, 3, 6)});
+  CHECK(plan.go_on == GoOn::WithinStep);
+  CHECK(plan.step == 6);
+  CHECK(plan.source == 1);
+  CHECK(plan.copies == std::vector<bool>{true, false, false});
+  CHECK(plan.reason == "every rank does step 6 again, whose update is complete; the tensors of rank 1 go to rank 0");
+}
+
+TEST_CASE("kept core: a rank that is behind takes all of them back", "[rendezvous][unit]") {
+  const KeptPlan plan = plan_of({within(0, 3, 6), done_with(1, 3, 5), done_with(2, 3, 6)});
+  CHECK(plan.go_on == GoOn::AfterStep);
+  CHECK(plan.step == 5);
+  CHECK(plan.source == 1);
+  CHECK(plan.copies == std::vector<bool>{true, false, true});
+  CHECK_THAT(plan.reason, Contains("rank 1 had not begun the next update"));
+}
+
+TEST_CASE("kept core: where each rank was within the update nothing is left", "[rendezvous][unit]") {
+  const KeptPlan plan = plan_of({within(0, 2, 6), within(1, 2, 6)});
+  CHECK_FALSE(plan.usable());
+  CHECK_THAT(plan.reason, Contains("every rank was within update 6"));
+  CHECK_FALSE(plan_of({within(0, 1, 6)}).usable());  // alone, there is nobody to copy from
+}
+
+TEST_CASE("kept core: on any doubt nothing is used, and the reason is said", "[rendezvous][unit]") {
+  CHECK_THAT(plan_of({}).reason, Contains("no worker"));
+  CHECK_THAT(plan_of({done_with(0, 2, 5), KeptFacts()}).reason, Contains("rank 1 has kept nothing"));
+  CHECK_THAT(plan_of({done_with(0, 2, 5), done_with(1, 2, 3)}).reason, Contains("not in step"));
+  CHECK_THAT(plan_of({done_with(0, 3, 5), done_with(1, 2, 5)}).reason, Contains("was kept by rank 0 of 3"));
+  CHECK_THAT(plan_recovery({done_with(0, 1, 5)}, 1, 1).reason, Contains("of rank 1 of 1 was kept by rank 0"));
+  KeptFacts other = done_with(1, 2, 5);
+  other.layout = 8;
+  CHECK_THAT(plan_of({done_with(0, 2, 5), other}).reason, Contains("rank 1 has kept other tensors"));
+  KeptFacts fresh = done_with(1, 2, 0);
+  fresh.done = kNoStep;
+  CHECK_THAT(plan_of({done_with(0, 2, 0), fresh}).reason, Contains("not come to its first step"));
+  KeptFacts recordless = updated(1, 2, 6);
+  recordless.begun_records = {kNoStep, kNoStep};
+  CHECK_THAT(plan_of({updated(0, 2, 6), recordless}).reason, Contains("rank 1 has no record of step 6"));
+}
+
+namespace {
+
+constexpr std::int64_t kTorn = -100;
+
+// A rank of a training that is nothing but its marks: its tensors are the number of updates in them, its record and its
+// state are the number of forward passes that it has made.
+struct Rank {
+  KeptFacts marks;
+  std::int64_t tensors = 0;
+  std::int64_t begun_record[2] = {}, done_record[2] = {};
+  // What dies with the process:
+  std::int64_t state = 0, step = 0;
+  bool is_in_tensors = false;  // the update of the step that is under way
+  int at = 0;                  // the next store
+};
+
+// Does the rank's next store. Returns false where it has to wait for the others' gradients.
+bool advance(Rank& rank, std::int64_t slowest_contribution) {
+  const std::int64_t s = rank.step + 1;
+  const std::size_t slot = KeptPlaces::slot(s);
+  switch (rank.at) {
+    case 0:
+      ++rank.state;  // the forward pass
+      break;
+    case 1:
+      if (slowest_contribution < s) return false;  // the all_reduce
+      if (rank.is_in_tensors) {
+        rank.state = rank.begun_record[slot];
+        rank.at = 5;
+        return true;
+      }
+      rank.marks.begun_records[slot] = kNoStep;
+      rank.begun_record[slot] = kTorn;
+      break;
+    case 2:
+      rank.begun_record[slot] = rank.state;
+      rank.marks.begun_records[slot] = s;
+      break;
+    case 3:
+      rank.marks.begun = s;
+      rank.tensors = kTorn;
+      break;
+    case 4:
+      rank.tensors = s;
+      rank.marks.updated = s;
+      break;
+    case 5:
+      rank.marks.done_records[slot] = kNoStep;
+      rank.done_record[slot] = kTorn;
+      break;
+    case 6:
+      rank.done_record[slot] = rank.state;
+      rank.marks.done_records[slot] = s;
+      break;
+    default:
+      rank.marks.done = s;
+      rank.step = s;
+      rank.is_in_tensors = false;
+      rank.at = 0;
+      return true;
+  }
+  ++rank.at;
+  return true;
+}
+
+// Does what a new process does. With `dies_after` stores it is killed then, and false is returned.
+bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_after) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Rank& rank = ranks[i];
+    if (plan.copies[i]) {
+      const auto store = [&](auto change) { return dies_after-- > 0 && (change(), true); };
+      if (!store([&] { rank.marks.updated = kNoStep; })) return false;
+      if (!store([&] { rank.tensors = kTorn; })) return false;
+      if (!store([&] { rank.tensors = ranks[static_cast<std::size_t>(plan.source)].tensors; })) return false;
+      if (plan.go_on == GoOn::AfterStep && !store([&] { rank.marks.done = plan.step; })) return false;
+      if (!store([&] { rank.marks.begun = plan.step; })) return false;
+      if (!store([&] { rank.marks.updated = plan.step; })) return false;
+    }
+    rank.is_in_tensors = plan.go_on == GoOn::WithinStep;
+    rank.step = plan.step - (rank.is_in_tensors ? 1 : 0);
+    rank.state = rank.done_record[KeptPlaces::slot(rank.step)];
+    rank.at = 0;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right tensors and its record",
+          "[rendezvous][unit]") {
+  const unsigned seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int lost = 0, recoveries = 0, deaths_within = 0;
+  for (int job = 0; job < 3000; ++job) {
+    const int world = 2 + static_cast<int>(random() % 3);
+    std::vector<Rank> ranks(static_cast<std::size_t>(world));
+    for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)].marks = done_with(r, world, 0);
+    std::int64_t all_done = 0;
+    for (int life = 0; life < 8; ++life) {
+      for (int stores = static_cast<int>(random() % 80); stores > 0; --stores) {
+        Rank& rank = ranks[random() % ranks.size()];
+        std::int64_t slowest = rank.step + 1;
+        for (const Rank& other : ranks) slowest = std::min(slowest, other.step + (other.at > 0 ? 1 : 0));
+        advance(rank, slowest);
+      }
+      std::int64_t done = ranks[0].step;
+      for (const Rank& rank : ranks) done = std::min(done, rank.step);
+      all_done = std::max(all_done, done);
+      std::optional<KeptPlan> plan;
+      do {  // killed, and killed again while it recovers
+        std::vector<KeptFacts> marks;
+        for (const Rank& rank : ranks) marks.push_back(rank.marks);
+        plan = plan_recovery(marks, 0, world);
+        if (!plan->usable()) break;
+      } while (!recover(ranks, *plan, random() % 3 == 0 ? static_cast<int>(random() % 12) : 1000) && ++deaths_within);
+      if (!plan->usable()) {
+        CAPTURE(plan->reason);
+        REQUIRE_THAT(plan->reason, Contains("every rank was within update"));
+        ++lost;
+        break;
+      }
+      ++recoveries;
+      for (const Rank& rank : ranks) {
+        REQUIRE(rank.tensors == plan->step);
+        REQUIRE(rank.state == rank.step);
+        REQUIRE(rank.step >= all_done);  // no step is lost that all were done with
+      }
+    }
+  }
+  CHECK(recoveries > 10'000);
+  CHECK(deaths_within > 100);
+  CHECK(lost > 0);
+}
