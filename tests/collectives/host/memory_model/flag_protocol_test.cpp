@@ -20,18 +20,20 @@
 #include "collectives/host/failure.hpp"
 #include "collectives/host/liveness.hpp"
 #include "collectives/host/membership.hpp"
-#include "collectives/host/memory_left.hpp"
 #include "collectives/host/messages.hpp"
 #include "collectives/host/segment.hpp"
 #include "collectives/host/shared_collectives.hpp"
 #include "collectives/host/steps.hpp"
+#include "rendezvous/base/memory_left.hpp"
 #include "tests/collectives/host/memory_model/explorer.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
 
 // Each run gives memory to rings. The files that say how much there is take longer to read than the run.
-std::optional<MemoryLeft> ddp::collectives::least_memory_left(const std::string&, const std::string&) { return {}; }
+std::optional<ddp::rendezvous::MemoryLeft> ddp::rendezvous::least_memory_left(const std::string&, const std::string&) {
+  return {};
+}
 
 namespace {
 
