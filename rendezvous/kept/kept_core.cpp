@@ -50,9 +50,9 @@ void copy_from(KeptPlan& plan, const Workers& workers, std::size_t source, std::
   for (const KeptFacts& worker : workers) {
     const bool copies = !(worker.is_whole() && worker.begun == step);
     plan.copies.push_back(copies);
-    if (copies) takers += (takers.empty() ? "" : ", ") + std::to_string(worker.rank);
+    if (copies) takers += (takers.empty() ? "" : ", ") + rank_of(worker);
   }
-  if (!takers.empty()) plan.reason += "; the tensors of " + rank_of(workers[source]) + " go to rank " + takers;
+  if (!takers.empty()) plan.reason += "; the tensors of " + rank_of(workers[source]) + " go to " + takers;
 }
 
 KeptPlan go_back(const Workers& workers, std::size_t source) {
