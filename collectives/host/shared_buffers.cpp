@@ -41,7 +41,8 @@ unsigned char* SharedBuffers::allocate(std::size_t bytes, Steps& steps) {
     if (buffer.view != nullptr) release(buffer);
     static std::atomic<bool> said{false};
     if (!why.empty() && !said.exchange(true))
-      std::fprintf(stderr, "libddp: a buffer of %zu bytes is in ordinary memory, which is slower: %s\n", bytes, why.c_str());
+      std::fprintf(stderr, "libddp: a buffer of %zu bytes is in ordinary memory, which is slower: %s\n", bytes,
+                   why.c_str());
     return nullptr;
   }
   unsigned char* const memory = buffer.view + rank * buffer.bytes;

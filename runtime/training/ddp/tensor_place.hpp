@@ -32,8 +32,8 @@ class TensorPlace {
   std::shared_ptr<collectives::CudaDevice> gpu_;  // null: the CPU
 };
 
-// Memory at a place, zeros at first. Given a group, CPU memory is the group's, in which its collectives are fastest, and
-// all ranks make it together. Freeing GPU memory waits for the work on that GPU's streams.
+// Memory at a place, zeros at first. Given a group, CPU memory is the group's, in which its collectives are fastest,
+// and all ranks make it together. Freeing GPU memory waits for the work on that GPU's streams.
 class TensorMemory {
  public:
   TensorMemory() = default;
