@@ -66,6 +66,10 @@ TEST_CASE("stacks: a native program's functions are named, and it goes on", "[la
   const auto stacks = take_stacks({{3, child.pid()}}, tools, 30s);
   REQUIRE(stacks.size() == 1);
   CHECK(stacks[0].rank == 3);
+  if (!stacks[0].missing.empty() && stacks[0].missing[0].find("not permitted") != std::string::npos) {
+    std::puts("skipped: no process may be traced here (ptrace_scope, or a container without SYS_PTRACE)");
+    std::exit(77);
+  }
   CHECK(stacks[0].missing.empty());
   REQUIRE(stacks[0].threads.size() == 1);
   std::string functions;
