@@ -205,8 +205,9 @@ TEST_CASE("limits: memory to keep that does not fit into the control group is re
   const MemoryLimit limit(200);
   const Words job = {DDPRUN_BINARY, "--nproc-per-node=2", "--keep-memory", KEPT_WORKER_BINARY, "steps=2"};
   CHECK(run(limit.on(job)).code == 0);
-  // One of the two fits, and not both.
-  const Result result = run(limit.on(job + Words{"numbers=8000000"}));
+  // What one of the two asks for fits, and not what both ask for. The rest of them is small, so that it has room at any
+  // time and the kernel kills nobody.
+  const Result result = run(limit.on(job + Words{"spare=120000000"}));
   CAPTURE(result.err);
   CHECK(result.code == 1);
   CHECK(count(result.err, "ddprun refuses it: memory to keep as \"by_hand\"") >= 1);
