@@ -18,7 +18,9 @@ def served_by(group=None, device="cpu"):
 
 
 def say(what):
-    print(os.environ["RANK"], f"{sys.argv[1]}:", what, flush=True)
+    # One write: processes that a worker spawns share its pipe.
+    sys.stdout.write(f"{os.environ['RANK']} {sys.argv[1]}: {what}\n")
+    sys.stdout.flush()
 
 
 class Rows:
