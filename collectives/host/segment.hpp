@@ -59,6 +59,7 @@ struct alignas(kLine) Presence {
   std::atomic<PresenceState> state;
   std::atomic<std::uint32_t> cpu_words;  // words of `cpus` that are set, once they are
   std::array<std::atomic<std::uint64_t>, 14> cpus;
+  std::atomic<std::uint32_t> last_cpu;  // where the rank was when it last waited for long, plus 1; 0 before
 };
 
 // A rank's word, held as a robust futex is (liveness.hpp). 0 while it is not held.

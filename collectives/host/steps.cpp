@@ -99,8 +99,9 @@ void Steps::await_number(std::uint32_t rank, std::uint64_t number) {
 void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   Counters& counters = segment_.counters(rank);
   const auto ready = [&] { return counters.published.load(std::memory_order_acquire) >= number; };
-  bool hurries = false, has_slept = false;
+  bool hurries = false, has_slept = false, has_moved = false;
   const auto check = [&] {
+    if (patience_.most > 0 && !has_slept && !has_moved) has_moved = leave_cpu_of(segment_, membership_.rank(), rank);
     hurries = meanwhile();
     return membership_.check(rank, deadline_, ready);
   };
@@ -114,6 +115,7 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
     }
     counters.sleepers.fetch_sub(1);
     has_slept = true;
+    publish_place(segment_.presence(membership_.rank()));
   };
   wait_until(patience_, ready, check, sleep);
 }

@@ -77,4 +77,33 @@ bool has_own_cpu(const Segment& segment, std::uint32_t rank, std::uint32_t ranks
   return cpus >= sharing && cpus > 0;
 }
 
+void publish_place(Presence& presence) {
+  const auto cpu = static_cast<std::uint32_t>(sched_getcpu() + 1);  // 0 if it is not known
+  if (presence.last_cpu.load(std::memory_order_relaxed) != cpu) presence.last_cpu.store(cpu, std::memory_order_relaxed);
+}
+
+bool leave_cpu_of(const Segment& segment, std::uint32_t rank, std::uint32_t waited_for) {
+  publish_place(segment.presence(rank));
+  const std::uint32_t here = segment.presence(rank).last_cpu.load(std::memory_order_relaxed);
+  if (here == 0 || segment.presence(waited_for).last_cpu.load(std::memory_order_relaxed) != here) return false;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  cpu_set_t free = allowed;
+  for (std::uint32_t r = 0; r < segment.ranks(); ++r) {
+    const std::uint32_t taken = segment.presence(r).last_cpu.load(std::memory_order_relaxed);
+    if (taken != 0) CPU_CLR(taken - 1, &free);
+  }
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &free)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return false;
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    publish_place(segment.presence(rank));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace ddp::collectives

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,17 +16,23 @@
 
 namespace ddp::collectives {
 
+// About as long as a full patience lasts.
+inline constexpr std::chrono::microseconds kShortSleep{100};
+
 // How often a wait looks, with a pause of some 10 ns between, before it sleeps.
 struct Patience {
   int most = 0;
   int looks = most;
 
-  // Once a rank sleeps, the one that waits for it waits longer than a short patience, and both would sleep in
-  // every later wait. So a full patience is tried again now and then, and kept if it helps.
+  // A rank that slept answers late, by the time of a wake-up, and the one that waits for its answer would sleep, too,
+  // and so on in every later wait. So spinning goes on after a sleep that spinning would have spared, and is tried
+  // again now and then after longer ones.
   void after_spinning(int looked) {
     if (looked > most / 16) looks = most;
   }
-  void after_sleeping() { looks = ++sleeps % 16 == 0 ? most : most / 16; }
+  void after_sleeping(std::chrono::nanoseconds slept) {
+    looks = slept < kShortSleep || ++sleeps % 16 == 0 ? most : most / 16;
+  }
 
   unsigned sleeps = 0;
 };
@@ -53,10 +60,11 @@ void wait_until(Patience& patience, Ready&& ready, Check&& check, Sleep&& sleep)
     pause_processor();
     if (i % kLooksPerCheck == 0 && check()) return patience.after_spinning(i);
   }
+  const auto begun = std::chrono::steady_clock::now();
   while (!ready() && !check()) {
     sleep();
   }
-  patience.after_sleeping();
+  patience.after_sleeping(std::chrono::steady_clock::now() - begun);
 }
 
 // Writes this process's CPUs into its line, for share_of_cpus().
@@ -69,6 +77,14 @@ std::optional<double> cpu_quota(const std::string& cgroup_file = "/proc/self/cgr
 // Returns whether the rank has a CPU of its own: it may use at least as many CPUs as ranks share them. All ranks have
 // published theirs. `ranks_on_node` counts also the ranks of the job that are in other groups.
 bool has_own_cpu(const Segment& segment, std::uint32_t rank, std::uint32_t ranks_on_node, std::optional<double> quota);
+
+// Writes the CPU that this thread is on into the rank's line, for leave_cpu_of().
+void publish_place(Presence& presence);
+
+// Moves this thread to a CPU that no rank of the segment was on last, if it is on the one of the rank that it waits
+// for. The kernel may wake a rank on the CPU of the one that wakes it, where it waits until that one has spun in vain,
+// and both would stay there. The CPUs that the thread may use stay the same. Returns whether it moved.
+bool leave_cpu_of(const Segment& segment, std::uint32_t rank, std::uint32_t waited_for);
 
 // Looks of a rank that has a CPU of its own: as long as it takes to wake up a rank that sleeps, about.
 inline constexpr int kMostLooks = 4000;

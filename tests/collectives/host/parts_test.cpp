@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The parts of the backend "ddp" that need no other rank: limits, sizes, seals, reductions.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +19,7 @@
 #include "collectives/host/reductions.hpp"
 #include "collectives/host/segment.hpp"
 #include "collectives/host/waiting.hpp"
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::collectives;
@@ -96,6 +99,54 @@ TEST_CASE("waiting: a rank spins only if it has a CPU of its own", "[collectives
   allow(1, ~std::uint64_t{0});
   CHECK(has_own_cpu(segment, 0, 2, std::nullopt));
   CHECK_FALSE(has_own_cpu(segment, 0, 100, std::nullopt));
+}
+
+TEST_CASE("waiting: a rank leaves the CPU of the one that it waits for, if another is free", "[collectives][unit]") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  if (CPU_COUNT(&allowed) < 2) ddp::testing::skip("it needs 2 CPUs");
+  const Segment segment = Segment::create(plan_segment(3, 4096, 0));
+  const auto here = [] { return static_cast<std::uint32_t>(sched_getcpu() + 1); };
+  bool moved = false;
+  for (int i = 0; i < 1000 && !moved; ++i) {  // the kernel may have moved this thread meanwhile
+    segment.presence(1).last_cpu = here();
+    moved = leave_cpu_of(segment, 0, 1);
+  }
+  CHECK(moved);
+  CHECK(segment.presence(0).last_cpu != segment.presence(1).last_cpu);
+  CHECK(segment.presence(0).last_cpu != 0);
+  cpu_set_t after;
+  REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
+  CHECK(CPU_EQUAL(&allowed, &after));
+
+  CHECK_FALSE(leave_cpu_of(segment, 0, 2));  // where that one is, is not known
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  std::uint32_t found = 0;
+  for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE && found < 2; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    CPU_SET(cpu, &two);
+    segment.presence(1 + found++).last_cpu = cpu + 1;
+  }
+  REQUIRE(sched_setaffinity(0, sizeof two, &two) == 0);
+  CHECK_FALSE(leave_cpu_of(segment, 0, 1));  // every CPU has a rank
+  CHECK_FALSE(leave_cpu_of(segment, 0, 2));
+  REQUIRE(sched_setaffinity(0, sizeof allowed, &allowed) == 0);
+}
+
+TEST_CASE("waiting: spins on after a sleep that was shorter than spinning, not after a long one",
+          "[collectives][unit]") {
+  Patience patience = {.most = 1600};
+  patience.after_sleeping(std::chrono::seconds(1));
+  CHECK(patience.looks == 100);
+  patience.after_sleeping(std::chrono::microseconds(10));
+  CHECK(patience.looks == 1600);
+  int full = 0;
+  for (int i = 0; i < 32; ++i) {
+    patience.after_sleeping(std::chrono::seconds(1));
+    if (patience.looks == 1600) ++full;
+  }
+  CHECK(full == 2);
 }
 
 TEST_CASE("waiting: ends if the last look before a rank is called lost finds what it waits for",
