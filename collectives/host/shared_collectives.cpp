@@ -49,7 +49,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
                                std::optional<std::uint32_t> root) {
   if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
-  if (!root && buffers_.were_used() && reduce_in_place(data, count, element, reduction)) return;
+  if (meet_in_place(data, count * element)) return reduce_in_place(data, count, element, reduction, root);
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = (steps_.most_bytes() - 2 * kLine) / (size_ + 1) * size_;
   const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
@@ -99,11 +99,11 @@ void SharedCollectives::reduce_sliced(unsigned char* data, std::size_t count, st
   }
 }
 
-// If all ranks pass the same place in a shared buffer, each reduces its slice of all buffers and writes the result into
-// all of them: nobody else reads or writes that slice. Returns false if they do not.
-bool SharedCollectives::reduce_in_place(unsigned char* data, std::size_t count, std::size_t element,
-                                        const Reduction& reduction) {
-  const std::uint64_t place = buffers_.place_of(data, count * element);
+// Returns whether all ranks pass the same place in a shared buffer. Then each rank's memory is in in_place_, with what
+// the rank wrote before, and stays as it is until that rank leaves the next step.
+bool SharedCollectives::meet_in_place(const unsigned char* data, std::size_t bytes) {
+  if (!buffers_.were_used() || bytes <= kFlatBytes / size_) return false;
+  const std::uint64_t place = buffers_.place_of(data, bytes);
   const Step arrival = steps_.begin(sizeof place);
   std::memcpy(steps_.own(arrival), &place, sizeof place);
   steps_.publish(arrival);
@@ -113,24 +113,34 @@ bool SharedCollectives::reduce_in_place(unsigned char* data, std::size_t count, 
   }
   if (place == 0) return false;
   for (std::uint32_t r = 0; r < size_; ++r) in_place_[r] = buffers_.of_rank(r, place);
+  return true;
+}
+
+// Each rank reduces its slice of all buffers and writes the result into those that get it: nobody else reads or writes
+// that slice.
+void SharedCollectives::reduce_in_place(unsigned char* data, std::size_t count, std::size_t element,
+                                        const Reduction& reduction, std::optional<std::uint32_t> root) {
   const Slice mine = slice_of(count, element, rank_, size_);
   const std::size_t most = kResultBytes / element;
   for (std::size_t i = mine.begin; i < mine.end; i += most) {
     const std::size_t some = std::min(most, mine.end - i);
     for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = in_place_[r] + i * element;
-    reduction.run(sources_.data(), size_, data + i * element, some);
-    for (std::uint32_t r = 0; r < size_; ++r) {
+    unsigned char* const first = root ? in_place_[*root] : data;
+    reduction.run(sources_.data(), size_, first + i * element, some);
+    for (std::uint32_t r = 0; r < size_ && !root; ++r) {
       if (r != rank_) copy(in_place_[r] + i * element, data + i * element, some * element);
     }
   }
-  const Step end = steps_.begin(0);
-  steps_.publish(end);
-  steps_.await_all(end);
-  return true;
+  barrier();
 }
 
 void SharedCollectives::reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count,
                                        std::size_t element, const Reduction& reduction) {
+  if (meet_in_place(input, size_ * count * element)) {
+    for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = in_place_[r] + rank_ * count * element;
+    reduction.run(sources_.data(), size_, output, count);
+    return barrier();
+  }
   const std::size_t most = std::max<std::size_t>(chunk_bytes() / size_ / element, 1);
   for (std::size_t done = 0; done < count; done += most) {
     const std::size_t some = std::min(most, count - done), bytes = some * element;
@@ -149,6 +159,10 @@ void SharedCollectives::reduce_scatter(const unsigned char* input, unsigned char
 }
 
 void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root) {
+  if (meet_in_place(data, bytes)) {
+    if (rank_ != root) copy(data, in_place_[root], bytes);
+    return barrier();
+  }
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t some = std::min(bytes - done, chunk_bytes());
     const Step step = steps_.begin(some);
@@ -167,6 +181,13 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
   received_.assign(size_, 0);  // where each rank's part begins
   for (std::uint32_t r = 1; r < size_; ++r) received_[r] = received_[r - 1] + bytes[r - 1];
   if (bytes[rank_] > 0) std::memmove(output + received_[rank_], input, bytes[rank_]);
+  if (meet_in_place(output, received_.back() + bytes.back())) {
+    for (std::uint32_t i = 1; i < size_; ++i) {
+      const std::uint32_t r = (rank_ + i) % size_;
+      copy(output + received_[r], in_place_[r] + received_[r], bytes[r]);
+    }
+    return barrier();
+  }
   const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t done = 0; done < most;) {
     const std::size_t some = std::min(most - done, chunk_bytes());

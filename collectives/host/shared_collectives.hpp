@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The collectives of one node. Small ones take one step: every rank writes its contribution and reads all others'.
-// Large reductions take two steps a chunk: each rank reduces one slice of the chunk, and the others copy it. Reductions
-// add in the order of ranks whatever the size (reductions.hpp), so all ranks get the same bits.
+// Large reductions take two steps a chunk: each rank reduces one slice of the chunk, and the others copy it. Large data
+// that lies at the same place in a shared buffer on all ranks (shared_buffers.hpp) is used where it is. Reductions add
+// in the order of ranks whatever the size (reductions.hpp), so all ranks get the same bits.
 //
 // The functions have the meaning of those in ddp/backend.h; sizes are in bytes where no type is given. They throw
 // Failure. One thread at a time.
@@ -42,7 +43,9 @@ class SharedCollectives {
                    std::optional<std::uint32_t> root);
   void reduce_sliced(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
                      std::optional<std::uint32_t> root);
-  bool reduce_in_place(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction);
+  bool meet_in_place(const unsigned char* data, std::size_t bytes);
+  void reduce_in_place(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+                       std::optional<std::uint32_t> root);
   std::size_t chunk_bytes() const;
 
   const std::uint32_t rank_, size_;
