@@ -158,6 +158,8 @@ void bench_collectives(const CollectiveOptions& options) {
   for (const std::string& name : options.contenders) {
     if (name == "gloo") {
       contenders.emplace_back(open_gloo()(&store, session.rank(), session.world_size()));
+    } else if (name == "libddp_in_place") {
+      contenders.push_back(std::make_unique<ddp::bench::LibddpInPlaceContender>(session.world()));
     } else if (name == "memory") {
       contenders.push_back(std::make_unique<ddp::bench::MemoryContender>(*contenders.front()));
     } else {
@@ -245,7 +247,7 @@ int main(int argc, char** argv) {
   collectives
       ->add_option("--contenders", ranks.contenders,
                    "Libraries to measure in turn; if gloo is the first, it runs without libddp's corrections")
-      ->check(CLI::IsMember({"libddp", "libddp_async", "gloo", "memory"}));
+      ->check(CLI::IsMember({"libddp", "libddp_async", "libddp_in_place", "gloo", "memory"}));
 
   collectives->add_option("--backend", ranks.backend, "The backend that libddp uses");
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,8 +22,17 @@ constexpr int kLeastCalls = 3;          // in a block, for large sizes
 constexpr int kLeastRounds = 3;
 
 struct Buffers {
-  std::vector<float> input;
-  std::vector<float> output;
+  Buffers(Contender& contender, std::size_t elements)
+      : count(elements), input(contender.allocate(elements)), output(contender.allocate(elements)) {}
+
+  std::size_t count;
+  std::shared_ptr<float[]> input, output;
+};
+
+// A contender, and its buffers for a job.
+struct Measured {
+  Contender& contender;
+  Buffers buffers;
 };
 
 float microseconds_since(Clock::time_point start) {
@@ -37,23 +47,22 @@ double quantile(std::vector<float> values, double q) {
 
 void check(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
   const CheckedCall checked{job.collective, contender.rank(), contender.size(), job.count};
-  checked.fill(buffers.input.data(), buffers.output.data());
-  contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
-  throw_if_wrong(contender, job, buffers.output.data());
+  checked.fill(buffers.input.get(), buffers.output.get());
+  contender.run(job.collective, buffers.input.get(), buffers.output.get(), job.count);
+  throw_if_wrong(contender, job, buffers.output.get());
 }
 
 // Runs on zeros, whose sum stays zero however often it is taken.
 void call(Contender& contender, const CollectiveJob& job, Buffers& buffers) {
-  contender.run(job.collective, buffers.input.data(), buffers.output.data(), job.count);
+  contender.run(job.collective, buffers.input.get(), buffers.output.get(), job.count);
 }
 
 // Writes to each line of both buffers, as a program does that computes what it communicates. Otherwise a library that
 // reads a buffer again finds it in a cache.
 void dirty(Buffers& buffers) {
   constexpr std::size_t kLine = 64 / sizeof(float);
-  for (std::vector<float>* buffer : {&buffers.input, &buffers.output}) {
-    volatile float* const elements = buffer->data();
-    for (std::size_t i = 0; i < buffer->size(); i += kLine) elements[i] = 0;
+  for (volatile float* const elements : {buffers.input.get(), buffers.output.get()}) {
+    for (std::size_t i = 0; i < buffers.count; i += kLine) elements[i] = 0;
   }
 }
 
@@ -63,7 +72,8 @@ struct Pace {
 };
 
 // Returns the seconds of one call, with all that it has left for others to do. Ranks synchronise through `ranks`.
-double seconds_of_call(Contender& ranks, Contender& contender, const CollectiveJob& job, Buffers& buffers) {
+double seconds_of_call(Contender& ranks, const CollectiveJob& job, Measured& measured) {
+  auto& [contender, buffers] = measured;
   call(contender, job, buffers);
   ranks.run(Collective::Barrier, nullptr, nullptr, 0);
   const Clock::time_point start = Clock::now();
@@ -73,10 +83,9 @@ double seconds_of_call(Contender& ranks, Contender& contender, const CollectiveJ
 }
 
 // Returns the pace that rank 0 finds by its clock. The slowest contender sets it, since all make the same calls.
-Pace find_pace(Contender& ranks, const std::vector<Contender*>& contenders, const CollectiveJob& job, double seconds,
-               Buffers& buffers) {
+Pace find_pace(Contender& ranks, std::vector<Measured>& all, const CollectiveJob& job, double seconds) {
   double one = 0;
-  for (Contender* contender : contenders) one = std::max(one, seconds_of_call(ranks, *contender, job, buffers));
+  for (Measured& measured : all) one = std::max(one, seconds_of_call(ranks, job, measured));
   const double calls = std::max(1.0 * kLeastCalls, std::floor(kBlockSeconds / one));
   const double rounds = std::max(1.0 * kLeastRounds, std::floor(seconds / (calls * one)));
   std::array<float, 2> pace = {static_cast<float>(calls), static_cast<float>(rounds)};
@@ -85,8 +94,8 @@ Pace find_pace(Contender& ranks, const std::vector<Contender*>& contenders, cons
 }
 
 // Returns the microseconds of each call on the slowest rank.
-std::vector<float> run_block(Contender& ranks, Contender& contender, const CollectiveJob& job, int calls,
-                             Buffers& buffers) {
+std::vector<float> run_block(Contender& ranks, const CollectiveJob& job, int calls, Measured& measured) {
+  auto& [contender, buffers] = measured;
   std::vector<float> mine;
   mine.reserve(static_cast<std::size_t>(calls));
   call(contender, job, buffers);
@@ -103,22 +112,22 @@ std::vector<float> run_block(Contender& ranks, Contender& contender, const Colle
   return mine;
 }
 
-std::vector<CollectiveFigures> run_rounds(Contender& ranks, const std::vector<Contender*>& contenders,
-                                          const CollectiveJob& job, const CollectivePlan& plan, Buffers& buffers) {
-  std::vector<std::vector<float>> times(contenders.size());
-  std::vector<std::vector<double>> medians(contenders.size());
-  const Pace pace = find_pace(ranks, contenders, job, plan.seconds, buffers);
+std::vector<CollectiveFigures> run_rounds(Contender& ranks, std::vector<Measured>& all, const CollectiveJob& job,
+                                          const CollectivePlan& plan) {
+  std::vector<std::vector<float>> times(all.size());
+  std::vector<std::vector<double>> medians(all.size());
+  const Pace pace = find_pace(ranks, all, job, plan.seconds);
   for (int round = 0; round < pace.rounds; ++round) {
-    for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
-      const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();
-      const std::vector<float> block = run_block(ranks, *contenders[i], job, pace.calls, buffers);
+    for (std::size_t turn = 0; turn < all.size(); ++turn) {
+      const std::size_t i = (turn + static_cast<std::size_t>(round)) % all.size();
+      const std::vector<float> block = run_block(ranks, job, pace.calls, all[i]);
       times[i].insert(times[i].end(), block.begin(), block.end());
       medians[i].push_back(quantile(block, 0.5));
     }
   }
   std::vector<CollectiveFigures> figures;
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    figures.push_back(figures_of(*contenders[i], job, times[i], std::move(medians[i])));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    figures.push_back(figures_of(all[i].contender, job, times[i], std::move(medians[i])));
   }
   return figures;
 }
@@ -198,18 +207,17 @@ void measure_collectives(const std::vector<Contender*>& contenders, const Collec
                          const std::function<void(const CollectiveFigures&)>& done) {
   Contender& any = *contenders.front();
   for (const CollectiveJob& job : jobs_of(plan, any.size())) {
-    std::vector<Contender*> able;
+    std::vector<Measured> able;
     for (Contender* contender : contenders) {
-      if (contender->has(job.collective)) able.push_back(contender);
+      if (!contender->has(job.collective)) continue;
+      able.push_back({*contender, Buffers(*contender, job.count)});
+      auto& [added, buffers] = able.back();
+      if (added.communicates()) check(added, job, buffers);
+      std::fill_n(buffers.input.get(), job.count, 0.0F);
+      std::fill_n(buffers.output.get(), job.count, 0.0F);
     }
     if (able.empty()) continue;
-    Buffers buffers = {std::vector<float>(job.count), std::vector<float>(job.count)};
-    for (Contender* contender : able) {
-      if (contender->communicates()) check(*contender, job, buffers);
-    }
-    std::fill(buffers.input.begin(), buffers.input.end(), 0.0F);
-    std::fill(buffers.output.begin(), buffers.output.end(), 0.0F);
-    for (const CollectiveFigures& figures : run_rounds(any, able, job, plan, buffers)) {
+    for (const CollectiveFigures& figures : run_rounds(any, able, job, plan)) {
       if (any.rank() == 0) done(figures);
     }
   }

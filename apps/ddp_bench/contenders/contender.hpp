@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 
 namespace ddp::bench {
 
@@ -36,6 +37,9 @@ class Contender {
   virtual bool has(Collective) const { return true; }
   // Returns false if its calls have no result.
   virtual bool communicates() const { return true; }
+
+  // Returns memory for a rank's buffer, filled with zeros. Every rank calls it, with the same count.
+  virtual std::shared_ptr<float[]> allocate(std::size_t count) { return std::make_shared<float[]>(count); }
 
   // Runs a collective of float32; reductions are sums, the root is rank 0. `count` is the number of elements of a
   // rank's longer buffer:

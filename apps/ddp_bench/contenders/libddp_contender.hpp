@@ -33,4 +33,16 @@ class LibddpContender : public Contender {
   Device device_;
 };
 
+// The same calls, with buffers of ProcessGroup::allocate().
+class LibddpInPlaceContender : public LibddpContender {
+ public:
+  explicit LibddpInPlaceContender(ProcessGroup group) : LibddpContender(group, Calling::Blocking), allocator_(group) {}
+
+  const char* name() const override { return "libddp_in_place"; }
+  std::shared_ptr<float[]> allocate(std::size_t count) override { return allocator_.allocate<float>(count); }
+
+ private:
+  ProcessGroup allocator_;
+};
+
 }  // namespace ddp::bench

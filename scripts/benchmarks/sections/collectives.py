@@ -15,6 +15,7 @@ at each size before it is timed.
 * size: of a rank's longer buffer.
 * libddp with its backend "ddp", Open MPI and MPICH go through shared memory inside a machine; libddp's backend "gloo",
   and Gloo called directly, talk over TCP. torch: `torch.distributed` with the Gloo of its own.
+* its buffers: libddp with buffers of `ProcessGroup::allocate()`, which all ranks use in place.
 * Before each call every line of the buffers is written, as by a program that computes what it communicates.
 * bound: each rank reads what it must read and writes what it must write, each byte once, all ranks at the same time;
   nothing is communicated. Measured by the same processes as libddp, in blocks that alternate.
@@ -23,7 +24,8 @@ at each size before it is timed.
 With more ranks than CPUs it is the scheduler that is measured, above all for libraries that wait by polling.
 """
 COLLECTIVES = ["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
-LIBRARIES = ["libddp", "libddp over Gloo", "Gloo", "Open MPI", "MPICH", "torch", "bound"]
+LIBRARIES = ["libddp", "its buffers", "libddp over Gloo", "Gloo", "Open MPI", "MPICH", "torch", "bound"]
+OF_LIBDDP = {"libddp": "libddp", "its buffers": "libddp_in_place", "bound": "memory"}  # measured by one program
 
 
 def sizes(bench):
@@ -60,7 +62,7 @@ def contenders(bench, ranks):
 
     ours = bench.launcher("ddprun", ranks)
     program = [*ours.prefix, bench.binary("ddp_bench"), "collectives", *plan, "--contenders"]
-    libddp, gloo = [*program, "libddp", "memory"], [*program, "gloo"]
+    libddp, gloo = [*program, *OF_LIBDDP.values()], [*program, "gloo"]
     latest = []  # what libddp's program said in this turn
 
     def measure_libddp():
@@ -68,7 +70,9 @@ def contenders(bench, ranks):
         return figures_of(latest, "libddp", COLLECTIVES, ranks, sizes(bench))
 
     yield Contender("libddp", libddp, measure_libddp, ours.version)
-    yield Contender("bound", libddp, lambda: figures_of(latest, "memory", COLLECTIVES, ranks, sizes(bench)))
+    for name in "its buffers", "bound":
+        yield Contender(name, libddp, lambda name=OF_LIBDDP[name]: figures_of(latest, name, COLLECTIVES, ranks,
+                                                                             sizes(bench)))
     over_gloo = [*program, "libddp", "--backend", "gloo"]
     yield Contender("libddp over Gloo", over_gloo,
                     lambda: figures_of(lines(over_gloo), "libddp", COLLECTIVES, ranks, sizes(bench)), ours.version)
