@@ -33,7 +33,7 @@ class LibddpContender : public Contender {
   Device device_;
 };
 
-// The same calls, with buffers of ProcessGroup::allocate().
+// Contender whose buffers come from ProcessGroup::allocate().
 class LibddpInPlaceContender : public LibddpContender {
  public:
   explicit LibddpInPlaceContender(ProcessGroup group) : LibddpContender(group, Calling::Blocking), allocator_(group) {}

@@ -90,10 +90,11 @@ DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_bu
 DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
                                   const size_t* output_counts, int64_t timeout_ms);
 /** Gives this rank zeroed memory of at least `bytes` bytes for buffers of the group, in *memory. Every rank calls it,
- * with the same size. With the backend "ddp" it is shared memory: ranks that pass the same part of it to
- * ddp_all_reduce() use each other's in place, which takes less time; any other use is right, too. Other backends give
- * plain memory. A child that the process forks shares the memory. Free it with ddp_free(); what is left is freed with
- * the group. Source: none in torch.distributed. */
+ * with the same size. With the backend "ddp" it is shared memory. If all ranks pass the same part of it as the buffer
+ * of ddp_all_reduce(), ddp_reduce() or ddp_broadcast(), as the input of ddp_reduce_scatter() or as the output of
+ * ddp_all_gather(), they use each other's in place, which takes less time. Any other use is right, too. Other backends
+ * give plain memory. A child that the process forks shares the memory. Free it with ddp_free(); what is left is freed
+ * with the group. Source: none in torch.distributed. */
 DDP_API ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_ms, void** memory);
 /** Frees memory of ddp_allocate(), which no operation may use any more. NULL is ignored. Ranks need not call it
  * together. */
