@@ -160,7 +160,11 @@ void SharedCollectives::reduce_scatter(const unsigned char* input, unsigned char
 
 void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root) {
   if (meet_in_place(data, bytes)) {
-    if (rank_ != root) copy(data, in_place_[root], bytes);
+    const Slice mine = slice_of(bytes, 1, rank_, size_);  // each rank copies this part of the root's to all others
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      const std::uint32_t r = (rank_ + i) % size_;
+      if (r != root) copy(in_place_[r] + mine.begin, in_place_[root] + mine.begin, mine.count());
+    }
     return barrier();
   }
   for (std::size_t done = 0; done < bytes;) {
