@@ -51,7 +51,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
     return reduce_flat(data, count, element, reduction, root);
   if (meet_in_place(data, count * element)) return reduce_in_place(data, count, element, reduction, root);
   // A chunk and one slice of it share what a collective may use of a ring.
-  const std::size_t slice_and_chunk = (steps_.most_bytes() - 2 * kLine) / (size_ + 1) * size_;
+  const std::size_t slice_and_chunk = steps_.most_bytes_of_two() / (size_ + 1) * size_;
   const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
   // Chunks of equal size: a last one of a few elements would take as long as the others wait.
   const std::size_t chunks = (count + chunk - 1) / chunk;
@@ -184,8 +184,10 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
                                    const std::vector<std::size_t>& bytes) {
   received_.assign(size_, 0);  // where each rank's part begins
   for (std::uint32_t r = 1; r < size_; ++r) received_[r] = received_[r - 1] + bytes[r - 1];
-  if (bytes[rank_] > 0) std::memmove(output + received_[rank_], input, bytes[rank_]);
-  if (meet_in_place(output, received_.back() + bytes.back())) {
+  const std::size_t all_bytes = received_.back() + bytes.back();
+  const bool has_own = buffers_.were_used();  // the others may read it there
+  if (has_own) copy(output + received_[rank_], input, bytes[rank_]);
+  if (meet_in_place(output, all_bytes)) {
     for (std::uint32_t i = 1; i < size_; ++i) {
       const std::uint32_t r = (rank_ + i) % size_;
       copy(output + received_[r], in_place_[r] + received_[r], bytes[r]);
@@ -197,8 +199,9 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
     const std::size_t some = std::min(most - done, chunk_bytes());
     const auto length = [&](std::uint32_t r) { return bytes[r] > done ? std::min(bytes[r] - done, some) : 0; };
     const Step step = steps_.begin(some);
-    copy(steps_.own(step), output + received_[rank_] + done, length(rank_));
+    copy(steps_.own(step), input + done, length(rank_));
     steps_.publish(step);
+    if (!has_own) copy(output + received_[rank_] + done, input + done, length(rank_));
     for (std::uint32_t i = 1; i < size_; ++i) {
       const std::uint32_t r = (rank_ + i) % size_;
       steps_.await(r, step);

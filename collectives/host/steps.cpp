@@ -10,6 +10,7 @@ namespace ddp::collectives {
 namespace {
 
 constexpr long kSleepWithMessagesNs = 200'000;
+constexpr std::uint64_t kLeastRingForGap = 256 << 10;
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -25,11 +26,17 @@ void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
 }
 
+// An odd number of lines, so that what a rank reads in the first range and writes in the second does not lie a power of
+// 2 apart: then lines of both would take each other's place in the first cache, and a reduction takes three times as
+// long.
+std::size_t Steps::gap() const { return segment_.plan().ring_bytes >= kLeastRingForGap ? 17 * kLine : 0; }
+
 Step Steps::begin(std::size_t bytes) { return reserve(bytes, 1); }
 
 std::pair<Step, Step> Steps::begin_two(std::size_t first_bytes, std::size_t second_bytes) {
-  const Step first = reserve(whole_lines(first_bytes) + second_bytes, 2);
-  return {first, {first.number + 1, first.offset + whole_lines(first_bytes)}};
+  const std::size_t second_at = whole_lines(first_bytes) + gap();
+  const Step first = reserve(second_at + second_bytes, 2);
+  return {first, {first.number + 1, first.offset + second_at}};
 }
 
 Step Steps::reserve(std::size_t bytes, std::uint64_t steps) {
@@ -99,13 +106,14 @@ void Steps::await_number(std::uint32_t rank, std::uint64_t number) {
 void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   Counters& counters = segment_.counters(rank);
   const auto ready = [&] { return counters.published.load(std::memory_order_acquire) >= number; };
-  bool hurries = false, has_slept = false, has_moved = false;
+  bool hurries = false, has_yielded = false, has_slept = false, has_moved = false;
   const auto check = [&] {
     if (patience_.most > 0 && !has_slept && !has_moved) has_moved = leave_cpu_of(segment_, membership_.rank(), rank);
     hurries = meanwhile();
     return membership_.check(rank, deadline_, ready);
   };
   const auto sleep = [&] {
+    if (patience_.most == 0 && !std::exchange(has_yielded, true) && yields_.until(ready)) return;
     counters.sleepers.fetch_add(1);
     const std::uint64_t seen = counters.published.load();
     // What ends a wait is set before the wake-up, so it is looked at after this rank counts as a sleeper.

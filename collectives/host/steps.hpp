@@ -48,7 +48,7 @@ class Steps {
 
   // Returns the next step. `bytes` is equal on all ranks, and at most most_bytes().
   Step begin(std::size_t bytes);
-  // Returns the next two steps, in ranges that do not overlap. Together they need at most most_bytes().
+  // Returns the next two steps, in ranges that do not overlap. Together they need at most most_bytes_of_two().
   std::pair<Step, Step> begin_two(std::size_t first_bytes, std::size_t second_bytes);
   void publish(const Step& step);
   void await(std::uint32_t rank, const Step& step);
@@ -62,6 +62,7 @@ class Steps {
   }
   // Half a ring, so that a rank writes one half while others still read the other.
   std::size_t most_bytes() const { return segment_.plan().ring_bytes / 2; }
+  std::size_t most_bytes_of_two() const { return most_bytes() - 2 * kLine - gap(); }
 
   // Called in every wait that takes long. Returns whether it wants to be called again soon.
   std::function<bool()> meanwhile = [] { return false; };
@@ -72,6 +73,7 @@ class Steps {
     std::size_t offset, end;
   };
 
+  std::size_t gap() const;  // between the ranges of two steps
   // Returns the first of the next `steps` steps, which share the range.
   Step reserve(std::size_t bytes, std::uint64_t steps);
   void await_number(std::uint32_t rank, std::uint64_t number);
@@ -87,6 +89,7 @@ class Steps {
   std::uint64_t all_reached_ = 0;  // every rank has published this step
   std::uint64_t call_ = 0;         // number of the collective << 32 | what
   Patience patience_;
+  Yields yields_;
   Deadline deadline_{0};
   bool has_ring_ = false;
 };

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a rank waits for another one: it spins for a while if it has a CPU of its own, then sleeps in the kernel.
-//
-// It never calls sched_yield(). Where another program wants the CPU too, a yield costs a rank a time slice of some
-// milliseconds, while the kernel runs a rank that was asleep and is woken up almost at once. For the same reason a rank
-// that had to sleep spins less the next time.
+// How a rank waits for another one: it spins for a while if it has a CPU of its own, or else gives its CPU to the other
+// ranks there; then it sleeps in the kernel. A rank that had to sleep spins less the next time.
 #pragma once
+
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "collectives/host/segment.hpp"
 
@@ -35,6 +35,40 @@ struct Patience {
   }
 
   unsigned sleeps = 0;
+};
+
+// Gives the CPU to other ranks, which are as quick as a switch between processes, while a sleep and a wake-up take
+// several times as long. Where another program wants the CPU too, a yield costs a time slice of some milliseconds, and
+// the kernel runs a rank that was asleep and is woken up almost at once. So a rank that has met another program goes
+// without yields for much longer than that one took.
+class Yields {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Yields until ready() says yes, which it returns, or until yields do not pay.
+  template <typename Ready>
+  bool until(Ready&& ready) {
+    Clock::time_point now = Clock::now();
+    const Clock::time_point end = now + kLongest;
+    while (now < end && pay(now)) {
+      sched_yield();
+      const Clock::time_point before = std::exchange(now, Clock::now());
+      took(before, now);
+      if (ready()) return true;
+    }
+    return false;
+  }
+
+  bool pay(Clock::time_point now) const { return now >= resume_at_; }
+  void took(Clock::time_point from, Clock::time_point to) {
+    if (to - from > kOtherProgram) resume_at_ = to + std::min<Clock::duration>(100 * (to - from), kLongestPause);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kLongest{200};        // then the other ranks compute
+  static constexpr std::chrono::microseconds kOtherProgram{1000};  // less than a time slice
+  static constexpr std::chrono::seconds kLongestPause{1};
+  Clock::time_point resume_at_;
 };
 
 // A sleep ends by itself after this time, should a wake-up be missed; what ends a wait wakes it.

@@ -149,6 +149,21 @@ TEST_CASE("waiting: spins on after a sleep that was shorter than spinning, not a
   CHECK(full == 2);
 }
 
+TEST_CASE("waiting: a yield that another program made long is followed by a pause of a hundred times as much",
+          "[collectives][unit]") {
+  using std::chrono::milliseconds;
+  const Yields::Clock::time_point start{};
+  Yields yields;
+  yields.took(start, start + std::chrono::microseconds(500));  // another rank's work
+  CHECK(yields.pay(start));
+  const auto back = start + milliseconds(4);
+  yields.took(start, back);
+  CHECK_FALSE(yields.pay(back + milliseconds(399)));
+  CHECK(yields.pay(back + milliseconds(400)));
+  yields.took(start, start + std::chrono::hours(1));
+  CHECK(yields.pay(start + std::chrono::hours(1) + std::chrono::seconds(1)));
+}
+
 TEST_CASE("waiting: ends if the last look before a rank is called lost finds what it waits for",
           "[collectives][unit]") {
   for (const int most_looks : {0, kLooksPerCheck}) {
