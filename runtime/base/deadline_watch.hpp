@@ -57,8 +57,9 @@ class DeadlineWatch {
 
 // Returns the timeout to give a backend that ends its waits by itself: some seconds after the deadline, since the watch
 // is to notice it first and knows which operation is late.
-inline std::int64_t backend_timeout_ms(DeadlineWatch::Time deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now() + std::chrono::seconds(5);
+inline std::int64_t backend_timeout_ms(DeadlineWatch::Time deadline,
+                                       DeadlineWatch::Time now = std::chrono::steady_clock::now()) {
+  const auto left = deadline - now + std::chrono::seconds(5);
   return std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
 }
 

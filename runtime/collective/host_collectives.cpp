@@ -8,7 +8,6 @@
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "runtime/base/buffer.hpp"
-#include "runtime/base/deadline_watch.hpp"
 #include "runtime/base/scale.hpp"
 #include "runtime/collective/object_collectives.hpp"
 
@@ -40,17 +39,14 @@ void scale_floats(float* values, std::size_t count, double factor) {
 // What every call to the backend takes besides its data.
 struct HostCollectives::Call {
   std::uint32_t tag;
-  Deadline deadline;
+  std::int64_t timeout_ms;
   ddp_backend_error* error;
-
-  std::int64_t timeout_ms() const { return backend_timeout_ms(deadline); }
 };
 
-ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t tag, Deadline deadline,
+ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t tag, std::int64_t timeout,
                                             ddp_backend_error* error) {
-  const Call call = {tag, deadline, error};
+  const Call call = {tag, timeout, error};
   if (o.reduces()) return o.count > 0 ? reduce(o, call) : DDP_BACKEND_OK;
-  const std::int64_t timeout = call.timeout_ms();
   switch (o.kind) {
     case OperationKind::Broadcast:
       return backend_.broadcast(group_, o.data, o.count, o.dtype, o.root, tag, timeout, error);
@@ -77,7 +73,7 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
     case OperationKind::GatherObject:
     case OperationKind::ScatterObject:
       return perform_object(
-          o, place_, [&](const Operation& part) { return perform(part, tag, deadline, error); }, error);
+          o, place_, [&](const Operation& part) { return perform(part, tag, timeout, error); }, error);
     case OperationKind::Allocate:
       return backend_.allocate(group_, o.count, tag, timeout, static_cast<void**>(o.data), error);
     case OperationKind::AllReduce:
@@ -130,7 +126,7 @@ ddp_backend_status HostCollectives::reduce(const Operation& operation, const Cal
 }
 
 ddp_backend_status HostCollectives::call_reduction(const Operation& o, const Call& call) {
-  const std::int64_t timeout = call.timeout_ms();
+  const std::int64_t timeout = call.timeout_ms;
   const auto op = static_cast<ddp_backend_reduce_op>(o.reduce_op);
   if (o.kind == OperationKind::Reduce) {
     return backend_.reduce(group_, o.data, o.count, o.dtype, op, o.root, call.tag, timeout, call.error);

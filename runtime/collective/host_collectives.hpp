@@ -22,8 +22,9 @@ class HostCollectives {
   HostCollectives(const ddp_backend_table& backend, ddp_backend_group* group, GroupPlace place)
       : backend_(backend), group_(group), place_(place) {}
 
-  // Blocks until the operation has ended. `tag` is equal on all ranks and differs from other operations in flight.
-  ddp_backend_status perform(const Operation& operation, std::uint32_t tag, Deadline deadline,
+  // Blocks until the operation has ended. `tag` is equal on all ranks and differs from other operations in flight. Each
+  // call to the backend gets the timeout, see backend_timeout_ms().
+  ddp_backend_status perform(const Operation& operation, std::uint32_t tag, std::int64_t timeout_ms,
                              ddp_backend_error* error);
   // Performs the operation in a group of one.
   static void perform_alone(const Operation& operation);

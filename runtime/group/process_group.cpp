@@ -56,8 +56,9 @@ int ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
     return operation.is_message() ? operation.root : -1;
   }
   if (operation.is_message()) return wait_for_message(start_message(operation, timeout, lock), lock);
-  const std::uint64_t sequence = enqueue(operation, timeout, false, lock);
-  execute_until(sequence, lock);
+  const Issued& issued = enqueue(operation, timeout, false, lock);
+  const std::uint64_t sequence = issued.sequence;
+  execute_until(sequence, issued.issued_at(), lock);
   throw_if_failed(sequence);
   return -1;
 }
@@ -66,7 +67,7 @@ std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeo
   Lock lock(mutex_);
   if (runs_on_device(operation)) return start_on_device(operation, timeout, lock);
   if (operation.is_message()) return start_message(operation, timeout, lock);
-  const std::uint64_t sequence = enqueue(operation, timeout, true, lock);
+  const std::uint64_t sequence = enqueue(operation, timeout, true, lock).sequence;
   if (!thread_.joinable()) thread_ = rendezvous::start_thread("ddp-progress", [this] { run_asynchronous(); });
   if (front_can_start()) asynchronous_front_.notify_one();
   return sequence;
@@ -115,23 +116,25 @@ void ProcessGroup::fill(Issued& issued, std::uint64_t sequence, const Operation&
   issued.operation.output_counts = {issued.counts.data() + ranks, ranks};
 }
 
-std::uint64_t ProcessGroup::enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock) {
+const ProcessGroup::Issued& ProcessGroup::enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous,
+                                                  Lock& lock) {
   enter(operation, timeout, lock);
   Issued& issued = queue_.add();
   fill(issued, next_++, operation, timeout);
   issued.asynchronous = asynchronous;
   if (config_.size > 1) watch_.expect(issued.deadline);
-  return issued.sequence;
+  return issued;
 }
 
 bool ProcessGroup::front_can_start() const { return state_ == State::Alive && running_ == 0 && !queue_.empty(); }
 
-void ProcessGroup::execute_front(Lock& lock) {
+// `now` is known to the caller: reading the clock three more times would be a fifth of a small collective.
+void ProcessGroup::execute_front(Clock::time_point now, Lock& lock) {
   const Issued& issued = queue_.front();  // stays in the queue until it has ended
   running_ = issued.sequence;
-  recorder_.started(issued.record, Clock::now());
+  recorder_.started(issued.record, now);
   lock.unlock();
-  std::optional<Failure> failure = perform(issued);
+  std::optional<Failure> failure = perform(issued, now);
   lock.lock();
   if (state_ == State::Alive && !failure) {
     ended_ = running_;
@@ -147,13 +150,15 @@ void ProcessGroup::execute_front(Lock& lock) {
 
 // Returns once the operation has ended. Runs the operations before it on this thread too, which saves switching
 // threads, except for blocking ones of other threads.
-void ProcessGroup::execute_until(std::uint64_t sequence, Lock& lock) {
+void ProcessGroup::execute_until(std::uint64_t sequence, Clock::time_point now, Lock& lock) {
   while (!ended(sequence)) {
     if (front_can_start() && (queue_.front().asynchronous || queue_.front().sequence == sequence)) {
-      execute_front(lock);
+      execute_front(now, lock);
+      if (ended(sequence)) return;
     } else {
       changed_.wait(lock);
     }
+    now = Clock::now();
   }
 }
 
@@ -162,23 +167,23 @@ void ProcessGroup::run_asynchronous() {
   for (;;) {
     asynchronous_front_.wait(lock, [&] { return ending_ || (front_can_start() && queue_.front().asynchronous); });
     if (ending_) return;
-    execute_front(lock);
+    execute_front(Clock::now(), lock);
   }
 }
 
-std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued) {
+std::optional<ProcessGroup::Failure> ProcessGroup::perform(const Issued& issued, Clock::time_point now) {
   if (!host_) {
     HostCollectives::perform_alone(issued.operation);
     return std::nullopt;
   }
   if (config_.call_log) config_.call_log->began(issued.sequence, describe(issued.operation, issued.sequence));
   const bool is_in_store = issued.operation.kind == OperationKind::MonitoredBarrier;
-  std::optional<Failure> failure = is_in_store ? wait_for_all(issued) : perform_collective(issued);
+  std::optional<Failure> failure = is_in_store ? wait_for_all(issued) : perform_collective(issued, now);
   if (config_.call_log && !failure) config_.call_log->ended();
   return failure;
 }
 
-std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issued& issued) {
+std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issued& issued, Clock::time_point now) {
   const Operation& o = issued.operation;
   BackendError error;
   const auto tag = static_cast<std::uint32_t>(issued.sequence * 2);
@@ -188,7 +193,7 @@ std::optional<ProcessGroup::Failure> ProcessGroup::perform_collective(const Issu
     if (status != DDP_BACKEND_OK) return to_failure(status, error, issued);
     if (!disagreement.empty()) return Failure{ErrorCode::Mismatch, disagreement};
   }
-  return to_failure(host_->perform(o, tag + 1, issued.deadline, &error), error, issued);
+  return to_failure(host_->perform(o, tag + 1, backend_timeout_ms(issued.deadline, now), &error), error, issued);
 }
 
 // Performs a monitored barrier. The store gives the verdict, even when the deadline has passed.
@@ -228,7 +233,7 @@ int ProcessGroup::wait(std::uint64_t sequence) {
     follow_on_device(sequence, lock);
     return -1;
   }
-  execute_until(sequence, lock);
+  execute_until(sequence, Clock::now(), lock);
   throw_if_failed(sequence);
   return -1;
 }

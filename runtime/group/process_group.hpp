@@ -127,6 +127,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     Milliseconds timeout{0};
     std::uint64_t record = 0;  // the flight recorder's number
     bool asynchronous = false;
+
+    Clock::time_point issued_at() const { return deadline - timeout; }
   };
   struct Message : Issued {
     HostMessage transfer;
@@ -163,13 +165,13 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   bool is_connected() const { return config_.connection != nullptr || config_.on_device != nullptr; }
   void enter(const Operation& operation, Milliseconds timeout, Lock& lock);
   void fill(Issued& issued, std::uint64_t sequence, const Operation& operation, Milliseconds timeout);
-  std::uint64_t enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock);
+  const Issued& enqueue(const Operation& operation, Milliseconds timeout, bool asynchronous, Lock& lock);
   bool front_can_start() const;
-  void execute_front(Lock& lock);
-  void execute_until(std::uint64_t sequence, Lock& lock);
+  void execute_front(Clock::time_point now, Lock& lock);
+  void execute_until(std::uint64_t sequence, Clock::time_point now, Lock& lock);
   void run_asynchronous();
-  std::optional<Failure> perform(const Issued& issued);
-  std::optional<Failure> perform_collective(const Issued& issued);
+  std::optional<Failure> perform(const Issued& issued, Clock::time_point now);
+  std::optional<Failure> perform_collective(const Issued& issued, Clock::time_point now);
   std::optional<Failure> wait_for_all(const Issued& issued);
   void give_up_barrier(const std::string& why);
 
