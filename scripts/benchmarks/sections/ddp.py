@@ -14,8 +14,8 @@ from ..rounds import Contender, WrongResult
 TITLE = "DistributedDataParallel"
 ABOUT = """
 `train`, the example job, and a PyTorch model of the same shapes under PyTorch's DDP: 16 sequences of 64 bytes a step,
-whatever the number of workers; one thread a worker, gradients over Gloo. Their arithmetic is Eigen's and PyTorch's; what
-can be compared is the efficiency.
+whatever the number of workers; one thread a worker. libddp's gradients go through its backend "ddp", PyTorch's through
+Gloo. Their arithmetic is Eigen's and PyTorch's; what can be compared is the efficiency.
 
 * tokens/s: of all workers together.
 * efficiency: tokens/s, divided by those of one worker in the same turn and by the number of workers, or of CPUs where
