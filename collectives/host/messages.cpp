@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/host/copies.hpp"
 #include "collectives/host/failure.hpp"
 
 namespace ddp::collectives {
@@ -27,8 +28,8 @@ struct Channel {
     const std::size_t some = std::min(bytes, room);
     const std::size_t at = written % size, before_end = std::min(some, size - at);
     if (some == 0) return 0;
-    std::memcpy(ring + at, from, before_end);
-    if (some > before_end) std::memcpy(ring, from + before_end, some - before_end);
+    copy(ring + at, from, before_end);
+    if (some > before_end) copy(ring, from + before_end, some - before_end);
     ends.written.store(written + some, std::memory_order_release);
     return some;
   }
@@ -38,8 +39,8 @@ struct Channel {
     const std::size_t some = std::min(bytes, there);
     const std::size_t at = done % size, before_end = std::min(some, size - at);
     if (some == 0) return 0;
-    std::memcpy(to, ring + at, before_end);
-    if (some > before_end) std::memcpy(to + before_end, ring, some - before_end);
+    copy(to, ring + at, before_end);
+    if (some > before_end) copy(to + before_end, ring, some - before_end);
     ends.read.store(done + some, std::memory_order_release);
     return some;
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/host/copies.hpp"
+
 namespace ddp::collectives {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr std::size_t kChunkBytes = 512 << 10;
 constexpr std::size_t kResultBytes = 16 << 10;
 // What an exchange moves for each pair of ranks in its first step.
 constexpr std::size_t kFirstExchange = 4 << 10;
-
-void copy(unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 // The elements of a chunk that one rank reduces. Slices begin at whole lines.
 struct Slice {
@@ -220,7 +218,7 @@ void SharedCollectives::gather(const unsigned char* input, unsigned char* output
     steps_.publish(step);
     for (std::uint32_t r = 0; r < size_ && rank_ == root; ++r) {
       if (r == root) {
-        std::memmove(output + r * bytes + done, input + done, some);
+        copy(output + r * bytes + done, input + done, some);
         continue;
       }
       steps_.await(r, step);
@@ -241,7 +239,7 @@ void SharedCollectives::scatter(const unsigned char* input, unsigned char* outpu
     }
     steps_.publish(step);
     if (rank_ == root) {
-      std::memmove(output + done, input + root * bytes + done, some);
+      copy(output + done, input + root * bytes + done, some);
     } else {
       steps_.await(root, step);
       copy(output + done, steps_.of(root, step) + rank_ * some, some);
@@ -264,7 +262,7 @@ void SharedCollectives::all_to_all(const unsigned char* input, const std::vector
     sent_[r] = sent_[r - 1] + input_bytes[r - 1];
     received_[r] = received_[r - 1] + output_bytes[r - 1];
   }
-  if (input_bytes[rank_] > 0) std::memmove(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
+  copy(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
   std::uint64_t steps = own_steps;  // known to be needed
   std::size_t done = 0;
   for (std::uint64_t i = 0; i < steps; ++i) {

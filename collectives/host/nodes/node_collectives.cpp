@@ -2,9 +2,10 @@
 #include "collectives/host/nodes/node_collectives.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <numeric>
+
+#include "collectives/host/copies.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -14,10 +15,6 @@ constexpr std::size_t kSmallBytes = 64 << 10;
 constexpr std::size_t kPieceBytes = 512 << 10;  // a step's piece
 // How many pieces of its own a node sends ahead of those that it waits for.
 constexpr std::size_t kAhead = 2;
-
-void copy_part(unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
-}
 
 }  // namespace
 
@@ -99,11 +96,11 @@ void NodeCollectives::pass_chunk(unsigned char* data, std::size_t bytes, std::ui
   if (place == 0 && !is_alone()) {
     const Step step = steps_.begin(bytes);
     const std::uint32_t from = layout_.index_of[root];
-    if (layout_.rank == root) copy_part(steps_.own(step), data, bytes);
+    if (layout_.rank == root) copy(steps_.own(step), data, bytes);
     steps_.publish(step);
     if (layout_.rank != root) {
       steps_.await(from, step);
-      copy_part(data, steps_.of(from, step), bytes);
+      copy(data, steps_.of(from, step), bytes);
     }
   }
   for (const std::uint32_t child : children) {
@@ -111,12 +108,12 @@ void NodeCollectives::pass_chunk(unsigned char* data, std::size_t bytes, std::ui
   }
   if (place == 0 || is_alone()) return;
   const Step step = steps_.begin(slice(0).count());
-  if (own.count() > 0) copy_part(steps_.own(step), data + own.begin, own.count());
+  if (own.count() > 0) copy(steps_.own(step), data + own.begin, own.count());
   steps_.publish(step);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     if (lane == layout_.index || slice(lane).count() == 0) continue;
     steps_.await(lane, step);
-    copy_part(data + slice(lane).begin, steps_.of(lane, step), slice(lane).count());
+    copy(data + slice(lane).begin, steps_.of(lane, step), slice(lane).count());
   }
 }
 
@@ -126,7 +123,7 @@ void NodeCollectives::all_gather(const unsigned char* input, unsigned char* outp
   if (total <= std::min(kSmallBytes, most_bytes_)) return all_gather_small(input, output, bytes, total);
   offsets_.assign(bytes.size(), 0);  // where each rank's part begins
   for (std::size_t r = 1; r < bytes.size(); ++r) offsets_[r] = offsets_[r - 1] + bytes[r - 1];
-  copy_part(output + offsets_[layout_.rank], input, bytes[layout_.rank]);
+  copy(output + offsets_[layout_.rank], input, bytes[layout_.rank]);
   // A lane of a large node carries several ranks' parts in a step.
   std::size_t largest = 0;
   for (const auto& ranks : layout_.nodes) largest = std::max(largest, ranks.size());
@@ -162,16 +159,16 @@ void NodeCollectives::all_gather_small(const unsigned char* input, unsigned char
     std::size_t largest = 0;
     for (const std::uint32_t rank : layout_.own_ranks()) largest = std::max(largest, bytes[rank]);
     parts = steps_.begin(largest);
-    if (largest > 0) copy_part(steps_.own(parts), input, bytes[layout_.rank]);
+    if (largest > 0) copy(steps_.own(parts), input, bytes[layout_.rank]);
     steps_.publish(parts);
   }
   if (layout_.is_first()) {
     scratch_.resize(total);
-    copy_part(scratch_.data() + begin[first_place], input, bytes[layout_.rank]);
+    copy(scratch_.data() + begin[first_place], input, bytes[layout_.rank]);
     for (std::uint32_t i = 1; i < ranks_here(); ++i) {
       const std::size_t size = bytes[layout_.own_ranks()[i]];
       steps_.await(i, parts);
-      if (size > 0) copy_part(scratch_.data() + begin[first_place + i], steps_.of(i, parts), size);
+      if (size > 0) copy(scratch_.data() + begin[first_place + i], steps_.of(i, parts), size);
     }
     offsets_.clear();
     for (const std::uint32_t place : layout_.places) offsets_.push_back(begin[place]);
@@ -180,7 +177,7 @@ void NodeCollectives::all_gather_small(const unsigned char* input, unsigned char
   const unsigned char* gathered = scratch_.data();
   if (!is_alone()) {
     all = steps_.begin(total);
-    if (layout_.is_first() && total > 0) copy_part(steps_.own(all), scratch_.data(), total);
+    if (layout_.is_first() && total > 0) copy(steps_.own(all), scratch_.data(), total);
     steps_.publish(all);
     if (!layout_.is_first()) steps_.await(0, all);
     if (!layout_.is_first() && total > 0) gathered = steps_.of(0, all);
@@ -188,7 +185,7 @@ void NodeCollectives::all_gather_small(const unsigned char* input, unsigned char
   std::size_t at = 0;
   for (std::uint32_t rank = 0; rank < layout_.size(); ++rank) {
     const std::uint32_t place = layout_.places[layout_.node_of[rank]] + layout_.index_of[rank];
-    copy_part(output + at, gathered + begin[place], bytes[rank]);
+    copy(output + at, gathered + begin[place], bytes[rank]);
     at += bytes[rank];
   }
 }
@@ -201,13 +198,13 @@ void NodeCollectives::gather_on_node(unsigned char* output, const std::vector<st
   if (!is_alone() && largest > 0) {
     const Step step = steps_.begin(largest);
     const Range own = part(layout_.rank);
-    if (own.count() > 0) copy_part(steps_.own(step), output + offsets_[layout_.rank] + own.begin, own.count());
+    if (own.count() > 0) copy(steps_.own(step), output + offsets_[layout_.rank] + own.begin, own.count());
     steps_.publish(step);
     for (std::uint32_t j = 1; j < ranks_here(); ++j) {
       const std::uint32_t i = (layout_.index + j) % ranks_here(), rank = layout_.own_ranks()[i];
       if (part(rank).count() == 0) continue;
       steps_.await(i, step);
-      copy_part(output + offsets_[rank] + part(rank).begin, steps_.of(i, step), part(rank).count());
+      copy(output + offsets_[rank] + part(rank).begin, steps_.of(i, step), part(rank).count());
     }
   }
   if (layout_.node_count() > 1) forward(output, bytes, piece, layout_.node);
@@ -266,7 +263,7 @@ void NodeCollectives::gather_from_node(unsigned char* output, const std::vector<
   const Step step = steps_.begin(largest);
   if (carries()) {
     for_lane(layout_.index, [&](std::size_t i, std::size_t at) {
-      copy_part(steps_.own(step) + at, output + offsets_[ranks[i]] + part(i).begin, part(i).count());
+      copy(steps_.own(step) + at, output + offsets_[ranks[i]] + part(i).begin, part(i).count());
     });
   }
   steps_.publish(step);
@@ -274,7 +271,7 @@ void NodeCollectives::gather_from_node(unsigned char* output, const std::vector<
     if (lane == layout_.index || for_lane(lane, nothing) == 0) continue;
     steps_.await(lane, step);
     for_lane(lane, [&](std::size_t i, std::size_t at) {
-      copy_part(output + offsets_[ranks[i]] + part(i).begin, steps_.of(lane, step) + at, part(i).count());
+      copy(output + offsets_[ranks[i]] + part(i).begin, steps_.of(lane, step) + at, part(i).count());
     });
   }
 }
@@ -293,7 +290,7 @@ void NodeCollectives::gather(const unsigned char* input, unsigned char* output, 
   if (layout_.rank == root) scratch_.resize(bytes * ranks_here());
   shared_.gather(input, scratch_.data(), bytes, at);
   for (std::uint32_t i = 0; i < ranks_here() && layout_.rank == root; ++i)
-    copy_part(output + layout_.own_ranks()[i] * bytes, scratch_.data() + i * bytes, bytes);
+    copy(output + layout_.own_ranks()[i] * bytes, scratch_.data() + i * bytes, bytes);
   transfers_.finish();
 }
 
@@ -310,7 +307,7 @@ void NodeCollectives::scatter(const unsigned char* input, unsigned char* output,
   if (layout_.rank == root) {
     scratch_.resize(bytes * ranks_here());
     for (std::uint32_t i = 0; i < ranks_here(); ++i)
-      copy_part(scratch_.data() + i * bytes, input + layout_.own_ranks()[i] * bytes, bytes);
+      copy(scratch_.data() + i * bytes, input + layout_.own_ranks()[i] * bytes, bytes);
   }
   shared_.scatter(scratch_.data(), output, bytes, layout_.index_of[root]);
   transfers_.finish();
@@ -340,7 +337,7 @@ void NodeCollectives::all_to_all(const unsigned char* input, const std::vector<s
   shared_.all_to_all(in.data(), sizes_in, out.data(), sizes_out);
   std::size_t at = 0;
   for (const std::uint32_t rank : layout_.own_ranks()) {
-    copy_part(output + received[rank], out.data() + at, output_bytes[rank]);
+    copy(output + received[rank], out.data() + at, output_bytes[rank]);
     at += output_bytes[rank];
   }
   transfers_.finish();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The reductions of NodeCollectives.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "collectives/host/copies.hpp"
 #include "collectives/host/nodes/node_collectives.hpp"
 
 namespace ddp::collectives {
@@ -17,10 +17,6 @@ constexpr std::size_t kSmallestSlice = 32 << 10, kLargestSlice = 256 << 10, kSli
 constexpr std::size_t kWindow = 3;
 // Memory that is kept from one call to the next.
 constexpr std::size_t kMostKept = 16 << 20;
-
-void copy_bytes(unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 }  // namespace
 
@@ -54,16 +50,16 @@ void NodeCollectives::reduce_small(unsigned char* data, std::size_t count, std::
   Step contributions, result;
   if (!is_alone()) {
     contributions = steps_.begin(bytes);
-    copy_bytes(steps_.own(contributions), data, bytes);
+    copy(steps_.own(contributions), data, bytes);
     steps_.publish(contributions);
   }
   if (layout_.is_first()) {
     scratch_.resize(bytes * layout_.size());
     unsigned char* const own = scratch_.data() + layout_.places[layout_.node] * bytes;
-    copy_bytes(own, data, bytes);
+    copy(own, data, bytes);
     for (std::uint32_t i = 1; i < ranks_here(); ++i) {
       steps_.await(i, contributions);
-      copy_bytes(own + i * bytes, steps_.of(i, contributions), bytes);
+      copy(own + i * bytes, steps_.of(i, contributions), bytes);
     }
     offsets_.clear();
     for (const std::uint32_t place : layout_.places) offsets_.push_back(place * bytes);
@@ -74,11 +70,11 @@ void NodeCollectives::reduce_small(unsigned char* data, std::size_t count, std::
   }
   if (is_alone()) return;
   result = steps_.begin(bytes);
-  if (layout_.is_first()) copy_bytes(steps_.own(result), data, bytes);
+  if (layout_.is_first()) copy(steps_.own(result), data, bytes);
   steps_.publish(result);
   if (layout_.is_first()) return;
   steps_.await(0, result);
-  copy_bytes(data, steps_.of(0, result), bytes);
+  copy(data, steps_.of(0, result), bytes);
 }
 
 void NodeCollectives::reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count,
@@ -89,7 +85,7 @@ void NodeCollectives::reduce_scatter(const unsigned char* input, unsigned char* 
   std::vector<unsigned char> parts = std::move(received_);
   parts.resize(bytes * layout_.size());
   for (std::uint32_t i = 0; i < layout_.size(); ++i)
-    copy_bytes(parts.data() + i * bytes, input + layout_.in_order[i] * bytes, bytes);
+    copy(parts.data() + i * bytes, input + layout_.in_order[i] * bytes, bytes);
   const std::uint32_t place = layout_.places[layout_.node] + layout_.index;
   if (parts.size() * layout_.size() <= std::min(kDirectBytes, most_bytes_)) {
     reduce_small(parts.data(), count * layout_.size(), element, reduction);
@@ -104,7 +100,7 @@ void NodeCollectives::reduce_scatter(const unsigned char* input, unsigned char* 
     chain.kept = {place * count, (place + 1) * count};
     reduce_along_nodes(std::move(chain));
   }
-  copy_bytes(output, parts.data() + place * bytes, bytes);
+  copy(output, parts.data() + place * bytes, bytes);
   if (parts.capacity() <= kMostKept) received_ = std::move(parts);
 }
 
@@ -146,8 +142,8 @@ void NodeCollectives::contribute(const Chain& chain, const Range& chunk) {
     const Step step = steps_.begin(chunk.count() * chain.element);
     const auto at = [&](std::size_t index) { return (index - chunk.begin) * chain.element; };
     unsigned char* const own = steps_.own(step);
-    copy_bytes(own, chain.data + chunk.begin * chain.element, at(slice.begin));
-    copy_bytes(own + at(slice.end), chain.data + slice.end * chain.element, at(chunk.end) - at(slice.end));
+    copy(own, chain.data + chunk.begin * chain.element, at(slice.begin));
+    copy(own + at(slice.end), chain.data + slice.end * chain.element, at(chunk.end) - at(slice.end));
     steps_.publish(step);
     if (!carries()) return;
     steps_.await_all(step);
@@ -208,15 +204,14 @@ void NodeCollectives::deliver(const Chain& chain, const Range& chunk) {
   const Step step = steps_.begin(bytes(slice_of(chunk, 0)));
   const auto shared = [&](std::uint32_t lane) { return slice_of(chunk, lane).within(here); };
   if (carries())
-    copy_bytes(steps_.own(step), chain.data + shared(layout_.index).begin * chain.element,
-               bytes(shared(layout_.index)));
+    copy(steps_.own(step), chain.data + shared(layout_.index).begin * chain.element, bytes(shared(layout_.index)));
   steps_.publish(step);
   for (std::uint32_t lane = 0; lane < layout_.lanes; ++lane) {
     const Range theirs = shared(lane), kept = theirs.within(chain.kept);
     if (lane == layout_.index || kept.count() == 0) continue;
     steps_.await(lane, step);
-    copy_bytes(chain.data + kept.begin * chain.element,
-               steps_.of(lane, step) + (kept.begin - theirs.begin) * chain.element, bytes(kept));
+    copy(chain.data + kept.begin * chain.element, steps_.of(lane, step) + (kept.begin - theirs.begin) * chain.element,
+         bytes(kept));
   }
 }
 
