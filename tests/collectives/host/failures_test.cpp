@@ -85,6 +85,31 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
   close(liar);
 }
 
+TEST_CASE("host group: ranks that are slow to say hello are not sent away, however many they are",
+          "[collectives][integration]") {
+  constexpr int kSize = 100;
+  const StoreProcess server;
+  const pid_t first = fork_rank([&] { return sum_once(join_group(server.port(), "g", 0, kSize), kSize); });
+  TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
+  for (int rank = 1; rank < kSize; ++rank) store.set("g/place/" + std::to_string(rank), to_word(own_place()));
+  const std::string invited = invitation(store, "g");
+  const std::size_t space = invited.find(' ');
+  std::vector<int> others;
+  for (int rank = 1; rank < kSize; ++rank) others.push_back(connect_to(invited.substr(0, space)));
+  wait_until_asleep(first);  // it has accepted all of them
+  for (int rank = 1; rank < kSize; ++rank) {
+    const std::string hello = invited.substr(space + 1) + " " + std::to_string(rank);
+    CHECK(send_with_descriptors(others[static_cast<std::size_t>(rank) - 1], hello, {STDERR_FILENO}));
+  }
+  for (const int other : others) {
+    char byte = 0;
+    CHECK(recv(other, &byte, 1, 0) == 1);  // welcome
+    close(other);
+  }
+  kill(first, SIGKILL);
+  CHECK(reap(first) == -1 - SIGKILL);
+}
+
 TEST_CASE("host group: another user gets no shared memory, also if it says it is this one, but a group over TCP",
           "[collectives][integration]") {
   if (geteuid() != 0) {
