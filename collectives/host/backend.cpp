@@ -228,7 +228,7 @@ ddp_backend_status receive(ddp_backend_group* group, void* data, std::size_t byt
 ddp_backend_status message_wait(ddp_backend_group* group, ddp_backend_message* message, std::int64_t timeout_ms,
                                 std::int32_t* peer, ddp_backend_error* error) {
   return guarded(error, [&] {
-    group->messages.wait(*message->message, timeout_ms, group->most_looks());
+    group->messages.wait(*message->message, timeout_ms, timeout_ms > 0 ? group->most_looks() : 0);
     *peer = message->message->peer;
   });
 }
@@ -287,7 +287,7 @@ constexpr ddp_backend_table kTable = {
     .receive = &receive,
     .message_wait = &message_wait,
     .message_free = &message_free,
-    .features = DDP_BACKEND_REDUCES_16_BIT,
+    .features = DDP_BACKEND_REDUCES_16_BIT | DDP_BACKEND_POLLS_MESSAGES,
     .allocate = &allocate,
     .release = &release,
 };

@@ -36,7 +36,7 @@ constexpr char kWelcome[] = "welcome";
 constexpr std::size_t kMostAbsent = 4;  // ranks asked for in the store at each look
 // Interval between looks into the store while others are awaited: a call that libddp interrupts ends the meeting.
 constexpr milliseconds kBetweenLooks{100};
-constexpr std::size_t kMostStrangers = 64;  // connections that have not said hello yet
+constexpr std::size_t kMostStrangers = 64;  // connections, besides one for each rank, that have not said hello yet
 
 std::string system_error(int error) { return std::strerror(error); }
 
@@ -116,7 +116,7 @@ class Reception {
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(name_, &length);
     if (!listener_ || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        listen(listener_.get(), static_cast<int>(ranks.size()) + 16) != 0) {
+        listen(listener_.get(), static_cast<int>(ranks.size() + kMostStrangers)) != 0) {
       throw Failure(DDP_BACKEND_ERROR, "a Unix socket to pass the shared memory: " + system_error(errno));
     }
   }
@@ -170,7 +170,7 @@ class Reception {
   void accept_one() {
     Descriptor stranger(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!stranger || !is_same_user(stranger.get())) return;
-    if (strangers_.size() >= kMostStrangers) strangers_.erase(strangers_.begin());
+    if (strangers_.size() >= ranks_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
     strangers_.push_back(std::move(stranger));
   }
 

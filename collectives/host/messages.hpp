@@ -51,7 +51,7 @@ class Messages {
   std::unique_ptr<Message> send(const void* data, std::size_t bytes, std::uint32_t peer, std::uint64_t tag);
   // Without a peer, from any rank.
   std::unique_ptr<Message> receive(void* data, std::size_t bytes, std::optional<std::uint32_t> peer, std::uint64_t tag);
-  // Throws Failure. Afterwards message.peer is the other rank.
+  // Throws Failure. Afterwards message.peer is the other rank. After a timeout the message may be waited for again.
   void wait(Message& message, std::int64_t timeout_ms, int most_looks);
   void forget(Message& message);
   // Ends all messages: none touches its memory from then on.

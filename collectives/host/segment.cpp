@@ -61,8 +61,9 @@ static std::uint64_t heap_bytes() {
 }
 
 SegmentPlan plan_segment(std::uint32_t ranks, std::uint64_t ring_bytes, std::uint32_t live_groups) {
-  if (live_groups >= 2) ring_bytes /= 4;
-  if (live_groups >= 4) ring_bytes /= 16;
+  if (live_groups >= 1) ring_bytes = std::min<std::uint64_t>(ring_bytes, 2 << 20);
+  if (live_groups >= 2) ring_bytes = std::min<std::uint64_t>(ring_bytes / 4, 512 << 10);
+  if (live_groups >= 4) ring_bytes = std::min<std::uint64_t>(ring_bytes / 16, 32 << 10);
   SegmentPlan plan;
   plan.ranks = ranks;
   plan.ring_bytes = std::max<std::uint64_t>(ring_bytes, kPage);

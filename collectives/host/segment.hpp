@@ -41,7 +41,8 @@ struct SegmentPlan {
 };
 
 // Returns the plan for a group of a process that has `live_groups` others already. The first groups get rings of
-// `ring_bytes`; more get smaller ones, so that a group of every pair of 64 ranks needs less than 512 MiB in all.
+// `ring_bytes`; more get smaller ones, so that a group of every pair of 64 ranks, beside one of all, needs less than
+// 512 MiB in all, in whatever order they are formed.
 SegmentPlan plan_segment(std::uint32_t ranks, std::uint64_t ring_bytes, std::uint32_t live_groups);
 // Returns the bytes of a ring: $DDP_RING_BYTES (a power of 2 of at least 4096), or twice the processor's L2 cache.
 // Throws Failure if the variable is wrong.

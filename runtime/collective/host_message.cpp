@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/collective/host_message.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "collectives/backend_loader.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/deadline_watch.hpp"
 
@@ -54,6 +56,17 @@ ddp_backend_status HostMessage::wait(const Channel& channel, const Operation& o,
     }
   }
   return backend.message_wait(channel.group, handle_, timeout_ms, peer, error);
+}
+
+bool HostMessage::can_poll(const Channel& channel) {
+  return !channel.labelled && (collectives::features_of(*channel.backend) & DDP_BACKEND_POLLS_MESSAGES) != 0;
+}
+
+ddp_backend_status HostMessage::poll(const Channel& channel, Deadline until, std::int32_t* peer,
+                                     ddp_backend_error* error) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(until - Deadline::clock::now());
+  return channel.backend->message_wait(channel.group, handle_, std::max<std::int64_t>(left.count(), 0), peer, error);
 }
 
 std::string HostMessage::why_not_expected(const Operation& o, int sender, int own_rank) const {

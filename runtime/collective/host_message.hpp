@@ -34,6 +34,10 @@ class HostMessage {
   // announces what the receiver expects.
   ddp_backend_status wait(const Channel& channel, const Operation& operation, Deadline deadline, std::int32_t* peer,
                           std::string* disagreement, ddp_backend_error* error);
+  // Waits until then at most, if the backend can wait again, and returns DDP_BACKEND_TIMEOUT if the message has not
+  // ended. Labelled messages cannot be polled.
+  static bool can_poll(const Channel& channel);
+  ddp_backend_status poll(const Channel& channel, Deadline until, std::int32_t* peer, ddp_backend_error* error);
   // Frees the backend's part of a message that has ended, or of any message once the group was aborted.
   void free(const Channel& channel);
 

@@ -135,7 +135,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     bool awaited = false;  // a thread waits for it in the backend
     bool ended = false;    // but not collected yet
     int peer = -1;
-    std::thread waiter;  // waits for a message that wait_for() polls
+    std::thread waiter;  // waits for a message that wait_for() polls, if the backend cannot
   };
   enum class StartState { Underway, OnStream, Failed };
   struct OnDevice : Issued {  // its sequence is kOnDevice and the number
@@ -178,7 +178,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
   bool poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
-  void await_message(Message& message, Lock& lock);
+  void await_message(Message& message, Lock& lock, std::optional<Clock::time_point> until = std::nullopt);
   int collect(std::uint64_t sequence, Lock& lock);
 
   // A barrier runs on the host, unless the group has a backend for GPU memory only.

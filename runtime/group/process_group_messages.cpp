@@ -44,33 +44,39 @@ int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
 }
 
 // Polls a message until it has ended or `until` has passed. Gloo has no way to test a message, only to wait for it, so
-// a thread of the message's own waits.
+// there a thread of the message's own waits.
 bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
   Message* message = messages_.find(sequence);
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
     message->awaited = true;
-    message->waiter = rendezvous::start_thread("ddp-message", [this, message] {
-      Lock waiters_lock(mutex_);
-      await_message(*message, waiters_lock);
-    });
+    if (HostMessage::can_poll(channel_)) {
+      await_message(*message, lock, until);
+    } else {
+      message->waiter = rendezvous::start_thread("ddp-message", [this, message] {
+        Lock waiters_lock(mutex_);
+        await_message(*message, waiters_lock);
+      });
+    }
   }
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
   return true;
 }
 
-// Waits for the message in the backend. The caller has set message.awaited.
-void ProcessGroup::await_message(Message& message, Lock& lock) {
+// Waits for the message in the backend, with `until` at most until then. The caller has set message.awaited.
+void ProcessGroup::await_message(Message& message, Lock& lock, std::optional<Clock::time_point> until) {
   lock.unlock();
   if (config_.call_log) config_.call_log->message_began(describe_message(message.operation));
   BackendError error;
   std::int32_t peer = -1;
   std::string disagreement;
   const ddp_backend_status status =
-      message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
+      until ? message.transfer.poll(channel_, *until, &peer, &error)
+            : message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
   lock.lock();
   message.awaited = false;
-  if (state_ == State::Alive) {
+  const bool goes_on = until && status == DDP_BACKEND_TIMEOUT;
+  if (state_ == State::Alive && !goes_on) {
     std::optional<Failure> failure = to_failure(status, error, message);
     if (!disagreement.empty()) failure = {ErrorCode::Mismatch, disagreement};
     if (failure) {

@@ -21,15 +21,18 @@ void declare_options(CLI::App& app, CollectivePlan& plan) {
   app.add_option("--sizes", plan.sizes, "Bytes of a rank's longer buffer")->check(CLI::Range(4UL, 1UL << 32));
   app.add_option("--seconds", plan.seconds, "About how long each library is measured at each size")
       ->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--tail", plan.tail_calls, "Calls of each library at each size, in place of --seconds; 0: none")
+      ->check(CLI::Range(0, 10'000'000));
 }
 
 void print_figures(const CollectiveFigures& f) {
   const nlohmann::ordered_json line = {
-      {"contender", f.contender}, {"collective", name_of(f.collective)},
-      {"ranks", f.ranks},         {"bytes", f.bytes},
-      {"calls", f.calls},         {"median_us", f.median_us},
-      {"p99_us", f.p99_us},       {"bus_gb_s", f.bus_gb_s},
-      {"round_us", f.round_us},
+      {"contender", f.contender},   {"collective", name_of(f.collective)},
+      {"ranks", f.ranks},           {"bytes", f.bytes},
+      {"calls", f.calls},           {"median_us", f.median_us},
+      {"p99_us", f.p99_us},         {"p999_us", f.p999_us},
+      {"longest_us", f.longest_us}, {"above_10_medians", f.above_10_medians},
+      {"bus_gb_s", f.bus_gb_s},     {"round_us", f.round_us},
   };
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);

@@ -116,7 +116,7 @@ std::vector<CollectiveFigures> run_rounds(Contender& ranks, std::vector<Measured
                                           const CollectivePlan& plan) {
   std::vector<std::vector<float>> times(all.size());
   std::vector<std::vector<double>> medians(all.size());
-  const Pace pace = find_pace(ranks, all, job, plan.seconds);
+  const Pace pace = plan.tail_calls > 0 ? Pace{plan.tail_calls, 1} : find_pace(ranks, all, job, plan.seconds);
   for (int round = 0; round < pace.rounds; ++round) {
     for (std::size_t turn = 0; turn < all.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % all.size();
@@ -178,6 +178,10 @@ CollectiveFigures figures_of(const Contender& contender, const CollectiveJob& jo
   f.calls = times_us.size();
   f.median_us = quantile(times_us, 0.5);
   f.p99_us = quantile(times_us, 0.99);
+  f.p999_us = quantile(times_us, 0.999);
+  f.longest_us = quantile(times_us, 1);
+  f.above_10_medians = static_cast<std::size_t>(
+      std::count_if(times_us.begin(), times_us.end(), [&](float us) { return us > 10 * f.median_us; }));
   f.bus_gb_s = bus_factor(job.collective, f.ranks) * static_cast<double>(f.bytes) / f.median_us / 1e3;
   f.round_us = std::move(round_us);
   return f;

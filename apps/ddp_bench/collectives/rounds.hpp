@@ -16,6 +16,7 @@ struct CollectivePlan {
   std::vector<Collective> collectives;
   std::vector<std::size_t> sizes;  // bytes of a rank's longer buffer, as NCCL's tests count
   double seconds = 0;              // about, for each contender and size; at least three rounds of three calls
+  int tail_calls = 0;              // if not 0: as many calls without a break, in place of rounds
 };
 
 // Figures of one contender. A call takes as long as on the slowest rank.
@@ -27,8 +28,11 @@ struct CollectiveFigures {
   std::size_t calls = 0;
   double median_us = 0;
   double p99_us = 0;
-  double bus_gb_s = 0;           // by the median
-  std::vector<double> round_us;  // the median of each round
+  double p999_us = 0;
+  double longest_us = 0;
+  std::size_t above_10_medians = 0;  // calls that took longer than ten times the median
+  double bus_gb_s = 0;               // by the median
+  std::vector<double> round_us;      // the median of each round
 };
 
 struct CollectiveJob {

@@ -78,6 +78,9 @@ typedef struct ddp_backend_message ddp_backend_message;
 
 /** Feature of a backend: it reduces 16-bit floating point in 32 bits, and rounds the result once. */
 #define DDP_BACKEND_REDUCES_16_BIT UINT64_C(1)
+/** Feature of a backend: a message may be waited for again after message_wait() returned DDP_BACKEND_TIMEOUT, which is
+ * then no error of the group, and with timeout_ms 0 message_wait() does not block. */
+#define DDP_BACKEND_POLLS_MESSAGES UINT64_C(2)
 
 /** Peer of a receive that takes a message from any rank. */
 #define DDP_BACKEND_ANY_RANK (-1)

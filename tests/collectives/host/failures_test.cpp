@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,7 +13,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -85,6 +83,31 @@ TEST_CASE("host group: a stranger who knows the socket but not the nonce gets no
   CHECK(recv(silent, &byte, 1, MSG_DONTWAIT) <= 0);
   close(silent);
   close(liar);
+}
+
+TEST_CASE("host group: ranks that are slow to say hello are not sent away, however many they are",
+          "[collectives][integration]") {
+  constexpr int kSize = 100;
+  const StoreProcess server;
+  const pid_t first = fork_rank([&] { return sum_once(join_group(server.port(), "g", 0, kSize), kSize); });
+  TcpStore store("127.0.0.1", server.port(), std::chrono::seconds(60));
+  for (int rank = 1; rank < kSize; ++rank) store.set("g/place/" + std::to_string(rank), to_word(own_place()));
+  const std::string invited = invitation(store, "g");
+  const std::size_t space = invited.find(' ');
+  std::vector<int> others;
+  for (int rank = 1; rank < kSize; ++rank) others.push_back(connect_to(invited.substr(0, space)));
+  wait_until_asleep(first);  // it has accepted all of them
+  for (int rank = 1; rank < kSize; ++rank) {
+    const std::string hello = invited.substr(space + 1) + " " + std::to_string(rank);
+    CHECK(send_with_descriptors(others[static_cast<std::size_t>(rank) - 1], hello, {STDERR_FILENO}));
+  }
+  for (const int other : others) {
+    char byte = 0;
+    CHECK(recv(other, &byte, 1, 0) == 1);  // welcome
+    close(other);
+  }
+  kill(first, SIGKILL);
+  CHECK(reap(first) == -1 - SIGKILL);
 }
 
 TEST_CASE("host group: another user gets no shared memory, also if it says it is this one, but a group over TCP",
@@ -176,18 +199,6 @@ TEST_CASE("host group: whenever a rank is killed, the others name it within mill
 
 namespace {
 
-// Returns the pages of the segment of this process's only group.
-std::int64_t pages_of_segment() {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-    struct stat facts = {};
-    if (target.starts_with("/memfd:ddp_group") && stat(entry.path().c_str(), &facts) == 0)
-      return facts.st_blocks * 512 / 4096;
-  }
-  return 0;
-}
-
 // Allocates, frees, and allocates again, where rank 0 may not. Returns 7 if all is right, else where it was not.
 int use_shared_buffers(std::uint16_t port, int rank) {
   ddp_backend_group* group = join_group(port, "g", rank, 2);
@@ -197,11 +208,11 @@ int use_shared_buffers(std::uint16_t port, int rank) {
   void* memory = nullptr;
   if (table().allocate(group, kBytes, 0, 60'000, &memory, &error) != DDP_BACKEND_OK) return 1;
   if (static_cast<unsigned char*>(memory)[kBytes - 1] != 0) return 2;
-  if (pages_of_segment() < kPages) return 3;
+  if (pages_of_segments() < kPages) return 3;
   if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 4;
   table().release(group, memory);
   if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 5;
-  if (pages_of_segment() > kRings) return 6;
+  if (pages_of_segments() > kRings) return 6;
   if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 9;
   if (rank == 0) {  // this process has too little address space left to map the parts of both ranks
     rlim_t pages = 0;

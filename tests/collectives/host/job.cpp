@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include "collectives/backend_error.hpp"
@@ -103,6 +106,13 @@ int reap(pid_t process) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
 }
 
+void wait_until_asleep(pid_t process) {
+  for (std::string state; state != "S";) {
+    std::string id, name;
+    std::ifstream("/proc/" + std::to_string(process) + "/stat") >> id >> name >> state;
+  }
+}
+
 StoreProcess::StoreProcess() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
@@ -140,6 +150,23 @@ std::size_t open_descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
+}
+
+std::int64_t pages_of_segments() {
+  std::int64_t pages = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat facts = {};
+    if (target.starts_with("/memfd:ddp_group") && stat(entry.path().c_str(), &facts) == 0)
+      pages += facts.st_blocks * 512 / 4096;
+  }
+  return pages;
+}
+
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
 }
 
 }  // namespace ddp::collectives::test

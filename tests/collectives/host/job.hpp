@@ -37,6 +37,8 @@ inline ddp_backend_group* join_on_node(int node, std::uint16_t port, const std::
 pid_t fork_rank(const std::function<int()>& body);
 // Returns the exit code, or -1 - the signal.
 int reap(pid_t process);
+// Returns once the first thread of this process sleeps.
+void wait_until_asleep(pid_t process);
 
 // A store in a process of its own: a process with threads should not fork others that start threads, and
 // ThreadSanitizer ends them.
@@ -76,5 +78,10 @@ T read_from(int pipe) {
 
 // Returns how many descriptors this process has open.
 std::size_t open_descriptors();
+// Returns how many pages of memory the segments of this process's groups have.
+std::int64_t pages_of_segments();
+
+// Returns the number in an environment variable.
+int number_from(const char* variable, int otherwise);
 
 }  // namespace ddp::collectives::test

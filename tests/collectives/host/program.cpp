@@ -342,6 +342,20 @@ class Runner {
   std::vector<std::pair<Bytes*, unsigned char*>> lent_;
 };
 
+// Runs one rank's part of a call, if it is in the group. Returns "" or what was wrong.
+std::string run_call(const Call& call, const std::vector<GroupPlan>& plans, const Rank& rank) {
+  ddp_backend_group* const group = rank.groups[call.group];
+  if (group == nullptr) return "";
+  const auto& members = plans[call.group].members;
+  const auto place = std::find(members.begin(), members.end(), rank.number) - members.begin();
+  Runner runner(call, group, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size()));
+  const std::string wrong = runner.run();
+  if (wrong.empty()) return "";
+  return "rank " + std::to_string(rank.number) + " (kind " + std::to_string(static_cast<int>(call.kind)) + ", type " +
+         std::to_string(call.dtype) + ", reduction " + std::to_string(call.op) + ", count " +
+         std::to_string(call.count) + ", group " + std::to_string(call.group) + "): " + wrong;
+}
+
 }  // namespace
 
 std::vector<GroupPlan> draw_groups(std::uint64_t seed, std::uint32_t ranks) {
@@ -363,18 +377,21 @@ std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, s
   Draw draw(seed);
   const std::uint64_t calls = 1 + draw.below(20);
   for (std::uint64_t i = 0; i < calls; ++i) {
-    const Call call = draw_call(draw, plans);
-    ddp_backend_group* const group = rank.groups[call.group];
-    if (group == nullptr) continue;
-    const auto& members = plans[call.group].members;
-    const auto place = std::find(members.begin(), members.end(), rank.number) - members.begin();
-    Runner runner(call, group, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size()));
-    if (const std::string wrong = runner.run(); !wrong.empty()) {
-      return "seed " + std::to_string(seed) + ", rank " + std::to_string(rank.number) + ", call " + std::to_string(i) +
-             " (kind " + std::to_string(static_cast<int>(call.kind)) + ", type " + std::to_string(call.dtype) +
-             ", reduction " + std::to_string(call.op) + ", count " + std::to_string(call.count) + ", group " +
-             std::to_string(call.group) + "): " + wrong;
-    }
+    if (std::string wrong = run_call(draw_call(draw, plans), plans, rank); !wrong.empty())
+      return "seed " + std::to_string(seed) + ", call " + std::to_string(i) + ": " + wrong;
+  }
+  return "";
+}
+
+std::string run_each_kind(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed,
+                          std::size_t count) {
+  Draw draw(seed);
+  for (int kind = 0; kind < kKinds; ++kind) {
+    Call call = draw_call(draw, plans);
+    call.kind = static_cast<Kind>(kind);
+    call.count = count;
+    if (std::string wrong = run_call(call, plans, rank); !wrong.empty())
+      return "seed " + std::to_string(seed) + ": " + wrong;
   }
   return "";
 }

@@ -27,5 +27,7 @@ struct Rank {
 
 // Runs the program of this seed. Returns "" or what was wrong.
 std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed);
+// Runs a call of each kind with this count, in one of the groups. Returns as run_program() does.
+std::string run_each_kind(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed, std::size_t count);
 
 }  // namespace ddp::collectives::test

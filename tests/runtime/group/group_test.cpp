@@ -48,6 +48,10 @@ TEST_CASE("collectives: asynchronous operations run in the order issued, blockin
   }
 }
 
+TEST_CASE("threads: none is started for a wait, and all sleep while nothing is in flight", "[runtime][integration]") {
+  run(2, "threads");
+}
+
 TEST_CASE("collectives: wrong arguments are refused and leave the group alive", "[runtime][integration]") {
   const int size = GENERATE(1, 2);
   for (const std::string& output : run(size, "invalid")) {

@@ -171,7 +171,8 @@ void abort_while_waiting(ddp::Session& session) {
   }
   std::vector<float> values(10);
   const ddp::Work from_anyone = group.irecv(values);
-  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");  // from now on a thread waits for it
+  // With Gloo, from now on a thread waits for it.
+  expect(!from_anyone.wait_for(ddp::Milliseconds(1)), "nothing has come");
   report_failure("recv", [&] { group.with_timeout(ddp::Milliseconds(300)).recv(values, 1, 4); });
   report_failure("from anyone", [&] { from_anyone.wait(); });
   session.store().set("done", "");

@@ -265,6 +265,7 @@ int main(int argc, char** argv) {
   scenarios.merge(ddp::test::diagnosis_scenarios());
   scenarios.merge(ddp::test::message_scenarios());
   scenarios.merge(ddp::test::group_scenarios());
+  scenarios.merge(ddp::test::thread_scenarios());
   const std::string fault = "fault ";
   if (scenario.rfind(fault, 0) == 0) {
     scenarios[scenario] = [&](ddp::Session& s) { ddp::test::fault(s, scenario.substr(fault.size())); };

@@ -17,6 +17,7 @@ using Scenarios = std::map<std::string, std::function<void(ddp::Session&)>>;
 Scenarios diagnosis_scenarios();
 Scenarios message_scenarios();
 Scenarios group_scenarios();
+Scenarios thread_scenarios();
 void fault(ddp::Session& session, const std::string& words);
 // Scenarios that make sessions of their own.
 using Programs = std::map<std::string, std::function<void()>>;
