@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
+#include "collectives/host/slices.hpp"
 
 namespace ddp::collectives {
 namespace {
 
 constexpr long kSleepWithMessagesNs = 200'000;
-
-constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
