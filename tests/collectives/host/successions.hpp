@@ -21,7 +21,7 @@ struct Kept {
   struct Record {
     std::uint64_t step;
     Position position;
-    std::uint64_t digest;  // of all results before the step
+    std::uint64_t digest;  // a hash of all results before the step
   };
   Record records[2];
   std::atomic<std::uint64_t> complete;  // records that have been written; the last one counts

@@ -197,7 +197,7 @@ Call sum_of(std::size_t count, ddp_backend_reduce_op op = 0) {
   };
 }
 
-// Rank 1 sends so many elements to rank 0.
+// Rank 1 sends `count` elements to rank 0.
 Call exchange_of(std::size_t count) {
   return [count](ddp_backend_group* group, ddp_backend_error* error) {
     const bool sends = group->membership.rank() == 1;
@@ -227,7 +227,7 @@ int succeed_and_call(const Succession& world, const Call& call, bool marks = tru
 
 }  // namespace
 
-TEST_CASE("successors: one that repeats something else is told so and changes nothing, so that another can succeed",
+TEST_CASE("successors: one that repeats something else gets an error and changes nothing, so that another can succeed",
           "[collectives][integration]") {
   struct Difference {
     Call before, repeated;
