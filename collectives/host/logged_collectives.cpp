@@ -112,21 +112,24 @@ const unsigned char* LoggedCollectives::piece(const Chunk& chunk, std::uint32_t 
   return chunk.log + pieces_[rank];
 }
 
-// Writes this rank's slice of a chunk into the log. contribute(ring) writes this rank's contribution but for that
-// slice, which no other rank reads.
+// Puts the result of this rank's slice into its memory and into the log. contribute(ring) writes this rank's
+// contribution but for that slice, which no other rank reads.
 template <typename Contribute>
-void LoggedCollectives::reduce_into_log(const Chunk& chunk, Contribute&& contribute, const OwnSlice& slice,
-                                        const Reduction& reduction) {
+void LoggedCollectives::reduce_own_slice(const Chunk& chunk, Contribute&& contribute, const OwnSlice& slice,
+                                         const Reduction& reduction) {
   if (!has_ring_) segment_.allocate_ring(rank_);
   has_ring_ = true;
+  const std::size_t bytes = slice.count * slice.element;
+  if (is_published(chunk.results)) return copy(slice.result, chunk.log + slice.at, bytes);
   if (!is_published(chunk.contributions)) {
     contribute(segment_.ring(rank_));
     steps_.publish(chunk.contributions);
   }
-  if (is_published(chunk.results)) return;
   steps_.await_all(chunk.contributions);
   for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = r == rank_ ? slice.input : segment_.ring(r) + slice.at;
-  reduction.run(sources_.data(), size_, chunk.log + slice.at, slice.count);
+  // Not into the log and from there into this rank's memory: the log is in no cache, and a copy need not read it first.
+  reduction.run(sources_.data(), size_, slice.result, slice.count);
+  copy(chunk.log + slice.at, slice.result, bytes);
   steps_.publish(chunk.results);
 }
 
@@ -172,11 +175,11 @@ void LoggedCollectives::reduce_sliced(unsigned char* data, std::size_t count, st
     copy(ring + mine.end * element, data + mine.end * element, (count - mine.end) * element);
   };
   const std::size_t at = mine.begin * element;
-  reduce_into_log(chunk, contribute, {data + at, at, mine.count()}, reduction);
-  for (std::uint32_t i = 0; i < size_; ++i) {
+  reduce_own_slice(chunk, contribute, {data + at, data + at, at, mine.count(), element}, reduction);
+  for (std::uint32_t i = 1; i < size_; ++i) {
     const std::uint32_t r = (rank_ + i) % size_;
     const Slice theirs = slice_of(count, element, r, size_);
-    if (r != rank_) steps_.await(r, chunk.results);  // also if this rank wants no result: see most_contribution()
+    steps_.await(r, chunk.results);  // also if this rank wants no result: see most_contribution()
     if (!root || *root == rank_)
       copy(data + theirs.begin * element, chunk.log + theirs.begin * element, theirs.count() * element);
   }
@@ -194,9 +197,9 @@ void LoggedCollectives::reduce_scatter(const unsigned char* input, unsigned char
         if (r != rank_) copy(ring + r * bytes, part(r), bytes);
       }
     };
-    reduce_into_log(chunk, contribute, {part(rank_), rank_ * bytes, some}, reduction);
+    unsigned char* const result = output + done * element;
+    reduce_own_slice(chunk, contribute, {part(rank_), result, rank_ * bytes, some, element}, reduction);
     steps_.await_all(chunk.results);
-    copy(output + done * element, chunk.log + rank_ * bytes, bytes);
   }
 }
 

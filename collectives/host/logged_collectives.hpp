@@ -93,13 +93,15 @@ class LoggedCollectives {
   template <typename LengthOf, typename Write>
   Chunk share(LengthOf&& length_of, Write&& write);
   const unsigned char* piece(const Chunk& chunk, std::uint32_t rank);
-  // Where this rank's slice of a chunk lies: in its own memory, and from the beginning of rings and of the chunk.
+  // Where this rank's slice of a chunk lies: in its own memory, which may be the same for both, and in bytes from the
+  // beginning of rings and of the chunk.
   struct OwnSlice {
     const unsigned char* input;
-    std::size_t at, count;
+    unsigned char* result;
+    std::size_t at, count, element;
   };
   template <typename Contribute>
-  void reduce_into_log(const Chunk& chunk, Contribute&& contribute, const OwnSlice& slice, const Reduction& reduction);
+  void reduce_own_slice(const Chunk& chunk, Contribute&& contribute, const OwnSlice& slice, const Reduction& reduction);
   void reduce_flat(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
                    std::optional<std::uint32_t> root);
   void reduce_sliced(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
