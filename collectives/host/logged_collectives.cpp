@@ -75,8 +75,7 @@ void LoggedCollectives::mark(Messages messages) {
 // Begins the next chunk. `log_bytes` is equal on all ranks.
 LoggedCollectives::Chunk LoggedCollectives::begin(std::size_t log_bytes) {
   if (!log_.has_room(log_bytes)) {
-    // In a window without successors the log is only where results are exchanged.
-    membership_.forgo_successors(membership_.window());
+    log_.outgrow();  // before any rank writes over what a successor would need
     wait_for_all();
     log_.begin_again();
   }

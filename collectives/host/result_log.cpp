@@ -15,7 +15,7 @@ bool ResultLog::add_call(std::uint64_t call) {
   if (!has_list_) segment_.allocate_call_list(membership_.rank());
   has_list_ = true;
   if (calls_ == kMostListedCalls) {
-    say_outgrown();
+    outgrow();
     return true;
   }
   // The list has calls of earlier windows, too, under smaller numbers.
@@ -43,16 +43,11 @@ unsigned char* ResultLog::reserve(std::size_t bytes) {
 }
 
 void ResultLog::begin_window() {
-  position_ = 0;
+  begin_again();
   calls_ = 0;
 }
 
-void ResultLog::begin_again() {
-  say_outgrown();
-  position_ = 0;
-}
-
-void ResultLog::say_outgrown() const {
+void ResultLog::outgrow() const {
   membership_.forgo_successors(membership_.window());
   static std::atomic<bool> said{false};
   if (membership_.rank() != 0 || said.exchange(true)) return;

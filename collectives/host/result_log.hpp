@@ -32,14 +32,14 @@ class ResultLog {
   // Returns the place of the next chunk, which has memory. Throws Failure.
   unsigned char* reserve(std::size_t bytes);
 
-  // Begins again: nobody needs what the log holds. It is the same window if the log was too small for it, which rank 0
-  // of the group says once on stderr.
+  // Notes that the log is too small for this window, which makes it one without successors. Rank 0 of the group says so
+  // once on stderr.
+  void outgrow() const;
+  // Begin again at the beginning of the log, in this window or in the next one. No rank needs what is there.
+  void begin_again() { position_ = 0; }
   void begin_window();
-  void begin_again();
 
  private:
-  void say_outgrown() const;
-
   const Membership& membership_;
   const Segment& segment_;
   std::size_t position_ = 0;

@@ -258,6 +258,25 @@ TEST_CASE("successors: one that repeats something else gets an error and changes
   }
 }
 
+TEST_CASE("successors: one that marks where its predecessor called something else gets an error",
+          "[collectives][integration]") {
+  const Succession world(2);
+  const auto call_barrier = [&](ddp_backend_group* group) {
+    BackendError error;
+    if (sum(group, 10, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+    if (group->membership.rank() == 1) world.kept(1).records[0].position = position(*group);
+    if (table().barrier(group, 0, kTimeoutMs, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+  };
+  const auto replace = [&] {
+    CHECK(reap(fork_rank([&] {
+            BackendError error;
+            mark(world.succeed(1, world.kept(1).records[0].position), kTimeoutMs, &error);
+            return std::string(error.text).starts_with("not deterministic") ? 7 : 1;
+          })) == 7);
+  };
+  CHECK(play(world, {call_barrier, call_barrier, wait_shortly, replace}) == DDP_BACKEND_TIMEOUT);
+}
+
 TEST_CASE("successors: none is let in while the process is there, or with a record of another time or group",
           "[collectives][integration]") {
   const Succession world(2);
