@@ -119,6 +119,7 @@ void LoggedCollectives::reduce_own_slice(const Chunk& chunk, Contribute&& contri
   if (!has_ring_) segment_.allocate_ring(rank_);
   has_ring_ = true;
   const std::size_t bytes = slice.count * slice.element;
+  DDP_CHECK(slice.at + bytes <= segment_.plan().ring_bytes, slice.at, bytes);
   if (is_published(chunk.results)) return copy(slice.result, chunk.log + slice.at, bytes);
   if (!is_published(chunk.contributions)) {
     contribute(segment_.ring(rank_));
@@ -273,7 +274,7 @@ std::vector<std::size_t> LoggedCollectives::share_counts(const std::vector<std::
       share([&](std::uint32_t) { return row; }, [&](unsigned char* log) { std::memcpy(log, input_bytes.data(), row); });
   std::vector<std::size_t> counts(std::size_t{size_} * size_);
   for (std::uint32_t r = 0; r < size_; ++r) std::memcpy(&counts[std::size_t{r} * size_], piece(chunk, r), row);
-  if (!std::equal(input_bytes.begin(), input_bytes.end(), counts.begin() + std::size_t{rank_} * size_))
+  if (!std::equal(input_bytes.begin(), input_bytes.end(), counts.data() + std::size_t{rank_} * size_))
     throw not_deterministic("call " + std::to_string(steps_.call() >> 32) + " has other sizes");
   for (std::uint32_t r = 0; r < size_; ++r) {
     if (counts[std::size_t{r} * size_ + rank_] != output_bytes[r])
