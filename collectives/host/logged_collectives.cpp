@@ -133,13 +133,13 @@ void LoggedCollectives::reduce_own_slice(const Chunk& chunk, Contribute&& contri
   steps_.publish(chunk.results);
 }
 
-// What of a chunk goes through a ring. All ranks publish their results before any contributes again, so there is room
-// for one contribution only.
+// Returns how much of a chunk goes through a ring. All ranks publish results before any contributes again, so there is
+// room for one contribution only.
 std::size_t LoggedCollectives::most_contribution() const {
   return std::min<std::size_t>({kChunkBytes, segment_.plan().ring_bytes, segment_.plan().log_bytes});
 }
 
-// What each rank may give to one chunk.
+// Returns how much each rank may give to one chunk.
 std::size_t LoggedCollectives::most_piece() const {
   return std::min<std::size_t>(kChunkBytes, segment_.plan().log_bytes / size_ - kLine);
 }

@@ -68,7 +68,8 @@ std::string run_rank(const std::vector<GroupPlan>& plans, const std::vector<std:
 TEST_CASE("host backend: random programs in threads compute what the model does", "[collectives][unit]") {
   const std::uint64_t first = first_seed();
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
-    const std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
+    std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
+    plans[1].log_bytes = 256 << 10;
     const auto segments = make_segments(plans);
     std::vector<std::string> wrong(ranks);
     std::vector<std::thread> threads;

@@ -48,16 +48,17 @@ struct Scene {
 int play(const Succession& world, const Scene& scene) {
   int gone[2], ready[2];
   REQUIRE((pipe2(gone, O_CLOEXEC) == 0 && pipe2(ready, O_CLOEXEC) == 0));
+  const pid_t second = fork_rank([&] {
+    scene.before(world.enter(1));
+    if (write(ready[1], "r", 1) != 1) return 1;
+    for (;;) pause();
+  });
+  close(ready[1]);  // so that its end is noticed if it fails
   const pid_t first = fork_rank([&] {
     ddp_backend_group* const group = world.enter(0);
     scene.with_it(group);
     read_from<char>(gone[0]);
     return scene.after(group);
-  });
-  const pid_t second = fork_rank([&] {
-    scene.before(world.enter(1));
-    if (write(ready[1], "r", 1) != 1) return 1;
-    for (;;) pause();
   });
   CHECK(read_from<char>(ready[0]) == 'r');
   kill(second, SIGKILL);
@@ -65,7 +66,7 @@ int play(const Succession& world, const Scene& scene) {
   scene.once_killed();
   CHECK(write(gone[1], "g", 1) == 1);
   const int code = reap(first);
-  for (const int end : {gone[0], gone[1], ready[0], ready[1]}) close(end);
+  for (const int end : {gone[0], gone[1], ready[0]}) close(end);
   return code;
 }
 
