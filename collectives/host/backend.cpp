@@ -37,7 +37,8 @@ enum class Kind : std::uint32_t {
   AllToAll,
   Barrier,
   AllGatherV,
-  Allocate
+  Allocate,
+  Mark
 };
 
 // Returns a number that tells most calls from each other.
@@ -67,6 +68,7 @@ ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::in
                            ddp_backend_error* error, Body&& body) noexcept {
   return guarded(error, [&] {
     group->start(what, timeout_ms);
+    if (group->logged != nullptr) return body(*group->logged);
     if (group->other_nodes == nullptr) return body(group->collectives);
     try {
       body(group->other_nodes->collectives);
@@ -252,7 +254,8 @@ ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::ui
                             void** out, ddp_backend_error* error) {
   return guarded(error, [&] {
     void* shared = nullptr;
-    if (group->other_nodes == nullptr) {  // the ranks of several nodes could not use it in place
+    // The ranks of several nodes could not use it in place, and one's memory in it would die with its process.
+    if (group->other_nodes == nullptr && group->logged == nullptr) {
       group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
       shared = group->collectives.buffers().allocate(bytes, group->collectives.steps());
     }
@@ -296,13 +299,15 @@ constexpr ddp_backend_table kTable = {
 
 const ddp_backend_table& host_backend() { return kTable; }
 
-ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place) {
+ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place,
+                                   AfterDeath after_death) {
   const auto size = static_cast<std::uint32_t>(config.size);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config.init_timeout_ms);
   std::vector<std::int32_t> job_ranks;
   for (int rank = 0; rank < config.size; ++rank)
     job_ranks.push_back(config.job_ranks != nullptr ? config.job_ranks[rank] : rank);
-  const SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
+  SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
+  if (after_death == AfterDeath::AwaitSuccessor) plan.log_bytes = kLogBytes;
   Formation formed = form(config, place, plan, deadline);
   Met& met = formed.met;
   const auto own = std::find(met.ranks.begin(), met.ranks.end(), static_cast<std::uint32_t>(config.rank));
@@ -314,5 +319,22 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
   group->link(Notes(config.store, deadline));
   return group.release();
 }
+
+ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
+                                  std::vector<std::int32_t> job_ranks) {
+  const auto shared = std::make_shared<const Segment>(Segment::attach(std::move(segment)));
+  if (rank >= shared->ranks()) throw Failure(DDP_BACKEND_ERROR, "the group has no rank " + std::to_string(rank));
+  LoggedCollectives::check_successor(*shared, rank, position);
+  auto group = std::make_unique<ddp_backend_group>(shared, rank, std::move(job_ranks), local_world_size());
+  group->logged->resume(position);
+  group->watch({}, {});
+  return group.release();
+}
+
+ddp_backend_status mark(ddp_backend_group* group, std::int64_t timeout_ms, ddp_backend_error* error) {
+  return guarded(error, [&] { group->mark(fingerprint(Kind::Mark), timeout_ms); });
+}
+
+Position position(const ddp_backend_group& group) { return group.logged->position(); }
 
 }  // namespace ddp::collectives

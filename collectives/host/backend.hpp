@@ -3,15 +3,39 @@
 // TCP to the ranks of other nodes.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "collectives/host/logged_collectives.hpp"
 #include "ddp/backend.h"
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::collectives {
 
 struct OwnPlace;
 
+// What a group does when the process of one of its ranks dies. It is fixed when the group is formed, and equal on all
+// ranks. A group on several nodes always loses the rank.
+enum class AfterDeath { RankIsLost, AwaitSuccessor };
+
 const ddp_backend_table& host_backend();
 
 // Makes a group as the table's group_create does, of a rank that is at `place`. Throws Failure or std::exception.
-ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place);
+ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place,
+                                   AfterDeath after_death = AfterDeath::RankIsLost);
+
+// Takes the place of rank `rank`, whose process has ended and was reaped, in a group that awaits successors. `segment`
+// is the descriptor of the group's memory, `position` what the dead process noted before its last mark, or
+// Position{} if it had made none, and `job_ranks` the numbers of the ranks to show in error texts. The first call in
+// the group must be mark(), unless there was none, followed by the calls that the dead process made after it. Throws
+// Failure or std::exception.
+ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
+                                  std::vector<std::int32_t> job_ranks);
+
+// Begins the next window, in a group that awaits successors: all ranks call it at the same place, once for each
+// training step.
+ddp_backend_status mark(ddp_backend_group* group, std::int64_t timeout_ms, ddp_backend_error* error);
+// Returns where this rank is, for make_successor(). Store it where it outlives this process, and call mark() next.
+Position position(const ddp_backend_group& group);
 
 }  // namespace ddp::collectives

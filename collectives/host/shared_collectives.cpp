@@ -5,31 +5,15 @@
 #include <cstring>
 
 #include "collectives/host/copies.hpp"
+#include "collectives/host/slices.hpp"
 
 namespace ddp::collectives {
 namespace {
 
-// Up to this many bytes from all ranks together, it takes less time that every rank reduces all of them than that the
-// ranks wait for each other once more.
-constexpr std::size_t kFlatBytes = 32 << 10;
-// Larger chunks leave the second cache, smaller ones wait more often.
-constexpr std::size_t kChunkBytes = 512 << 10;
 // A reduction in place writes its results from the first cache.
 constexpr std::size_t kResultBytes = 16 << 10;
 // What an exchange moves for each pair of ranks in its first step.
 constexpr std::size_t kFirstExchange = 4 << 10;
-
-// The elements of a chunk that one rank reduces. Slices begin at whole lines.
-struct Slice {
-  std::size_t begin, end;
-  std::size_t count() const { return end - begin; }
-};
-Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::uint32_t ranks) {
-  const std::size_t line = std::max<std::size_t>(kLine / element, 1);
-  const std::size_t each = (count / ranks + line) / line * line;
-  const std::size_t begin = std::min(count, each * rank);
-  return {begin, std::min(count, begin + each)};
-}
 
 }  // namespace
 

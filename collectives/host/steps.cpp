@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
+#include "collectives/host/slices.hpp"
 
 namespace ddp::collectives {
 namespace {
 
 constexpr long kSleepWithMessagesNs = 200'000;
 constexpr std::uint64_t kLeastRingForGap = 256 << 10;
-
-constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -106,6 +105,7 @@ void Steps::await_number(std::uint32_t rank, std::uint64_t number) {
 void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   Counters& counters = segment_.counters(rank);
   const auto ready = [&] { return counters.published.load(std::memory_order_acquire) >= number; };
+  const bool may_yield = yields_first && patience_.most == 0;
   bool hurries = false, has_yielded = false, has_slept = false, has_moved = false;
   const auto check = [&] {
     if (patience_.most > 0 && !has_slept && !has_moved) has_moved = leave_cpu_of(segment_, membership_.rank(), rank);
@@ -113,7 +113,7 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
     return membership_.check(rank, deadline_, ready);
   };
   const auto sleep = [&] {
-    if (patience_.most == 0 && !std::exchange(has_yielded, true) && yields_.until(ready)) return;
+    if (may_yield && !std::exchange(has_yielded, true) && yields_.until(ready)) return;
     counters.sleepers.fetch_add(1);
     const std::uint64_t seen = counters.published.load();
     // What ends a wait is set before the wake-up, so it is looked at after this rank counts as a sleeper.

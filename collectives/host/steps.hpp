@@ -43,6 +43,9 @@ class Steps {
   // Begins a collective. `what` is a number that is equal on all ranks if they call the same.
   void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks);
 
+  // Goes on as if `calls` collectives had been begun.
+  void resume(std::uint64_t calls) { call_ = calls << 32; }
+
   // Returns a number of the collective that is equal on all ranks if they call the same.
   std::uint64_t call() const { return call_; }
 
@@ -66,6 +69,8 @@ class Steps {
 
   // Called in every wait that takes long. Returns whether it wants to be called again soon.
   std::function<bool()> meanwhile = [] { return false; };
+  // Whether a rank without a CPU of its own yields before it sleeps.
+  bool yields_first = false;
 
  private:
   struct Range {

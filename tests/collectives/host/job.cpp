@@ -53,7 +53,8 @@ int get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
 }  // namespace
 
 ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size, std::int64_t timeout_ms,
-                              const std::function<void()>& once_connected, const std::optional<OwnPlace>& place) {
+                              AfterDeath after_death, const std::function<void()>& once_connected,
+                              const std::optional<OwnPlace>& place) {
   rendezvous::TcpStore store("127.0.0.1", port, std::chrono::seconds(60));
   rendezvous::PrefixStore own(name, store);
   if (once_connected) once_connected();
@@ -66,8 +67,8 @@ ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int r
   ddp_backend_group* group = nullptr;
   BackendError error;
   ddp_backend_status status = DDP_BACKEND_OK;
-  if (place) {
-    group = make_host_group(config, *place);
+  if (place || after_death == AfterDeath::AwaitSuccessor) {
+    group = make_host_group(config, place.value_or(own_place()), after_death);
   } else {
     status = host_backend().group_create(&config, &group, &error);
   }

@@ -33,7 +33,9 @@ std::vector<std::shared_ptr<const Segment>> make_segments(const std::vector<Grou
   std::vector<std::shared_ptr<const Segment>> segments;
   for (const GroupPlan& plan : plans) {
     const auto ranks = static_cast<std::uint32_t>(plan.members.size());
-    segments.push_back(std::make_shared<Segment>(Segment::create(plan_segment(ranks, plan.ring_bytes, 0))));
+    SegmentPlan sizes = plan_segment(ranks, plan.ring_bytes, 0);
+    sizes.log_bytes = plan.log_bytes;
+    segments.push_back(std::make_shared<Segment>(Segment::create(sizes)));
   }
   return segments;
 }
@@ -66,7 +68,8 @@ std::string run_rank(const std::vector<GroupPlan>& plans, const std::vector<std:
 TEST_CASE("host backend: random programs in threads compute what the model does", "[collectives][unit]") {
   const std::uint64_t first = first_seed();
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
-    const std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
+    std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
+    plans[1].log_bytes = 256 << 10;
     const auto segments = make_segments(plans);
     std::vector<std::string> wrong(ranks);
     std::vector<std::thread> threads;
@@ -106,32 +109,50 @@ TEST_CASE("host backend: a large reduction does not write over what others still
   CHECK(wrong_after == 0);
 }
 
+namespace {
+
+// Runs some programs with each rank in a process of its own.
+void run_in_processes(const std::vector<GroupPlan>& plans, std::uint32_t ranks, std::uint64_t first) {
+  const auto segments = make_segments(plans);
+  std::vector<pid_t> children;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::vector<std::shared_ptr<const Segment>> own;  // a mapping of its own, as a process that joined has
+      for (const auto& segment : segments) {
+        own.push_back(
+            std::make_shared<Segment>(Segment::attach(ddp::rendezvous::Descriptor(dup(segment->descriptor())))));
+      }
+      const std::string wrong = run_rank(plans, own, r, first, programs() / 3 + 1);
+      if (!wrong.empty()) fprintf(stderr, "%s\n", wrong.c_str());
+      _exit(wrong.empty() ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks << " ranks; see stderr");
+  for (const pid_t child : children) {
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("host backend: random programs in processes compute what the model does", "[collectives][integration]") {
   const std::uint64_t first = first_seed();
-  for (const std::uint32_t ranks : {2U, 4U, 8U}) {
-    const std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
-    const auto segments = make_segments(plans);
-    std::vector<pid_t> children;
-    for (std::uint32_t r = 0; r < ranks; ++r) {
-      const pid_t child = fork();
-      REQUIRE(child >= 0);
-      if (child == 0) {
-        std::vector<std::shared_ptr<const Segment>> own;  // a mapping of its own, as a process that joined has
-        for (const auto& segment : segments) {
-          own.push_back(
-              std::make_shared<Segment>(Segment::attach(ddp::rendezvous::Descriptor(dup(segment->descriptor())))));
-        }
-        const std::string wrong = run_rank(plans, own, r, first, programs() / 3 + 1);
-        if (!wrong.empty()) fprintf(stderr, "%s\n", wrong.c_str());
-        _exit(wrong.empty() ? 0 : 1);
-      }
-      children.push_back(child);
-    }
-    INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks << " ranks; see stderr");
-    for (const pid_t child : children) {
-      int status = 0;
-      REQUIRE(waitpid(child, &status, 0) == child);
-      CHECK(status == 0);
-    }
+  for (const std::uint32_t ranks : {2U, 4U, 8U}) run_in_processes(draw_groups(first + ranks, ranks), ranks, first);
+}
+
+TEST_CASE("host backend: random programs in groups that await successors compute what the model does",
+          "[collectives][integration]") {
+  const std::uint64_t first = first_seed();
+  for (const std::uint32_t ranks : {2U, 3U, 8U}) {
+    std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
+    plans[0].log_bytes = kLogBytes;
+    plans[1].log_bytes = 256 << 10;  // too small for many windows
+    plans[2].log_bytes = 16 << 10;   // too small for many calls
+    run_in_processes(plans, ranks, first);
   }
 }
