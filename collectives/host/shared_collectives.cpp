@@ -4,44 +4,30 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/host/chunks.hpp"
+
 namespace ddp::collectives {
 namespace {
 
 // Up to this many bytes from all ranks together, it takes less time that every rank reduces all of them than that the
 // ranks wait for each other once more.
 constexpr std::size_t kFlatBytes = 32 << 10;
-// Larger chunks leave the second cache, smaller ones wait more often.
-constexpr std::size_t kChunkBytes = 512 << 10;
 // A reduction in place writes its results from the first cache.
 constexpr std::size_t kResultBytes = 16 << 10;
 // What an exchange moves for each pair of ranks in its first step.
 constexpr std::size_t kFirstExchange = 4 << 10;
 
-void copy(unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-// The elements of a chunk that one rank reduces. Slices begin at whole lines.
-struct Slice {
-  std::size_t begin, end;
-  std::size_t count() const { return end - begin; }
-};
-Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::uint32_t ranks) {
-  const std::size_t line = std::max<std::size_t>(kLine / element, 1);
-  const std::size_t each = (count / ranks + line) / line * line;
-  const std::size_t begin = std::min(count, each * rank);
-  return {begin, std::min(count, begin + each)};
-}
-
 }  // namespace
 
-SharedCollectives::SharedCollectives(const Membership& membership)
+SharedCollectives::SharedCollectives(const Membership& membership, std::optional<Layout> numa)
     : rank_(membership.rank()),
       size_(membership.size()),
       steps_(membership),
       buffers_(membership),
       sources_(membership.size()),
-      in_place_(membership.size()) {}
+      in_place_(membership.size()) {
+  if (numa) numa_.emplace(std::move(*numa), steps_);
+}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 
@@ -50,6 +36,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
   if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
   if (meet_in_place(data, count * element)) return reduce_in_place(data, count, element, reduction, root);
+  if (numa_) return numa_->reduce(data, count, element, reduction, root);
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = (steps_.most_bytes() - 2 * kLine) / (size_ + 1) * size_;
   const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
@@ -167,6 +154,7 @@ void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::u
     }
     return barrier();
   }
+  if (numa_ && bytes > kFlatBytes) return numa_->broadcast(data, bytes, root);
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t some = std::min(bytes - done, chunk_bytes());
     const Step step = steps_.begin(some);
@@ -192,6 +180,7 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
     }
     return barrier();
   }
+  if (numa_ && received_.back() + bytes.back() > kFlatBytes) return numa_->all_gather(output, bytes, received_);
   const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t done = 0; done < most;) {
     const std::size_t some = std::min(most - done, chunk_bytes());

@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/host/chunks.hpp"
 #include "collectives/host/failure.hpp"
 
 namespace ddp::collectives {
 namespace {
 
 constexpr long kSleepWithMessagesNs = 200'000;
-
-constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -25,14 +24,12 @@ void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
 }
 
-Step Steps::begin(std::size_t bytes) { return reserve(bytes, 1); }
-
 std::pair<Step, Step> Steps::begin_two(std::size_t first_bytes, std::size_t second_bytes) {
-  const Step first = reserve(whole_lines(first_bytes) + second_bytes, 2);
+  const Step first = begin(whole_lines(first_bytes) + second_bytes, 2);
   return {first, {first.number + 1, first.offset + whole_lines(first_bytes)}};
 }
 
-Step Steps::reserve(std::size_t bytes, std::uint64_t steps) {
+Step Steps::begin(std::size_t bytes, std::uint64_t steps) {
   if (bytes == 0) return {std::exchange(next_, next_ + steps), 0};
   DDP_CHECK(bytes <= most_bytes(), bytes, most_bytes());
   if (!has_ring_) {
