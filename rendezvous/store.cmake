@@ -3,6 +3,7 @@
 add_library(ddprun_store STATIC
   agent_client.cpp
   base/control_groups.cpp
+  base/cpus.cpp
   base/descriptor_message.cpp
   base/memory_left.cpp
   base/new_file.cpp

@@ -312,9 +312,9 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
   Met& met = formed.met;
   const auto own = std::find(met.ranks.begin(), met.ranks.end(), static_cast<std::uint32_t>(config.rank));
   const auto own_place = static_cast<std::uint32_t>(own - met.ranks.begin());
-  auto group =
-      std::make_unique<ddp_backend_group>(std::move(met.segment), own_place, std::move(met.ranks), std::move(job_ranks),
-                                          local_world_size(), std::move(formed.others), std::move(met.alarm));
+  auto group = std::make_unique<ddp_backend_group>(std::move(met.segment), own_place, std::move(met.ranks),
+                                                   std::move(job_ranks), local_world_size(), std::move(formed.others),
+                                                   std::move(met.alarm), std::move(formed.numa));
   group->watch(std::move(met.lifelines), std::move(met.own_lifeline));
   group->link(Notes(config.store, deadline));
   return group.release();

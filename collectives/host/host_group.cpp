@@ -26,17 +26,19 @@ ddp_backend_group::OtherNodes::OtherNodes(OtherNodesPlan plan, ddp::rendezvous::
       collectives(network.layout(), ring_bytes, shared, transfers) {}
 
 ddp_backend_group::ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
-                                     std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node)
-    : ddp_backend_group(segment, rank, all_ranks(*segment), std::move(job_ranks), ranks_on_node, nullptr, {}) {}
+                                     std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,
+                                     std::optional<Layout> numa)
+    : ddp_backend_group(segment, rank, all_ranks(*segment), std::move(job_ranks), ranks_on_node, nullptr, {},
+                        std::move(numa)) {}
 
 ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t place,
                                      std::vector<std::uint32_t> ranks, std::vector<std::int32_t> job_ranks,
                                      std::uint32_t ranks_on_node, std::unique_ptr<OtherNodesPlan> plan,
-                                     ddp::rendezvous::Descriptor alarm)
+                                     ddp::rendezvous::Descriptor alarm, std::optional<Layout> numa)
     : segment_(std::move(segment)),
       ranks_on_node_(ranks_on_node),
       membership(*segment_, place, std::move(ranks), std::move(job_ranks)),
-      collectives(membership),
+      collectives(membership, std::move(numa)),
       logged(segment_->awaits_successors() ? std::make_unique<LoggedCollectives>(membership, collectives.steps())
                                            : nullptr),
       other_nodes(plan != nullptr

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/host/logged_collectives.hpp"
@@ -25,11 +26,13 @@ struct ddp_backend_group {
 
   // Enters a group whose ranks all share memory. `segment` may be shared with other ranks of this process.
   ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
-                    std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node);
+                    std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,
+                    std::optional<ddp::collectives::Layout> numa = {});
   // Enters a group that was formed. `plan` is null if all of its ranks share memory.
   ddp_backend_group(std::shared_ptr<const Segment> segment, std::uint32_t place, std::vector<std::uint32_t> ranks,
                     std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,
-                    std::unique_ptr<ddp::collectives::OtherNodesPlan> plan, ddp::rendezvous::Descriptor alarm);
+                    std::unique_ptr<ddp::collectives::OtherNodesPlan> plan, ddp::rendezvous::Descriptor alarm,
+                    std::optional<ddp::collectives::Layout> numa);
   ~ddp_backend_group();
   ddp_backend_group(const ddp_backend_group&) = delete;
   ddp_backend_group& operator=(const ddp_backend_group&) = delete;

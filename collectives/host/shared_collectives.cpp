@@ -17,13 +17,15 @@ constexpr std::size_t kFirstExchange = 4 << 10;
 
 }  // namespace
 
-SharedCollectives::SharedCollectives(const Membership& membership)
+SharedCollectives::SharedCollectives(const Membership& membership, std::optional<Layout> numa)
     : rank_(membership.rank()),
       size_(membership.size()),
       steps_(membership),
       buffers_(membership),
       sources_(membership.size()),
-      in_place_(membership.size()) {}
+      in_place_(membership.size()) {
+  if (numa) numa_.emplace(std::move(*numa), steps_);
+}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 
@@ -32,6 +34,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
   if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
   if (meet_in_place(data, count * element)) return reduce_in_place(data, count, element, reduction, root);
+  if (numa_) return numa_->reduce(data, count, element, reduction, root);
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = steps_.most_bytes_of_two() / (size_ + 1) * size_;
   const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
@@ -149,6 +152,7 @@ void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::u
     }
     return barrier();
   }
+  if (numa_ && bytes > kFlatBytes) return numa_->broadcast(data, bytes, root);
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t some = std::min(bytes - done, chunk_bytes());
     const Step step = steps_.begin(some);
@@ -175,6 +179,10 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
       copy(output + received_[r], in_place_[r] + received_[r], bytes[r]);
     }
     return barrier();
+  }
+  if (numa_ && all_bytes > kFlatBytes) {
+    copy(output + received_[rank_], input, bytes[rank_]);
+    return numa_->all_gather(output, bytes, received_);
   }
   const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t done = 0; done < most;) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The collectives of one node. Small ones take one step: every rank writes its contribution and reads all others'.
 // Large reductions take two steps a chunk: each rank reduces one slice of the chunk, and the others copy it. Large data
-// that lies at the same place in a shared buffer on all ranks (shared_buffers.hpp) is used where it is. Reductions add
-// in the order of ranks whatever the size (reductions.hpp), so all ranks get the same bits.
+// that lies at the same place in a shared buffer on all ranks (shared_buffers.hpp) is used where it is. Other large
+// data goes through numa_collectives.hpp if the ranks are on several NUMA nodes. Reductions add in the order of ranks
+// whatever the way (reductions.hpp), so all ranks get the same bits.
 //
 // The functions have the meaning of those in ddp/backend.h; sizes are in bytes where no type is given. They throw
 // Failure. One thread at a time.
@@ -10,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collectives/host/membership.hpp"
+#include "collectives/host/numa_collectives.hpp"
 #include "collectives/host/reductions.hpp"
 #include "collectives/host/shared_buffers.hpp"
 #include "collectives/host/steps.hpp"
@@ -21,7 +24,8 @@ namespace ddp::collectives {
 
 class SharedCollectives {
  public:
-  explicit SharedCollectives(const Membership& membership);
+  // `numa` says how the ranks lie on NUMA nodes, if data shall cross between those as seldom as possible.
+  explicit SharedCollectives(const Membership& membership, std::optional<Layout> numa = {});
   Steps& steps() { return steps_; }
   SharedBuffers& buffers() { return buffers_; }
 
@@ -51,6 +55,7 @@ class SharedCollectives {
   const std::uint32_t rank_, size_;
   Steps steps_;
   SharedBuffers buffers_;
+  std::optional<NumaCollectives> numa_;
   std::vector<const unsigned char*> sources_;
   std::vector<unsigned char*> in_place_;  // each rank's memory
   std::vector<std::size_t> sent_, received_;

@@ -30,15 +30,13 @@ void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
 // long.
 std::size_t Steps::gap() const { return segment_.plan().ring_bytes >= kLeastRingForGap ? 17 * kLine : 0; }
 
-Step Steps::begin(std::size_t bytes) { return reserve(bytes, 1); }
-
 std::pair<Step, Step> Steps::begin_two(std::size_t first_bytes, std::size_t second_bytes) {
   const std::size_t second_at = whole_lines(first_bytes) + gap();
-  const Step first = reserve(second_at + second_bytes, 2);
+  const Step first = begin(second_at + second_bytes, 2);
   return {first, {first.number + 1, first.offset + second_at}};
 }
 
-Step Steps::reserve(std::size_t bytes, std::uint64_t steps) {
+Step Steps::begin(std::size_t bytes, std::uint64_t steps) {
   if (bytes == 0) return {std::exchange(next_, next_ + steps), 0};
   DDP_CHECK(bytes <= most_bytes(), bytes, most_bytes());
   if (!has_ring_) {

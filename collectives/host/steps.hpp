@@ -49,8 +49,9 @@ class Steps {
   // Returns a number of the collective that is equal on all ranks if they call the same.
   std::uint64_t call() const { return call_; }
 
-  // Returns the next step. `bytes` is equal on all ranks, and at most most_bytes().
-  Step begin(std::size_t bytes);
+  // Returns the next step, or the first of several that share a range: it is free once the last one is over. `bytes` is
+  // equal on all ranks, and at most most_bytes().
+  Step begin(std::size_t bytes, std::uint64_t steps = 1);
   // Returns the next two steps, in ranges that do not overlap. Together they need at most most_bytes_of_two().
   std::pair<Step, Step> begin_two(std::size_t first_bytes, std::size_t second_bytes);
   void publish(const Step& step);
@@ -79,8 +80,6 @@ class Steps {
   };
 
   std::size_t gap() const;  // between the ranges of two steps
-  // Returns the first of the next `steps` steps, which share the range.
-  Step reserve(std::size_t bytes, std::uint64_t steps);
   void await_number(std::uint32_t rank, std::uint64_t number);
   void await_slowly(std::uint32_t rank, std::uint64_t number);
   void compare_calls(std::uint32_t rank) const;

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/placement/topology.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
-
-#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
@@ -33,12 +27,6 @@ std::optional<int> read_number(const fs::path& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// Returns the number of a name like "node12"; nullopt for another name.
-std::optional<int> number_after(const std::string& prefix, const std::string& name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  return rendezvous::parse_number<int>(name.substr(prefix.size()));
-}
-
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> entries;
@@ -49,7 +37,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 }
 
 int lowest_of(const std::optional<std::string>& list, int otherwise) {
-  const CpuSet cpus = parse_cpu_list(list.value_or(""));
+  const CpuSet cpus = rendezvous::parse_cpu_list(list.value_or(""));
   return cpus.empty() ? otherwise : *cpus.begin();
 }
 
@@ -67,29 +55,7 @@ std::optional<std::string> sharers_of_last_cache(const fs::path& cpu) {
   return sharers;
 }
 
-std::map<int, int> node_of_cpus(const fs::path& sysfs) {
-  std::map<int, int> nodes;
-  for (const fs::path& entry : entries_of(sysfs / "devices/system/node")) {
-    const auto node = number_after("node", entry.filename());
-    if (!node) continue;
-    for (const int cpu : parse_cpu_list(read_line(entry / "cpulist").value_or(""))) nodes[cpu] = *node;
-  }
-  return nodes;
-}
-
 }  // namespace
-
-CpuSet parse_cpu_list(const std::string& text) {
-  CpuSet cpus;
-  std::istringstream in(text);
-  for (int first; in >> first;) {
-    int last = first;
-    if (in.peek() == '-') in.ignore() >> last;
-    for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
-    if (in.peek() == ',') in.ignore();
-  }
-  return cpus;
-}
 
 std::string to_cpu_list(const CpuSet& cpus) {
   std::string text;
@@ -102,23 +68,6 @@ std::string to_cpu_list(const CpuSet& cpus) {
     first = next;
   }
   return text;
-}
-
-CpuSet allowed_cpus() {
-  // The kernel needs space for all CPUs that it could have, and answers EINVAL if there is too little.
-  for (std::size_t words = 1024 / kBitsPerWord; words <= (1 << 20) / kBitsPerWord; words *= 2) {
-    std::vector<unsigned long> mask(words);
-    if (sched_getaffinity(0, words * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
-      if (errno == EINVAL) continue;
-      break;
-    }
-    CpuSet cpus;
-    for (std::size_t cpu = 0; cpu < words * kBitsPerWord; ++cpu) {
-      if ((mask[cpu / kBitsPerWord] >> (cpu % kBitsPerWord)) & 1) cpus.insert(static_cast<int>(cpu));
-    }
-    return cpus;
-  }
-  return {};
 }
 
 std::vector<unsigned long> to_mask(const CpuSet& cpus) {
@@ -146,7 +95,7 @@ std::vector<int> Topology::nodes() const {
 }
 
 Topology read_topology(const std::string& sysfs, const CpuSet& allowed) {
-  const std::map<int, int> nodes = node_of_cpus(sysfs);
+  const std::map<int, int> nodes = rendezvous::numa_node_of_cpus(sysfs);
   Topology topology;
   for (const int number : allowed) {
     const fs::path folder = fs::path(sysfs) / "devices/system/cpu" / ("cpu" + std::to_string(number));

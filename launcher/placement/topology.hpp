@@ -4,20 +4,18 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/cpus.hpp"
+
 namespace ddp::launcher {
 
-using CpuSet = std::set<int>;  // the kernel's numbers of logical CPUs
+using rendezvous::allowed_cpus;
+using rendezvous::CpuSet;
 
-// Convert between "0-2,4" and {0, 1, 2, 4}. Parsing stops at what is not a number.
-CpuSet parse_cpu_list(const std::string& text);
+// Writes {0, 1, 2, 4} as "0-2,4".
 std::string to_cpu_list(const CpuSet& cpus);
-
-// Returns the CPUs that sched_getaffinity reports for this thread.
-CpuSet allowed_cpus();
 
 // Returns the mask for sched_setaffinity, with one bit per CPU.
 std::vector<unsigned long> to_mask(const CpuSet& cpus);

@@ -7,7 +7,7 @@
 
 #include "launcher/placement/topology.hpp"
 #include "tests/integration/ddprun.hpp"
-#include "tests/launcher/placement/fake_sysfs.hpp"
+#include "tests/support/fake_sysfs.hpp"
 #include "tests/support/hosts.hpp"
 
 using namespace ddp::testing;

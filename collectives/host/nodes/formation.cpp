@@ -126,11 +126,16 @@ Formation form(const ddp_backend_group_config& config, const OwnPlace& place, co
   const std::vector<OwnPlace> places = gather_places(config, notes, place, plan.log_bytes > 0);
   std::vector<std::uint32_t> equals;
   for (std::uint32_t r = 0; r < size; ++r) {
-    if (places[r] == place) equals.push_back(r);
+    if (may_share_memory(places[r], place)) equals.push_back(r);
   }
   Formation formation;
   formation.met = meet(rank, equals, size, plan, notes);
-  if (formation.met.ranks.size() == size) return formation;
+  if (formation.met.ranks.size() == size) {
+    std::vector<std::optional<int>> numa_nodes;
+    for (const OwnPlace& of_rank : places) numa_nodes.push_back(of_rank.numa_node);
+    formation.numa = numa_layout(numa_nodes, rank);
+    return formation;
+  }
   formation.others = find_others(config, notes, formation.met);
   say_what_is_apart(config, formation.others->layout, places, formation.met);
   return formation;

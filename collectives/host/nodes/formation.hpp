@@ -5,13 +5,15 @@
 //
 //     every rank     leaves its place in the store (own_place.hpp)
 //     rank 0         publishes the places
-//     equal places   try to share memory (meeting.hpp). If all ranks of the group do, that is all
+//     equal places   try to share memory (meeting.hpp). If all ranks of the group do, that is all: the places say on
+//                    which NUMA nodes they are
 //     every rank     leaves which rank is the first of its node, and the address where it listens
 //     rank 0         publishes those, and two secrets by which ranks know each other
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/host/meeting.hpp"
@@ -34,6 +36,7 @@ struct OtherNodesPlan {
 struct Formation {
   Met met;
   std::unique_ptr<OtherNodesPlan> others;  // null if all ranks share memory
+  std::optional<Layout> numa;              // if they do, and are on several NUMA nodes
 };
 
 // Blocks until all ranks have found each other. Throws Failure. Says on stderr which ranks share no memory although

@@ -32,4 +32,16 @@ Layout::Layout(const std::vector<std::uint32_t>& first_of_node, std::uint32_t ow
   index = index_of[rank];
 }
 
+std::optional<Layout> numa_layout(const std::vector<std::optional<int>>& numa_node_of, std::uint32_t own_rank) {
+  std::vector<std::uint32_t> first_of_node;
+  for (const std::optional<int>& node : numa_node_of) {
+    if (!node) return std::nullopt;
+    const auto first = std::find(numa_node_of.begin(), numa_node_of.end(), node);
+    first_of_node.push_back(static_cast<std::uint32_t>(first - numa_node_of.begin()));
+  }
+  Layout layout(first_of_node, own_rank);
+  if (layout.node_count() < 2 || layout.lanes < 2 || !layout.is_contiguous) return std::nullopt;
+  return layout;
+}
+
 }  // namespace ddp::collectives

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the ranks of a group lie on nodes. A node here is a set of ranks that share memory.
+// How the ranks of a group lie on nodes. A node here is a set of ranks that share memory; or, for a group that is on
+// one node as a whole, a NUMA node.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ddp::collectives {
@@ -28,5 +30,10 @@ struct Layout {
   std::uint32_t rank, node = 0, index = 0;        // this rank
   std::uint32_t lanes = 0;  // ranks of the smallest node: as many ranks of each node carry data between nodes
 };
+
+// Returns how ranks lie on NUMA nodes, from each one's number. Returns nothing if a rank has none, if there is only
+// one, if one has a single rank, or if the ranks of one do not follow each other in the group: the order of summation
+// would not be the order of ranks.
+std::optional<Layout> numa_layout(const std::vector<std::optional<int>>& numa_node_of, std::uint32_t own_rank);
 
 }  // namespace ddp::collectives

@@ -5,23 +5,41 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
+
+#include "rendezvous/base/cpus.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::collectives {
 
 OwnPlace own_place() {
-  OwnPlace place = {"?", "?", std::to_string(geteuid())};
+  OwnPlace place = {"?", "?", std::to_string(geteuid()), {}};
   std::ifstream("/proc/sys/kernel/random/boot_id") >> place.boot;
   struct stat network = {};
   if (stat("/proc/self/ns/net", &network) == 0) place.network = std::to_string(network.st_ino);
+  place.numa_node = rendezvous::numa_node_of(rendezvous::allowed_cpus(), rendezvous::numa_node_of_cpus("/sys"));
   return place;
 }
 
-std::string to_word(const OwnPlace& place) { return place.boot + "/" + place.network + "/" + place.user; }
+bool may_share_memory(const OwnPlace& a, const OwnPlace& b) {
+  return a.boot == b.boot && a.network == b.network && a.user == b.user;
+}
+
+std::string to_word(const OwnPlace& place) {
+  const std::string numa_node = place.numa_node ? std::to_string(*place.numa_node) : "-";
+  return place.boot + "/" + place.network + "/" + place.user + "/" + numa_node;
+}
 
 OwnPlace place_from(const std::string& word) {
-  const std::size_t first = word.find('/'), last = word.rfind('/');
-  if (first == std::string::npos || first == last) return {word, "", ""};
-  return {word.substr(0, first), word.substr(first + 1, last - first - 1), word.substr(last + 1)};
+  std::istringstream parts(word);
+  OwnPlace place;
+  std::string numa_node;
+  std::getline(parts, place.boot, '/');
+  std::getline(parts, place.network, '/');
+  std::getline(parts, place.user, '/');
+  std::getline(parts, numa_node);
+  place.numa_node = rendezvous::parse_number<int>(numa_node);
+  return place;
 }
 
 std::string difference(const OwnPlace& a, const OwnPlace& b) {

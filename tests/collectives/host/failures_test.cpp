@@ -194,7 +194,7 @@ TEST_CASE("host group: a rank may leave right after its last collective, which t
 
 TEST_CASE("host group: whenever a rank is killed, the others name it within milliseconds, and nothing is left",
           "[collectives][integration]") {
-  kill_ranks({{0, 0}, {0, 0, 0}, {0, 0, 0, 0}});
+  kill_ranks({{{0, 0}}, {{0, 0, 0}}, {{0, 0, 0, 0}}});
 }
 
 namespace {

@@ -83,6 +83,12 @@ OwnPlace place_on_node(int node) {
   return place;
 }
 
+OwnPlace place_on_numa_node(int node) {
+  OwnPlace place = own_place();
+  place.numa_node = node;
+  return place;
+}
+
 pid_t fork_rank(const std::function<int()>& body) {
   const pid_t parent = getpid();
   const pid_t child = fork();

@@ -21,6 +21,17 @@ namespace ddp::collectives::test {
 
 // A place on a simulated node: ranks at places with different numbers share no memory, and use TCP.
 OwnPlace place_on_node(int node);
+// A place on a simulated NUMA node of this machine.
+OwnPlace place_on_numa_node(int node);
+
+// Simulated nodes, or NUMA nodes, with the number of each rank's.
+struct World {
+  std::vector<int> node_of;
+  OwnPlace (*place_on)(int node) = place_on_node;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(node_of.size()); }
+  OwnPlace place_of(std::size_t rank) const { return place_on(node_of[rank]); }
+};
 
 // Joins the group `name` as a rank of `size` at `place`. Throws std::runtime_error with the backend's text if that
 // fails. Calls `once_connected` in between, if it is set, when the store is reached.

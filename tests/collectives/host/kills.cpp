@@ -17,7 +17,6 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
-#include "tests/collectives/host/job.hpp"
 
 namespace ddp::collectives::test {
 namespace {
@@ -55,10 +54,11 @@ std::string text_for(std::size_t rank) {
 }
 
 // Kills one rank of a group, or two at once, and returns how many milliseconds each other one took to fail.
-std::vector<double> kill_some(std::uint16_t port, const std::string& name, const std::vector<int>& node_of,
-                              std::mt19937& random) {
+std::vector<double> kill_some(std::uint16_t port, const std::string& name, const World& world, std::mt19937& random) {
+  const auto& node_of = world.node_of;
   const int size = static_cast<int>(node_of.size());
-  const bool is_one_node = std::count(node_of.begin(), node_of.end(), node_of[0]) == size;
+  const bool is_one_node =
+      world.place_on == place_on_numa_node || std::count(node_of.begin(), node_of.end(), node_of[0]) == size;
   const std::size_t victim = random() % node_of.size();
   const bool kills_two = size >= 3 && random() % 4 == 0;
   const std::size_t second = kills_two ? (victim + 1 + random() % (node_of.size() - 1)) % node_of.size() : victim;
@@ -68,9 +68,9 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     ranks.emplace_back(fork_rank([&, r] {
                          const std::vector<char> memory = memory_of(number_from("DDPRUN_HOST_KILL_MIB", 0));
-                         const int node = node_of[static_cast<std::size_t>(r)];
+                         const OwnPlace place = world.place_of(static_cast<std::size_t>(r));
                          ddp_backend_group* group =
-                             is_one_node ? join_group(port, name, r, size) : join_on_node(node, port, name, r, size);
+                             join_group(port, name, r, size, 60'000, AfterDeath::RankIsLost, {}, place);
                          return work_until_failure(group, size, ends[1]);
                        }),
                        ends[0]);
@@ -110,7 +110,7 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
 
 }  // namespace
 
-void kill_ranks(std::vector<std::vector<int>> worlds) {
+void kill_ranks(std::vector<World> worlds) {
   const int ranks = number_from("DDPRUN_HOST_KILL_RANKS", 0);
   if (ranks > 0) std::erase_if(worlds, [&](const auto& world) { return static_cast<int>(world.size()) != ranks; });
   REQUIRE(!worlds.empty());
@@ -121,8 +121,8 @@ void kill_ranks(std::vector<std::vector<int>> worlds) {
   const long memory = own_memory_kib();
   std::vector<double> times;
   for (int i = 0; i < kills; ++i) {
-    const auto& node_of = worlds[random() % worlds.size()];
-    for (const double time : kill_some(server.port(), "k" + std::to_string(i), node_of, random)) times.push_back(time);
+    const World& world = worlds[random() % worlds.size()];
+    for (const double time : kill_some(server.port(), "k" + std::to_string(i), world, random)) times.push_back(time);
   }
   std::sort(times.begin(), times.end());
   CHECK(times.back() < 10'000);  // long before any deadline, on any machine

@@ -4,13 +4,14 @@
 
 #include <vector>
 
+#include "tests/collectives/host/job.hpp"
+
 namespace ddp::collectives::test {
 
-// Forms groups, each on one of these sets of simulated nodes (the node of each rank; a single node is this machine as
-// it is), has their ranks work, and kills one of them, or two at once, after a random time: $DDPRUN_HOST_KILLS times,
-// or 30. Checks that all others name that rank or one of the two, and that this process has no more descriptors than
-// before. $DDPRUN_HOST_KILL_RANKS leaves only the sets of as many ranks, and $DDPRUN_HOST_KILL_MIB gives each rank so
-// much memory.
-void kill_ranks(std::vector<std::vector<int>> worlds);
+// Forms groups, each in one of these worlds, has their ranks work, and kills one of them, or two at once, after a
+// random time: $DDPRUN_HOST_KILLS times, or 30. Checks that all others name that rank or one of the two, and that this
+// process has no more descriptors than before. $DDPRUN_HOST_KILL_RANKS leaves only the worlds of as many ranks, and
+// $DDPRUN_HOST_KILL_MIB gives each rank so much memory.
+void kill_ranks(std::vector<World> worlds);
 
 }  // namespace ddp::collectives::test

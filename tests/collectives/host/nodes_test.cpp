@@ -23,7 +23,7 @@
 #include "rendezvous/store/tcp_store.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/collectives/host/kills.hpp"
-#include "tests/collectives/host/program.hpp"
+#include "tests/collectives/host/worlds.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
@@ -34,133 +34,24 @@ namespace {
 
 const ddp_backend_table& backend() { return host_backend(); }
 
-std::uint64_t setting(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-// Runs programs first..first+count-1 as the rank of this number. `node_of` is the node of each rank. Returns "" or what
-// was wrong.
-std::string run_on_nodes(std::uint16_t port, const std::vector<GroupPlan>& plans, const std::vector<int>& node_of,
-                         std::uint32_t number, std::uint64_t first, std::uint64_t count) {
-  Rank rank = {number, {}};
-  for (std::size_t g = 0; g < plans.size(); ++g) {
-    const auto& members = plans[g].members;
-    const auto place = std::find(members.begin(), members.end(), number) - members.begin();
-    const bool is_member = place < static_cast<std::ptrdiff_t>(members.size());
-    rank.groups.push_back(is_member ? join_on_node(node_of[number], port, "p" + std::to_string(g),
-                                                   static_cast<int>(place), static_cast<int>(members.size()))
-                                    : nullptr);
-  }
-  std::string wrong;
-  for (std::uint64_t seed = first; seed < first + count && wrong.empty(); ++seed)
-    wrong = run_program(plans, rank, seed);
-  for (ddp_backend_group* const group : rank.groups) {
-    if (group == nullptr) continue;
-    if (!wrong.empty()) backend().group_abort(group);
-    backend().group_destroy(group);
-  }
-  return wrong;
-}
-
-// Groups on nodes, in each of which the ranks follow each other: then results are those of one node.
-struct World {
-  std::vector<int> node_of;
-  std::vector<GroupPlan> plans(std::uint64_t seed) const {
-    return draw_groups(seed, static_cast<std::uint32_t>(node_of.size()));
-  }
-};
+// In each node the ranks follow each other: then results are those of one node.
 const World kWorlds[] = {{{0, 1}}, {{0, 0, 1, 1}}, {{0, 1, 2}}, {{0, 0, 0, 1, 2, 2}}};
 
 }  // namespace
 
 TEST_CASE("nodes: random programs in threads on several nodes compute what the model of one node does",
           "[collectives][integration]") {
-  const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
-  const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
-  for (const World& world : kWorlds) {
-    const StoreProcess server;
-    const std::vector<GroupPlan> plans = world.plans(first);
-    std::vector<std::string> wrong(world.node_of.size());
-    std::vector<std::thread> ranks;
-    for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
-      ranks.emplace_back([&, r] {
-        try {
-          wrong[r] = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
-        } catch (const std::exception& e) {
-          wrong[r] = e.what();
-        }
-      });
-    }
-    for (std::thread& rank : ranks) rank.join();
-    INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << world.node_of.size() << " ranks");
-    for (const std::string& text : wrong) {
-      CAPTURE(text);
-      CHECK(text.empty());
-    }
-  }
+  run_in_threads(kWorlds);
 }
 
 TEST_CASE("nodes: random programs in processes with small rings compute what the model does",
           "[collectives][integration]") {
-  const std::uint64_t first = setting("DDPRUN_COLLECTIVE_SEED", std::random_device()());
-  const std::uint64_t count = setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1;
-  struct Rings {
-    const char* of_even_nodes;
-    const char* of_odd_nodes;
-  };
-  for (const Rings& rings : {Rings{"4096", "4096"}, Rings{"65536", "4096"}, Rings{"8192", "65536"}}) {
-    for (const World& world : kWorlds) {
-      const StoreProcess server;
-      const std::vector<GroupPlan> plans = world.plans(first);
-      std::vector<pid_t> ranks;
-      for (std::uint32_t r = 0; r < world.node_of.size(); ++r) {
-        ranks.push_back(fork_rank([&, r] {
-          setenv("DDP_RING_BYTES", world.node_of[r] % 2 == 0 ? rings.of_even_nodes : rings.of_odd_nodes, 1);
-          const std::string wrong = run_on_nodes(server.port(), plans, world.node_of, r, first, count);
-          if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
-          return wrong.empty() ? 0 : 1;
-        }));
-      }
-      INFO("DDPRUN_COLLECTIVE_SEED=" << first << ", " << ranks.size() << " ranks, rings of " << rings.of_even_nodes
-                                     << " and " << rings.of_odd_nodes << "; see stderr");
-      for (const pid_t rank : ranks) CHECK(reap(rank) == 0);
-    }
-  }
+  run_in_processes(kWorlds, {{"4096", "4096"}, {"65536", "4096"}, {"8192", "65536"}});
 }
 
 TEST_CASE("nodes: a sum has the same bits on one node and on several, of any size and type",
           "[collectives][integration]") {
-  // Each rank's numbers round in every addition, so another order gives other bits.
-  const std::vector<std::vector<int>> worlds = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}};
-  std::vector<std::vector<std::uint16_t>> results(worlds.size());
-  for (std::size_t w = 0; w < worlds.size(); ++w) {
-    const StoreProcess server;
-    std::vector<std::thread> ranks;
-    for (int r = 0; r < 4; ++r) {
-      ranks.emplace_back([&, r] {
-        ddp_backend_group* group = join_on_node(worlds[w][static_cast<std::size_t>(r)], server.port(), "g", r, 4);
-        std::mt19937 random(static_cast<unsigned>(r));
-        std::vector<std::uint16_t> all;
-        for (const std::int32_t type : {0, 1, 10, 11}) {  // float, double, half, bfloat16
-          for (const std::size_t count : {1U, 3000U, 200'000U}) {
-            const std::size_t words = count * (type == 0 ? 2 : type == 1 ? 4 : 1);
-            std::vector<std::uint16_t> values(words);
-            for (std::size_t i = 0; i < words; ++i)  // small exponents: no sum is infinite or not a number
-              values[i] = static_cast<std::uint16_t>(random() & 0xbfff);
-            BackendError error;
-            if (backend().all_reduce(group, values.data(), count, type, 0, 0, 60'000, &error) != DDP_BACKEND_OK) return;
-            all.insert(all.end(), values.begin(), values.end());
-          }
-        }
-        backend().group_destroy(group);
-        if (r == 2) results[w] = std::move(all);
-      });
-    }
-    for (std::thread& rank : ranks) rank.join();
-  }
-  CHECK(results[0].size() > 1'000'000);
-  for (std::size_t w = 1; w < worlds.size(); ++w) CHECK(results[w] == results[0]);
+  check_equal_bits({{{0, 0, 0, 0}}, {{0, 0, 1, 1}}, {{0, 1, 1, 1}}, {{0, 1, 2, 3}}});
 }
 
 TEST_CASE("nodes: a part that is larger than what the kernel keeps of a connection arrives whole",
@@ -188,7 +79,7 @@ TEST_CASE("nodes: a part that is larger than what the kernel keeps of a connecti
 
 TEST_CASE("nodes: whenever a rank is killed, those of all nodes name it, and nothing is left",
           "[collectives][integration]") {
-  kill_ranks({{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 2, 2}});
+  kill_ranks({{{0, 1}}, {{0, 0, 1, 1}}, {{0, 1, 2}}, {{0, 0, 1, 2, 2}}});
 }
 
 TEST_CASE("nodes: a stranger on a rank's port gets nothing, and disturbs nobody", "[collectives][integration]") {

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "rendezvous/base/error.hpp"
-#include "tests/launcher/placement/fake_sysfs.hpp"
+#include "tests/support/fake_sysfs.hpp"
 
 using namespace ddp::launcher;
 

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "collectives/host/logged_collectives.hpp"
 #include "collectives/host/membership.hpp"
 #include "collectives/host/messages.hpp"
+#include "collectives/host/numa_collectives.hpp"
 #include "collectives/host/segment.hpp"
 #include "collectives/host/shared_collectives.hpp"
 #include "collectives/host/steps.hpp"
@@ -357,6 +359,39 @@ TEST_CASE("flag protocol: a successor repeats calls while the other rank goes on
     successor.mark();
   });
   check_all_runs("a successor", world);
+}
+
+TEST_CASE("flag protocol: a reduction, a broadcast and a gathering along two NUMA nodes", "[collectives][unit]") {
+  const auto run = [](const char* what, auto&& collective) {
+    World world(4, 32 * kLine);
+    world.bounds = {.switches = 1, .old_values = 0};
+    world.each_rank([&](const Membership& membership) {
+      Steps steps(membership);
+      steps.start(kWhat, kTimeoutMs, 0);
+      NumaCollectives collectives(Layout({0, 0, 2, 2}, membership.rank()), steps);
+      collective(collectives, membership.rank());
+    });
+    check_all_runs(what, world);
+    CHECK_THAT(world.with(Operation::Store, &world.segment.counters(0).published, kSequential, kRelaxed), kRace);
+  };
+  run("a reduction of 2 NUMA nodes", [](NumaCollectives& collectives, std::uint32_t rank) {
+    std::vector<std::int32_t> values(100);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>((i + 1) << (6 * rank));
+    const Reduction sum(2, 0);
+    collectives.reduce(reinterpret_cast<unsigned char*>(values.data()), values.size(), 4, sum, std::nullopt);
+    for (std::size_t i = 0; i < values.size(); ++i) expect(static_cast<std::uint32_t>(values[i]), (i + 1) * 0x41041);
+  });
+  run("a broadcast to 2 NUMA nodes", [](NumaCollectives& collectives, std::uint32_t rank) {
+    std::vector<unsigned char> bytes(15 * kLine, rank == 0 ? 7 : 0);
+    collectives.broadcast(bytes.data(), bytes.size(), 0);
+    expect_bytes(bytes.data(), bytes.size(), 7);
+  });
+  run("a gathering of 2 NUMA nodes", [](NumaCollectives& collectives, std::uint32_t rank) {
+    std::vector<unsigned char> all(4 * kLine);
+    std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(rank * kLine), kLine, rank + 1);
+    collectives.all_gather(all.data(), {kLine, kLine, kLine, kLine}, {0, kLine, 2 * kLine, 3 * kLine});
+    for (std::uint32_t r = 0; r < 4; ++r) expect_bytes(all.data() + r * kLine, kLine, r + 1);
+  });
 }
 
 TEST_CASE("flag protocol: messages arrive whole, also those larger than their channel", "[collectives][unit]") {
