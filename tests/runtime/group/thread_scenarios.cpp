@@ -82,9 +82,12 @@ void idle(ddp::Session& session) {
   }
   expect(letters.back() == text, "a polled message arrives");
   for (auto& letter : letters) group.all_reduce_async(letter).wait();
-  const std::vector<std::string> all = names_of_threads();
-  expect(std::count(all.begin(), all.end(), "ddp-progress") == 1,
-         "one thread runs all asynchronous operations of a group");
+  const auto progress_threads = [] {
+    const std::vector<std::string> names = names_of_threads();
+    return std::count(names.begin(), names.end(), "ddp-progress");
+  };
+  while (progress_threads() == 0) std::this_thread::yield();  // a thread has its name once it runs
+  expect(progress_threads() == 1, "one thread runs all asynchronous operations of a group");
   bool slept = false;
   for (int attempt = 0; attempt < 10 && !slept; ++attempt) {  // threads may be on their way to sleep at first
     const auto before = switches_of(true);
