@@ -149,9 +149,7 @@ void LoggedCollectives::reduce(unsigned char* data, std::size_t count, std::size
                                std::optional<std::uint32_t> root) {
   if (count * element <= std::min(kFlatBytes / size_, most_piece()))
     return reduce_flat(data, count, element, reduction, root);
-  const std::size_t chunk = most_contribution() / element;
-  const std::size_t chunks = (count + chunk - 1) / chunk;
-  const std::size_t each = (count + chunks - 1) / chunks;
+  const std::size_t each = even_chunk(count, most_contribution() / element);
   for (std::size_t done = 0; done < count; done += each) {
     reduce_sliced(data + done * element, std::min(each, count - done), element, reduction, root);
   }
@@ -216,9 +214,8 @@ void LoggedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::u
 
 void LoggedCollectives::all_gather(const unsigned char* input, unsigned char* output,
                                    const std::vector<std::size_t>& bytes) {
-  received_.assign(size_, 0);  // where each rank's part begins
-  for (std::uint32_t r = 1; r < size_; ++r) received_[r] = received_[r - 1] + bytes[r - 1];
-  if (bytes[rank_] > 0) std::memmove(output + received_[rank_], input, bytes[rank_]);
+  set_begins(received_, bytes);
+  copy(output + received_[rank_], input, bytes[rank_]);
   const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t done = 0; done < most; done += most_piece()) {
     const auto length = [&](std::uint32_t r) { return bytes[r] > done ? std::min(bytes[r] - done, most_piece()) : 0; };
@@ -238,11 +235,7 @@ void LoggedCollectives::gather(const unsigned char* input, unsigned char* output
     const Chunk chunk = share([&](std::uint32_t r) { return r == root ? 0 : some; },
                               [&](unsigned char* log) { copy(log, input + done, some); });
     for (std::uint32_t r = 0; r < size_ && rank_ == root; ++r) {
-      if (r == root) {
-        std::memmove(output + r * bytes + done, input + done, some);
-      } else {
-        copy(output + r * bytes + done, piece(chunk, r), some);
-      }
+      copy(output + r * bytes + done, r == root ? input + done : piece(chunk, r), some);
     }
     done += some;
   }
@@ -258,11 +251,7 @@ void LoggedCollectives::scatter(const unsigned char* input, unsigned char* outpu
                                 for (std::uint32_t r = 0; r < size_; ++r)
                                   if (r != root) copy(log + r * some, input + r * bytes + done, some);
                               });
-    if (rank_ == root) {
-      std::memmove(output + done, input + root * bytes + done, some);
-    } else {
-      copy(output + done, piece(chunk, root) + rank_ * some, some);
-    }
+    copy(output + done, rank_ == root ? input + root * bytes + done : piece(chunk, root) + rank_ * some, some);
     done += some;
   }
 }
@@ -286,14 +275,10 @@ std::vector<std::size_t> LoggedCollectives::share_counts(const std::vector<std::
 
 void LoggedCollectives::all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes,
                                    unsigned char* output, const std::vector<std::size_t>& output_bytes) {
-  sent_.assign(size_, 0);  // where the part for each rank begins
-  received_.assign(size_, 0);
-  for (std::uint32_t r = 1; r < size_; ++r) {
-    sent_[r] = sent_[r - 1] + input_bytes[r - 1];
-    received_[r] = received_[r - 1] + output_bytes[r - 1];
-  }
+  set_begins(sent_, input_bytes);
+  set_begins(received_, output_bytes);
   const std::vector<std::size_t> counts = share_counts(input_bytes, output_bytes);
-  if (input_bytes[rank_] > 0) std::memmove(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
+  copy(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
   const std::size_t most = *std::max_element(counts.begin(), counts.end());
   const std::size_t part = std::max<std::size_t>(most_piece() / size_, 1);
   for (std::size_t done = 0; done < most; done += part) {

@@ -121,8 +121,8 @@ class LoggedCollectives {
   bool must_mark_ = false;              // this process is a successor that has not called mark() yet
   bool has_ring_ = false;
   std::vector<const unsigned char*> sources_;
-  std::vector<std::size_t> pieces_;  // where each rank's piece of the running chunk begins
-  std::vector<std::size_t> sent_, received_;
+  std::vector<std::size_t> pieces_;           // where each rank's piece of the running chunk begins
+  std::vector<std::size_t> sent_, received_;  // where each rank's part begins
 };
 
 }  // namespace ddp::collectives

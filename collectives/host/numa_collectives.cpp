@@ -9,9 +9,7 @@ namespace ddp::collectives {
 
 void NumaCollectives::reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
                              std::optional<std::uint32_t> root) {
-  const std::size_t most = chunk_bytes(reduction, element) / element;
-  const std::size_t chunks = (count + most - 1) / most;
-  const std::size_t each = (count + chunks - 1) / chunks;
+  const std::size_t each = even_chunk(count, chunk_bytes(reduction, element) / element);
   for (std::size_t done = 0; done < count; done += each) {
     const Chunk chunk =
         begin_chunk(data + done * element, std::min(each, count - done), element, reduction, root.has_value());

@@ -37,10 +37,7 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
   if (numa_) return numa_->reduce(data, count, element, reduction, root);
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = steps_.most_bytes_of_two() / (size_ + 1) * size_;
-  const std::size_t chunk = std::min(kChunkBytes, slice_and_chunk) / element;
-  // Chunks of equal size: a last one of a few elements would take as long as the others wait.
-  const std::size_t chunks = (count + chunk - 1) / chunk;
-  const std::size_t each = (count + chunks - 1) / chunks;
+  const std::size_t each = even_chunk(count, std::min(kChunkBytes, slice_and_chunk) / element);
   for (std::size_t done = 0; done < count; done += each) {
     reduce_sliced(data + done * element, std::min(each, count - done), element, reduction, root);
   }
@@ -168,8 +165,7 @@ void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::u
 
 void SharedCollectives::all_gather(const unsigned char* input, unsigned char* output,
                                    const std::vector<std::size_t>& bytes) {
-  received_.assign(size_, 0);  // where each rank's part begins
-  for (std::uint32_t r = 1; r < size_; ++r) received_[r] = received_[r - 1] + bytes[r - 1];
+  set_begins(received_, bytes);
   const std::size_t all_bytes = received_.back() + bytes.back();
   const bool has_own = buffers_.were_used();  // the others may read it there
   if (has_own) copy(output + received_[rank_], input, bytes[rank_]);
@@ -248,12 +244,8 @@ void SharedCollectives::all_to_all(const unsigned char* input, const std::vector
   const std::size_t first = std::min(most, kFirstExchange);
   const std::size_t largest = *std::max_element(input_bytes.begin(), input_bytes.end());
   const std::uint64_t own_steps = largest <= first ? 1 : 1 + (largest - first + most - 1) / most;
-  sent_.assign(size_, 0);  // where the part for each rank begins
-  received_.assign(size_, 0);
-  for (std::uint32_t r = 1; r < size_; ++r) {
-    sent_[r] = sent_[r - 1] + input_bytes[r - 1];
-    received_[r] = received_[r - 1] + output_bytes[r - 1];
-  }
+  set_begins(sent_, input_bytes);
+  set_begins(received_, output_bytes);
   copy(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
   std::uint64_t steps = own_steps;  // known to be needed
   std::size_t done = 0;

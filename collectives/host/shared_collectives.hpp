@@ -57,8 +57,8 @@ class SharedCollectives {
   SharedBuffers buffers_;
   std::optional<NumaCollectives> numa_;
   std::vector<const unsigned char*> sources_;
-  std::vector<unsigned char*> in_place_;  // each rank's memory
-  std::vector<std::size_t> sent_, received_;
+  std::vector<unsigned char*> in_place_;      // each rank's memory
+  std::vector<std::size_t> sent_, received_;  // where each rank's part begins
 };
 
 }  // namespace ddp::collectives

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "collectives/host/segment.hpp"
 
@@ -24,5 +25,12 @@ struct Slice {
   std::size_t count() const { return end - begin; }
 };
 Slice slice_of(std::size_t count, std::size_t element, std::uint32_t rank, std::uint32_t ranks);
+
+// Returns the elements of a chunk, at most `most`, that divide `count` into as few chunks as possible of equal size: a
+// last one of a few elements would take as long as the others wait.
+std::size_t even_chunk(std::size_t count, std::size_t most);
+
+// Sets `begins` to where each rank's part begins, if parts of these sizes follow each other.
+void set_begins(std::vector<std::size_t>& begins, const std::vector<std::size_t>& bytes);
 
 }  // namespace ddp::collectives

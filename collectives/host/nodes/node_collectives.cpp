@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "collectives/host/copies.hpp"
+#include "collectives/host/slices.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -121,8 +122,7 @@ void NodeCollectives::all_gather(const unsigned char* input, unsigned char* outp
                                  const std::vector<std::size_t>& bytes) {
   const std::size_t total = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
   if (total <= std::min(kSmallBytes, most_bytes_)) return all_gather_small(input, output, bytes, total);
-  offsets_.assign(bytes.size(), 0);  // where each rank's part begins
-  for (std::size_t r = 1; r < bytes.size(); ++r) offsets_[r] = offsets_[r - 1] + bytes[r - 1];
+  set_begins(offsets_, bytes);
   copy(output + offsets_[layout_.rank], input, bytes[layout_.rank]);
   // A lane of a large node carries several ranks' parts in a step.
   std::size_t largest = 0;
@@ -316,9 +316,9 @@ void NodeCollectives::scatter(const unsigned char* input, unsigned char* output,
 // Each pair of ranks on different nodes has a link of its own.
 void NodeCollectives::all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes,
                                  unsigned char* output, const std::vector<std::size_t>& output_bytes) {
-  std::vector<std::size_t> sent(layout_.size(), 0), received(layout_.size(), 0);  // where each part begins
-  std::partial_sum(input_bytes.begin(), input_bytes.end() - 1, sent.begin() + 1);
-  std::partial_sum(output_bytes.begin(), output_bytes.end() - 1, received.begin() + 1);
+  std::vector<std::size_t> sent, received;
+  set_begins(sent, input_bytes);
+  set_begins(received, output_bytes);
   for (std::uint32_t i = 1; i < layout_.size(); ++i) {
     const std::uint32_t to = (layout_.rank + i) % layout_.size();
     const std::uint32_t from = (layout_.rank + layout_.size() - i) % layout_.size();
