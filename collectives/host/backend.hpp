@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/host/logged_collectives.hpp"
+#include "collectives/host/successors/logged_collectives.hpp"
 #include "ddp/backend.h"
 #include "rendezvous/base/descriptor.hpp"
 

@@ -8,17 +8,17 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/host/logged_collectives.hpp"
-#include "collectives/host/membership.hpp"
-#include "collectives/host/messages.hpp"
+#include "collectives/host/memory/membership.hpp"
+#include "collectives/host/memory/peer_watch.hpp"
+#include "collectives/host/memory/segment.hpp"
+#include "collectives/host/memory/waiting.hpp"
 #include "collectives/host/nodes/formation.hpp"
 #include "collectives/host/nodes/network.hpp"
 #include "collectives/host/nodes/node_collectives.hpp"
 #include "collectives/host/nodes/transfers.hpp"
-#include "collectives/host/peer_watch.hpp"
-#include "collectives/host/segment.hpp"
-#include "collectives/host/shared_collectives.hpp"
-#include "collectives/host/waiting.hpp"
+#include "collectives/host/operations/messages.hpp"
+#include "collectives/host/operations/shared_collectives.hpp"
+#include "collectives/host/successors/logged_collectives.hpp"
 
 struct ddp_backend_group {
  public:

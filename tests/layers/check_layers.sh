@@ -60,6 +60,10 @@ only launcher agent          config process preload output report placement text
 only collectives gloo
 only collectives gpu
 only collectives host
+only collectives/host memory      nodes
+only collectives/host nodes       memory operations
+only collectives/host operations  memory nodes
+only collectives/host successors  memory operations
 
 only runtime base
 only runtime collective      include base

@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/host/meeting.hpp"
+#include "collectives/host/memory/meeting.hpp"
 #include "collectives/host/nodes/layout.hpp"
 #include "collectives/host/nodes/link.hpp"
 #include "collectives/host/nodes/own_place.hpp"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/host/membership.hpp"
+#include "collectives/host/memory/membership.hpp"
 #include "collectives/host/nodes/formation.hpp"
 #include "collectives/host/nodes/layout.hpp"
 #include "collectives/host/nodes/link.hpp"

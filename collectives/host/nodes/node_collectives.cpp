@@ -5,8 +5,8 @@
 #include <deque>
 #include <numeric>
 
-#include "collectives/host/copies.hpp"
-#include "collectives/host/slices.hpp"
+#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/operations/slices.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -22,8 +22,8 @@
 
 #include "collectives/host/nodes/layout.hpp"
 #include "collectives/host/nodes/transfers.hpp"
-#include "collectives/host/reductions.hpp"
-#include "collectives/host/shared_collectives.hpp"
+#include "collectives/host/operations/reductions.hpp"
+#include "collectives/host/operations/shared_collectives.hpp"
 
 namespace ddp::collectives {
 

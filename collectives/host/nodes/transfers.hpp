@@ -14,10 +14,10 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/host/membership.hpp"
+#include "collectives/host/memory/membership.hpp"
+#include "collectives/host/memory/waiting.hpp"
 #include "collectives/host/nodes/frame_link.hpp"
 #include "collectives/host/nodes/network.hpp"
-#include "collectives/host/waiting.hpp"
 
 namespace ddp::collectives {
 

@@ -16,8 +16,8 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
-#include "collectives/host/liveness.hpp"
-#include "collectives/host/membership.hpp"
+#include "collectives/host/memory/liveness.hpp"
+#include "collectives/host/memory/membership.hpp"
 #include "tests/collectives/host/job.hpp"
 
 using namespace ddp::collectives;

@@ -16,9 +16,9 @@
 #include "collectives/backend_loader.hpp"
 #include "collectives/element_types.hpp"
 #include "collectives/host/failure.hpp"
-#include "collectives/host/reductions.hpp"
-#include "collectives/host/segment.hpp"
-#include "collectives/host/waiting.hpp"
+#include "collectives/host/memory/segment.hpp"
+#include "collectives/host/memory/waiting.hpp"
+#include "collectives/host/operations/reductions.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "collectives/host/backend.hpp"
 #include "collectives/host/host_group.hpp"
-#include "collectives/host/segment.hpp"
+#include "collectives/host/memory/segment.hpp"
 
 namespace ddp::collectives::test {
 

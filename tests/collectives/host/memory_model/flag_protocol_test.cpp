@@ -19,14 +19,14 @@
 #include <optional>
 
 #include "collectives/host/failure.hpp"
-#include "collectives/host/liveness.hpp"
-#include "collectives/host/logged_collectives.hpp"
-#include "collectives/host/membership.hpp"
-#include "collectives/host/messages.hpp"
-#include "collectives/host/numa_collectives.hpp"
-#include "collectives/host/segment.hpp"
-#include "collectives/host/shared_collectives.hpp"
-#include "collectives/host/steps.hpp"
+#include "collectives/host/memory/liveness.hpp"
+#include "collectives/host/memory/membership.hpp"
+#include "collectives/host/memory/segment.hpp"
+#include "collectives/host/operations/messages.hpp"
+#include "collectives/host/operations/numa_collectives.hpp"
+#include "collectives/host/operations/shared_collectives.hpp"
+#include "collectives/host/operations/steps.hpp"
+#include "collectives/host/successors/logged_collectives.hpp"
 #include "rendezvous/base/memory_left.hpp"
 #include "tests/collectives/host/memory_model/explorer.hpp"
 
