@@ -8,8 +8,9 @@
  * and connect to each other (MPI_Comm_accept), which Open MPI does through its name server, ompi-server.
  *
  * MPI cannot take back an operation that has begun, and libddp's callers may free their memory when a deadline has
- * passed. So each operation works on memory of its own, and one that fails leaves it to MPI until the process ends, which
- * it then does without MPI_Finalize. mpirun kills the other ranks for that; Open MPI 4.1's may crash or hang after it.
+ * passed. So each operation works on memory of its own, and one that fails leaves it to MPI until the process ends,
+ * which it then does without MPI_Finalize. mpirun kills the other ranks for that; Open MPI 4.1's may crash or hang
+ * after it.
  */
 #include <limits.h>
 #include <mpi.h>

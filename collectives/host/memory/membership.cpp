@@ -64,7 +64,9 @@ void Membership::lose(std::uint32_t group_rank, LossReason reason) const {
 }
 
 void Membership::peer_ended(std::uint32_t peer) const {
-  if (may_be_succeeded(window_)) return;
+  // Of a rank that died after it had marked, before this rank has: a successor would begin with that mark.
+  const std::uint64_t window = std::max<std::uint64_t>(segment_.counters(peer).window, kFirstWindow);
+  if (may_be_succeeded(window)) return;
   if (segment_.presence(peer).state != PresenceState::Left) lose(group_rank(peer), LossReason::Died);
 }
 

@@ -20,6 +20,8 @@
 
 namespace ddp::collectives {
 
+inline constexpr std::uint64_t kFirstWindow = 1;
+
 // The end of a call. The clock is read at the first wait that takes long, since most do not.
 class Deadline {
  public:
@@ -98,7 +100,7 @@ class Membership {
   const std::vector<std::uint32_t> group_ranks_;
   const std::vector<std::int32_t> job_ranks_;
   std::atomic<bool> gave_up_{false};
-  std::atomic<std::uint64_t> window_{1};
+  std::atomic<std::uint64_t> window_{kFirstWindow};
 };
 
 }  // namespace ddp::collectives

@@ -61,6 +61,7 @@ struct alignas(kLine) Counters {
   std::atomic<std::uint64_t> published;
   std::atomic<std::uint64_t> call;                  // what the rank calls, see steps.hpp
   std::atomic<std::uint64_t> marked;                // the chunk that is its last mark, see logged_collectives.hpp
+  std::atomic<std::uint64_t> window;                // that the last mark began; 0 before
   alignas(64) std::atomic<std::uint32_t> sleepers;  // waits for `published` in the kernel; changed by all ranks
 };
 

@@ -57,14 +57,16 @@ void LoggedCollectives::begin_call() {
 
 void LoggedCollectives::mark(Messages messages) {
   const std::uint64_t window = membership_.window() + 1;
-  std::atomic<std::uint64_t>& marked = segment_.counters(rank_).marked;
+  Counters& own = segment_.counters(rank_);
   const Chunk chunk = begin(0);
   if (is_published(chunk.results)) {
-    if (marked != chunk_) throw not_deterministic("call " + std::to_string(steps_.call() >> 32) + " was not mark()");
+    if (own.marked != chunk_)
+      throw not_deterministic("call " + std::to_string(steps_.call() >> 32) + " was not mark()");
   } else {
     // Before the mark is published: this rank may die at once after it, with messages in its memory.
     if (messages == Messages::UnderWay) membership_.forgo_successors(window);
-    marked = chunk_;
+    own.window = window;
+    own.marked = chunk_;
     steps_.publish(chunk.results);
   }
   steps_.await_all(chunk.results);

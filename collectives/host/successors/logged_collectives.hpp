@@ -49,7 +49,7 @@ namespace ddp::collectives {
 struct Position {
   std::uint64_t calls = 0;
   std::uint64_t chunks = 0;
-  std::uint64_t window = 1;
+  std::uint64_t window = kFirstWindow;
 };
 
 class LoggedCollectives {

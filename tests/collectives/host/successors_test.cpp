@@ -17,6 +17,7 @@
 #include "collectives/host/failure.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/collectives/host/successions.hpp"
+#include "tests/support/process.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
@@ -43,14 +44,18 @@ int sum(ddp_backend_group* group, std::size_t count, BackendError* error, std::i
 struct Scene {
   std::function<void(ddp_backend_group*)> before, with_it;
   std::function<int(ddp_backend_group*)> after;
-  std::function<void()> once_killed = [] {};  // in the test's process
+  std::function<void()> once_killed = [] {};                                  // in the test's process
+  std::function<void(ddp_backend_group*)> until_killed = [](const auto*) {};  // rank 1, after `before`
+  std::function<bool()> may_be_killed = [] { return true; };                  // in the test's process
 };
 int play(const Succession& world, const Scene& scene) {
   int gone[2], ready[2];
   REQUIRE((pipe2(gone, O_CLOEXEC) == 0 && pipe2(ready, O_CLOEXEC) == 0));
   const pid_t second = fork_rank([&] {
-    scene.before(world.enter(1));
+    ddp_backend_group* const group = world.enter(1);
+    scene.before(group);
     if (write(ready[1], "r", 1) != 1) return 1;
+    scene.until_killed(group);
     for (;;) pause();
   });
   close(ready[1]);  // so that its end is noticed if it fails
@@ -61,6 +66,7 @@ int play(const Succession& world, const Scene& scene) {
     return scene.after(group);
   });
   CHECK(read_from<char>(ready[0]) == 'r');
+  ddp::testing::wait_until(scene.may_be_killed);
   kill(second, SIGKILL);
   CHECK(reap(second) == -1 - SIGKILL);
   scene.once_killed();
@@ -132,6 +138,16 @@ TEST_CASE("successors: a rank that dies in a window with a message is lost, and 
   };
   const Succession later(2);
   CHECK(play(later, {exchange_and_mark, exchange_and_mark, wait_shortly}) == DDP_BACKEND_TIMEOUT);
+
+  // The mark counts that the dead rank had reached, not where the others are.
+  const Succession in_mark(2);
+  Scene scene = {exchange, exchange, [](ddp_backend_group* group) {
+                   mark_or_throw(group);
+                   return wait_shortly(group);
+                 }};
+  scene.until_killed = mark_or_throw;
+  scene.may_be_killed = [&] { return in_mark.segment().counters(1).window > kFirstWindow; };
+  CHECK(play(in_mark, scene) == DDP_BACKEND_TIMEOUT);
 }
 
 TEST_CASE("successors: a message that is under way at a mark makes the window after it one without successors",
