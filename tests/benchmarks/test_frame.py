@@ -189,8 +189,8 @@ class Timed(unittest.TestCase):
         self.assertGreater(times.cpu_ms, 5)
         self.assertGreaterEqual(times.wall_ms, times.cpu_ms / 2)
 
-    def test_a_failure_is_a_wrong_result(self):
-        with self.assertRaisesRegex(WrongResult, "ended with 3"):
+    def test_a_command_that_fails_has_not_done_it(self):
+        with self.assertRaisesRegex(NotDone, "ended with 3"):
             processes.timed(["sh", "-c", "exit 3"])
 
     def test_what_it_leaves_is_a_wrong_result_and_is_killed(self):
