@@ -44,6 +44,8 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
 inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 // Path of the agent's socket, see agent_client.hpp. Unset: there is none.
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
+// "1": the agent keeps memory of its workers (--keep-memory). Unset: it does not.
+inline constexpr char kKeptMemory[] = "DDPRUN_KEPT_MEMORY";
 
 // MASTER_PORT as ddprun set it. A worker that finds another one in MASTER_PORT has chosen it, so the launcher's store
 // is not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.

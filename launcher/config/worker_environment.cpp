@@ -14,7 +14,8 @@ namespace {
 
 // Variables that are not inherited: ddprun sets them for each worker, except the last two, which workers never get.
 constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kAgentSocket,
-                                 contract::kStorePort,   contract::kSecretFile,   contract::kCaller};
+                                 contract::kKeptMemory,  contract::kStorePort,    contract::kSecretFile,
+                                 contract::kCaller};
 
 }  // namespace
 
@@ -68,7 +69,10 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   env[contract::kErrorFile] = place.error_file;
   env[contract::kIncarnation] = place.incarnation;
   if (!place.liveness_word.empty()) env[contract::kLivenessWord] = place.liveness_word;
-  if (!place.agent_socket.empty()) env[contract::kAgentSocket] = place.agent_socket;
+  if (!place.agent_socket.empty()) {
+    env[contract::kAgentSocket] = place.agent_socket;
+    if (config.keep_memory) env[contract::kKeptMemory] = "1";
+  }
   if (config.virtual_local_rank) {
     const std::string gpu = gpu_of_worker(gpus, place.local_rank);
     env[contract::kCudaVisibleDevices] = gpu;  // as torchrun does whatever GPUs there are

@@ -6,7 +6,8 @@
     ddprun.launch(train, nproc_per_node=8)      # from Python, also in a notebook: returns results by rank
 
 `launch` calls a function in many processes; `LaunchConfig` holds its options, which are those of the command line;
-`WorkerError` says which rank failed, with its traceback. `progress` shows `ddprun ps` how far a rank is.
+`WorkerError` says which rank failed, with its traceback. `progress` shows `ddprun ps` how far a rank is. `keep` has a
+PyTorch model outlive its process, so that a restart loses no step.
 `find_binary` and `find_library` return the paths of what came with this package. `ddprun --help` explains the options.
 """
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from ddprun._config import LaunchConfig
     from ddprun._launch import LaunchError, WorkerError, launch
     from ddprun._progress import progress
+    from ddprun.recovery import keep
 
-__all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_library", "launch", "progress"]
+__all__ = ["LaunchConfig", "LaunchError", "WorkerError", "find_binary", "find_library", "keep", "launch", "progress"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,5 +29,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ddprun' has no attribute {name!r}")
     import importlib
 
-    module = {"LaunchConfig": "ddprun._config", "progress": "ddprun._progress"}.get(name, "ddprun._launch")
+    homes = {"LaunchConfig": "ddprun._config", "progress": "ddprun._progress", "keep": "ddprun.recovery"}
+    module = homes.get(name, "ddprun._launch")
     return getattr(importlib.import_module(module), name)

@@ -32,7 +32,7 @@ def read(path):
 def check_content(path):
     wheel = zipfile.ZipFile(path)
     modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
-    package = {f"ddprun/{folder}{name}" for folder in ("", "torch/")
+    package = {f"ddprun/{folder}{name}" for folder in ("", "recovery/", "torch/")
                for name in os.listdir(os.path.join(ROOT, "runtime/python/ddprun", folder))
                if name.endswith(".py") or name == "py.typed"}
     (info,) = {name.split("/")[0] for name in modes if ".dist-info/" in name}

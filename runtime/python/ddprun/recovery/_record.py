@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects in memory of a fixed size: what a record holds, beside the tensors that are kept in place.
+
+    8 bytes: size of the pickle | the pickle, with each tensor's type and shape | the tensors, each aligned to 64 bytes
+
+Tensors are copied and not pickled, which takes about 1 µs each.
+"""
+import io
+import pickle
+import struct
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+_SIZE = struct.Struct("=q")
+_LINE = 64
+
+
+def aligned(size: int, to: int = _LINE) -> int:
+    """Returns the size, rounded up to a multiple."""
+    return (size + to - 1) // to * to
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor is nothing but numbers in the CPU's memory."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file, 5)
+        self.tensors: List[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> "Optional[Tuple[torch.dtype, Tuple[int, ...]]]":
+        if not isinstance(obj, torch.Tensor) or not is_plain(obj):
+            return None
+        self.tensors.append(obj)
+        return obj.dtype, tuple(obj.shape)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, memory: torch.Tensor, place: int):
+        super().__init__(file)
+        self._memory, self._place = memory, place
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        dtype, shape = pid
+        tensor: torch.Tensor = torch.empty(shape, dtype=dtype)
+        tensor.copy_(view_of(self._memory, self._place, dtype, shape))
+        self._place += _space_of(tensor)
+        return tensor
+
+
+def view_of(memory: torch.Tensor, place: int, dtype: torch.dtype, shape: "Tuple[int, ...]") -> torch.Tensor:
+    """Returns the tensor of that type and shape that begins at a place of `memory`, which is of bytes."""
+    count = torch.Size(shape).numel()
+    size = count * torch.empty((), dtype=dtype).element_size()
+    return memory[place : place + size].view(dtype).view(shape) if count else torch.empty(shape, dtype=dtype)
+
+
+class Record:
+    """Memory for an object, which is written and read as a whole."""
+
+    def __init__(self, memory: Any):
+        self.bytes = memoryview(memory).cast("B")  # any writable buffer
+        self._tensor = torch.frombuffer(memory, dtype=torch.uint8)
+
+    def is_empty(self) -> bool:
+        """Returns whether nothing was written to the memory, which was zeroed."""
+        return _SIZE.unpack_from(self.bytes, 0) == (0,)
+
+    def write(self, obj: Any, what: str) -> None:
+        """Replaces the object. `what` says in an error what it is."""
+        pickled, tensors = _pickled(obj)
+        place = _size_of(pickled)
+        needed = place + sum(map(_space_of, tensors))
+        if needed > len(self.bytes):
+            raise RuntimeError(
+                f"ddprun.keep: {what} has {needed} bytes, and there is room for {len(self.bytes)}: "
+                "it has grown since keep() was called (keep(..., record_bytes=) gives it more)"
+            )
+        _SIZE.pack_into(self.bytes, 0, len(pickled))
+        self.bytes[_SIZE.size : _SIZE.size + len(pickled)] = pickled
+        for tensor in tensors:
+            view_of(self._tensor, place, tensor.dtype, tuple(tensor.shape)).copy_(tensor.detach())
+            place += _space_of(tensor)
+
+    def read(self) -> Any:
+        """Returns the object; its tensors are new ones."""
+        (size,) = _SIZE.unpack_from(self.bytes, 0)
+        pickled = bytes(self.bytes[_SIZE.size : _SIZE.size + size])
+        return _Unpickler(io.BytesIO(pickled), self._tensor, _size_of(pickled)).load()
+
+
+def size_of(obj: Any) -> int:
+    """Returns how many bytes a Record needs for the object."""
+    pickled, tensors = _pickled(obj)
+    return _size_of(pickled) + sum(map(_space_of, tensors))
+
+
+def _pickled(obj: Any) -> "Tuple[bytes, List[torch.Tensor]]":
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(obj)
+    return file.getvalue(), pickler.tensors
+
+
+def _size_of(pickled: bytes) -> int:
+    return aligned(_SIZE.size + len(pickled))
+
+
+def _space_of(tensor: torch.Tensor) -> int:
+    return aligned(tensor.numel() * tensor.element_size())

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""keep() and what it returns: marks the steps of a training loop, and in a new process goes on after the last one.
+
+    done     where a step starts: the loop asks for its next batch. The record has the place in the data, generators,
+             buffers, the settings of the optimizer's groups, scheduler and extra.
+    begun    before the optimizer writes. The record has generators and buffers, which the forward pass has changed.
+    updated  after it has written.
+"""
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.optim import Optimizer
+
+from ddprun.recovery._batches import iterate_from
+from ddprun.recovery._generators import State, generators_of, set_generators, state_of_generators
+from ddprun.recovery._memory import KeptMemory, is_asked_for
+from ddprun.recovery._record import Record, size_of
+from ddprun.recovery._tensors import KeptTensors, groups_of, set_groups
+
+
+def keep(
+    model: torch.nn.Module,
+    optimizer: Optimizer,
+    scheduler: Any = None,
+    *,
+    extra: Sequence[Any] = (),
+    name: str = "training",
+    record_bytes: int = 0,
+) -> "Run":
+    """Moves a model's parameters and its optimizer's state into memory that outlives this process, and has each step
+    of the training marked. Where an earlier process of this job has left them there, they get its values, with the
+    buffers, the scheduler and all of `extra`. Every rank calls it, before or after it makes DistributedDataParallel.
+
+    extra: what else a step changes: objects with state_dict() and load_state_dict(), tensors, torch.Generators.
+    name: name of the memory: letters, digits, dots, dashes, underscores.
+    record_bytes: room for what is copied at each step (buffers, scheduler, extra); by default a quarter and 32 KiB more
+    than it takes now.
+
+    Without `ddprun --keep-memory` nothing is kept, and the loop runs as it would without keep(). Raises ValueError for
+    what cannot be kept, and RuntimeError if ddprun refuses, for example since the memory does not fit into the job's
+    control group.
+    """
+    if not is_asked_for():
+        return Run(optimizer, None)
+    return Run(optimizer, _Steps(model, optimizer, scheduler, list(extra), name, record_bytes))
+
+
+class Run:
+    """A training loop whose steps are kept.
+
+    Attributes:
+        step: number of steps that are done.
+        epoch: epoch of the loop; before it begins, the one in which to go on.
+        batch: index in its epoch of the batch that the loop has.
+        recovered: what happened at the start of this process, as a sentence; empty if nothing was found.
+    """
+
+    def __init__(self, optimizer: Optimizer, steps: "Optional[_Steps]"):
+        self._steps = steps
+        self._updates = 0
+        self.recovered = steps.recovered if steps is not None else ""
+        self.step = steps.number if steps is not None else 0
+        self._position = steps.position if steps is not None else _Position()
+        if steps is None:
+            optimizer.register_step_post_hook(self._count)
+
+    @property
+    def epoch(self) -> int:
+        return self._position.epoch
+
+    @property
+    def batch(self) -> int:
+        return self._position.batches - 1
+
+    def start_step(self) -> int:
+        """Marks that a step starts here, so that all before belongs to the steps that are done. Returns their number.
+        For loops that do not use batches(): call it before each step. Any loop may call it after its last step: then a
+        process that dies later than that finds this place, with its random numbers, also if it skips the loop."""
+        self.step = self._steps.start() if self._steps is not None else self._updates
+        return self.step
+
+    def batches(self, loader: Iterable[Any], epoch: int = 0) -> "Batches":
+        """Returns the loader's batches for a `for` loop, and marks that a step starts where the next one is asked for.
+        In the epoch in which this process goes on it begins with the batch of the step that was not done. Batches
+        without an optimizer step (accumulation, or a step that GradScaler skips) belong to the next step that there
+        is."""
+        return Batches(self, loader, epoch)
+
+    def _count(self, *_: Any) -> None:
+        self._updates += 1
+
+    def _enter(self, loader: Iterable[Any], epoch: int) -> "Iterator[Any]":
+        if self._steps is not None:
+            return self._steps.enter_epoch(loader, epoch)
+        self._position.epoch, self._position.batches = epoch, 0
+        return iter(loader)
+
+
+class Batches:
+    """Batches of one epoch. Each `for` loop over it goes through the epoch."""
+
+    def __init__(self, run: Run, loader: Iterable[Any], epoch: int):
+        self._run, self._loader, self._epoch = run, loader, epoch
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> "Iterator[Any]":
+        items = self._run._enter(self._loader, self._epoch)
+        while True:
+            self._run.start_step()
+            try:
+                batch = next(items)
+            except StopIteration:
+                return
+            self._run._position.batches += 1
+            yield batch
+
+
+class _Position:
+    """Where a loop is in its data."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.batches = 0  # of the epoch, that the loop has taken
+        self.epochs_generators: Optional[State] = None  # as the epoch began
+
+
+class _Recovered(NamedTuple):
+    record: Dict[str, Any]  # with which the first step starts
+    sample: torch.Tensor  # of the parameters, by which it is seen that they were overwritten
+
+
+class _Steps:
+    """Marks the steps of a loop in kept memory."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: Optimizer,
+        scheduler: Any,
+        extra: List[Any],
+        name: str,
+        record_bytes: int,
+    ):
+        self._model, self._optimizer = model, optimizer
+        self._objects = [*([scheduler] if scheduler is not None else []), *extra]
+        for one in self._objects:
+            _check_object(one)
+        self._loaders_generators: List[torch.Generator] = []
+        self.position = _Position()
+        self.number = 0
+        self._tensors = KeptTensors(model, optimizer)
+        record_bytes = max(record_bytes, size_of(self._done_record()) * 5 // 4 + 32768)
+        self._memory = KeptMemory(name, self._tensors.size, record_bytes, self._tensors.layout)
+        self._record = Record(self._memory.record)
+        self.recovered = self._memory.recovered if self._memory.found else ""
+        self._recovered: "Optional[_Recovered]" = None  # until the loop begins
+        self._gradients: "Optional[List[Tuple[Any, Any]]]" = None  # while an update is left out
+        self._has_started = False
+        if self._memory.found:
+            self._recover()
+        else:
+            self._tensors.move_into(self._memory.memory, found=False)
+        optimizer.register_step_pre_hook(self._begun)
+        optimizer.register_step_post_hook(self._updated)
+
+    def _recover(self) -> None:
+        record = self._record.read()
+        self._tensors.move_into(self._memory.memory, found=True)
+        set_groups(self._optimizer, record["groups"])
+        for one, state in zip(self._objects, record["objects"]):
+            _restore_object(one, state)
+        _set_buffers(self._model, record["buffers"])
+        set_generators(record["generators"])
+        self.position.epoch, self.position.batches, self.position.epochs_generators = record["position"]
+        self.number = self._memory.done()
+        self._recovered = _Recovered(record, self._tensors.sample())
+
+    # ---- Steps ----
+
+    def enter_epoch(self, loader: Iterable[Any], epoch: int) -> "Iterator[Any]":
+        """Returns the batches of an epoch, from the first that no done step has."""
+        generators = generators_of(loader)
+        self._loaders_generators = generators
+        position = self.position
+        if self._recovered is None or position.epochs_generators is None:
+            position.epoch, position.batches = epoch, 0
+            position.epochs_generators = state_of_generators(generators)
+            return iter(loader)
+        if epoch != position.epoch:
+            raise RuntimeError(
+                f"ddprun.keep: the loop begins with epoch {epoch}, and the training goes on in epoch {position.epoch} "
+                "(for epoch in range(run.epoch, epochs))"
+            )
+        set_generators(position.epochs_generators, generators)
+        return iterate_from(loader, position.batches)
+
+    def start(self) -> int:
+        """Marks that a step starts here. Returns how many are done."""
+        if not self._has_started:
+            self._begin_loop()
+        self._tensors.check_none_replaced(self._tensors.check_unchanged("after an update"))
+        self._record.write(self._done_record(), "what a step changes")
+        self.number = self._memory.done()
+        return self.number
+
+    def _begin_loop(self) -> None:
+        self._has_started = True
+        recovered, self._recovered = self._recovered, None
+        if recovered is None:
+            self._tensors.take_back(self._tensors.check_unchanged("before the training"), has_them=False)
+        else:
+            if not torch.equal(self._tensors.sample(), recovered.sample):
+                raise RuntimeError(
+                    "ddprun.keep: the parameters were overwritten after keep() had recovered them; load a checkpoint "
+                    "before keep(), or only `if not run.recovered`"
+                )
+            # What came between keep() and the loop has drawn random numbers, and DistributedDataParallel has given all
+            # ranks the buffers of rank 0.
+            set_generators(recovered.record["generators"], self._loaders_generators)
+            _set_buffers(self._model, recovered.record["buffers"])
+        self._tensors.note()
+
+    # ---- Updates ----
+
+    def _begun(self, optimizer: Optimizer, args: "Tuple[Any, ...]", kwargs: "Dict[str, Any]") -> None:
+        if len(args) > 1 or kwargs.get("closure") is not None:
+            raise RuntimeError(
+                "ddprun.keep: optimizer.step(closure) computes gradients within the update, which cannot be kept; "
+                "compute them before step()"
+            )
+        replaced = self._tensors.check_unchanged("between a step and its update")
+        self._record.write(self._changed_by_forward(), "what a forward pass changes")
+        writes = self._memory.begun()
+        self._tensors.take_back(replaced, has_them=not writes)
+        if writes:
+            return
+        record = self._record.read()
+        set_generators(record["generators"], self._loaders_generators)
+        _set_buffers(self._model, record["buffers"])
+        # Optimizers leave parameters alone that have no gradient.
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._gradients = [(parameter, parameter.grad) for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+
+    def _updated(self, *_: Any) -> None:
+        if self._gradients is not None:
+            for parameter, gradient in self._gradients:
+                parameter.grad = gradient
+            self._gradients = None
+            self._tensors.read_values()
+        else:
+            self._tensors.move_state()
+            self._tensors.write_values()
+        self._memory.updated()
+        self._tensors.note()
+
+    # ---- Records ----
+
+    def _changed_by_forward(self) -> "Dict[str, Any]":
+        return {"generators": state_of_generators(self._loaders_generators), "buffers": _buffers_of(self._model)}
+
+    def _done_record(self) -> "Dict[str, Any]":
+        position = self.position
+        return {
+            **self._changed_by_forward(),
+            "position": (position.epoch, position.batches, position.epochs_generators),
+            "groups": groups_of(self._optimizer),
+            "objects": [_state_of_object(one) for one in self._objects],
+        }
+
+
+# ---- Buffers and objects ----
+
+
+def _places_of_buffers(model: torch.nn.Module) -> "Iterator[Tuple[str, torch.nn.Module, str]]":
+    """Yields the buffers that a state_dict has: the others are made by the model itself."""
+    for path, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"{path}.{name}", module, name
+
+
+def _buffers_of(model: torch.nn.Module) -> "Dict[str, torch.Tensor]":
+    return {path: module._buffers[name] for path, module, name in _places_of_buffers(model)}  # type: ignore[misc]
+
+
+@torch.no_grad()
+def _set_buffers(model: torch.nn.Module, values: "Dict[str, torch.Tensor]") -> None:
+    for path, module, name in _places_of_buffers(model):
+        buffer = module._buffers[name]
+        assert buffer is not None
+        if path not in values:
+            raise RuntimeError(f"ddprun.keep: the buffer {path} was not there when the step was done")
+        if buffer.shape == values[path].shape:
+            buffer.copy_(values[path])
+        else:
+            module._buffers[name] = values[path]
+
+
+def _check_object(one: Any) -> None:
+    has_state = hasattr(one, "state_dict") and hasattr(one, "load_state_dict")
+    if not has_state and not isinstance(one, (torch.Tensor, torch.Generator)):
+        raise ValueError(
+            f"ddprun.keep: a {type(one).__name__} cannot be kept: it has no state_dict() and load_state_dict(), and is "
+            "no tensor or torch.Generator"
+        )
+
+
+def _state_of_object(one: Any) -> Any:
+    if isinstance(one, torch.Generator):
+        return one.get_state()
+    return one if isinstance(one, torch.Tensor) else one.state_dict()
+
+
+@torch.no_grad()
+def _restore_object(one: Any, state: Any) -> None:
+    if isinstance(one, torch.Generator):
+        one.set_state(state)
+    elif isinstance(one, torch.Tensor):
+        one.copy_(state)
+    else:
+        one.load_state_dict(state)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Moves a model's parameters and its optimizer's state into kept memory, where they stay:
+
+    values     what the optimizer's state has besides tensors, and its groups' settings; a Record
+    tensors    parameters, then the optimizer's state, each aligned to 64 bytes
+
+Only places change: parameters and state stay the same Python objects. The optimizer makes its state in its first step,
+so what it will be is found out with copies, and it moves when it is there.
+"""
+import copy
+import hashlib
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+
+import torch
+from torch.optim import Optimizer
+
+from ddprun.recovery._record import Record, aligned, is_plain, size_of, view_of
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in kept memory."""
+
+    name: str
+    dtype: torch.dtype
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    start: int  # in bytes from the first tensor
+
+
+class KeptTensors:
+    """What of a model and its optimizer lies in kept memory: all ranks have it equal after each update."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optimizer):
+        if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
+            raise ValueError("ddprun.keep: ZeroRedundancyOptimizer has state that no other rank has; it is not kept")
+        self._optimizer = optimizer
+        self._parameters = _parameters_of(model, optimizer)
+        for name, parameter in self._parameters.items():
+            _check(name, parameter)
+        self._names = {parameter: name for name, parameter in self._parameters.items()}
+        copied = _copy_after_a_step(optimizer)
+        self._places: Dict[str, Place] = {}
+        self._end = 0
+        for name, parameter in self._parameters.items():
+            self._add_place(name, parameter)
+        self._parameters_end = self._end
+        for theirs, own in zip(_parameters_in(copied), _parameters_in(optimizer)):
+            for key, tensor in sorted(_tensors_in(copied.state.get(theirs, {})).items()):
+                _check(f"{key} of {self._names[own]}", tensor)
+                self._add_place(_state_name(self._names[own], key), tensor)
+        self._values_size = aligned(2 * size_of(_values_of(copied)) + 4096)
+        self.size = self._values_size + self._end
+        words = repr((type(optimizer).__qualname__, self._values_size, list(self._places.values())))
+        self.layout = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little")
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._values: Any = None
+        self._versions: List[int] = []
+
+    def _add_place(self, name: str, tensor: torch.Tensor) -> None:
+        strides = tensor.stride() if _is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
+        self._places[name] = Place(name, tensor.dtype, tuple(tensor.shape), tuple(strides), self._end)
+        self._end += aligned(tensor.numel() * tensor.element_size())
+
+    # ---- Moving ----
+
+    def move_into(self, memory: Any, found: bool) -> None:
+        """Moves all that is there. found: the memory has the values."""
+        self._memory = torch.frombuffer(memory, dtype=torch.uint8)[self._values_size :]
+        self._values = Record(memoryview(memory).cast("B")[: self._values_size])
+        for name, parameter in self._parameters.items():
+            self._move(parameter, name, found)
+        if found and not self._values.is_empty():  # else there was no update yet
+            self._attach_state()
+        else:
+            self.move_state()
+
+    def move_state(self) -> None:
+        """Moves the state that the optimizer has made since the last call."""
+        for name, tensor in self._state():
+            if name not in self._places or self._places[name].shape != tuple(tensor.shape):
+                raise RuntimeError(
+                    f"ddprun.keep: {type(self._optimizer).__name__} has made state that its first step did not show: "
+                    f"{name}, {list(tensor.shape)}; it cannot be kept"
+                )
+            if not self._is_in_place(tensor, name):
+                self._move(tensor, name, False)
+
+    def _move(self, tensor: torch.Tensor, name: str, has_it: bool) -> None:
+        there = self._view(name)
+        if not has_it:
+            there.copy_(tensor.detach())
+        tensor.data = there
+
+    def _attach_state(self) -> None:
+        for number, (keys, _) in self._values.read()["state"].items():
+            parameter = _parameters_in(self._optimizer)[number]
+            tensors = {key: self._view(_state_name(self._names[parameter], key)) for key in keys}
+            self._optimizer.state[parameter] = tensors
+        self.read_values()
+
+    def _state(self) -> "Iterator[Tuple[str, torch.Tensor]]":
+        for parameter in _parameters_in(self._optimizer):
+            for key, tensor in _tensors_in(self._optimizer.state.get(parameter, {})).items():
+                yield _state_name(self._names[parameter], key), tensor
+
+    def _view(self, name: str) -> torch.Tensor:
+        place = self._places[name]
+        flat = view_of(self._memory, place.start, place.dtype, (torch.Size(place.shape).numel(),))
+        return flat.as_strided(place.shape, place.strides)
+
+    def _is_in_place(self, tensor: torch.Tensor, name: str) -> bool:
+        return tensor.numel() == 0 or tensor.data_ptr() == self._memory.data_ptr() + self._places[name].start
+
+    # ---- Values ----
+
+    def write_values(self) -> None:
+        """Writes what is not a tensor, at the end of an update."""
+        self._values.write(_values_of(self._optimizer), "the optimizer's state without its tensors")
+
+    def read_values(self) -> None:
+        """Gives the optimizer what it had at the end of the update that is in the memory."""
+        values = self._values.read()
+        for number, parameter in enumerate(_parameters_in(self._optimizer)):
+            if number in values["state"]:
+                self._optimizer.state[parameter].update(values["state"][number][1])
+        set_groups(self._optimizer, values["groups"])
+
+    # ---- Checking ----
+
+    def note(self) -> None:
+        """Notes that all writes to the parameters so far were right."""
+        self._versions = [parameter._version for parameter in self._parameters.values()]
+
+    def check_unchanged(self, when: str) -> "Dict[str, torch.Tensor]":
+        """Raises if something has written to parameters since note(). Returns those that were replaced."""
+        replaced = self._elsewhere()
+        for (name, parameter), version in zip(self._parameters.items(), self._versions):
+            if parameter._version != version and name not in replaced:
+                raise RuntimeError(
+                    f"ddprun.keep: {name} was changed {when}, outside of optimizer.step(); a process that dies there "
+                    "would leave it half changed, so make the change a part of the optimizer's step()"
+                )
+        return replaced
+
+    def check_none_replaced(self, replaced: "Dict[str, torch.Tensor]") -> None:
+        """Raises if there are some; after an update the memory says that it has it."""
+        for name in replaced:
+            raise RuntimeError(
+                f"ddprun.keep: {name} was replaced after the update of a step; replace it before an update"
+            )
+
+    def take_back(self, replaced: "Dict[str, torch.Tensor]", has_them: bool) -> None:
+        """Moves parameters and state that the program has replaced (`.to()`, `load_state_dict(assign=True)`) back, with
+        their new values; has_them: the memory has those already."""
+        for name, tensor in replaced.items():
+            place = self._places[name]
+            if tensor.dtype != place.dtype or tuple(tensor.shape) != place.shape or not is_plain(tensor):
+                raise RuntimeError(
+                    f"ddprun.keep: {name} was {place.dtype} of {list(place.shape)} when it was kept, and has been "
+                    f"replaced by {tensor.dtype} of {list(tensor.shape)} on {tensor.device}; it cannot be kept"
+                )
+            self._move(tensor, name, has_them)
+
+    def sample(self) -> torch.Tensor:
+        """Returns some bytes of the parameters, by which it is seen that all were overwritten."""
+        return self._memory[: self._parameters_end : 4093].clone()
+
+    def _elsewhere(self) -> "Dict[str, torch.Tensor]":
+        found = {name: p for name, p in self._parameters.items() if not self._is_in_place(p, name)}
+        for name, tensor in self._state():
+            if name in self._places and not self._is_in_place(tensor, name):
+                found[name] = tensor
+        return found
+
+
+def set_groups(optimizer: Optimizer, settings: "List[Dict[str, Any]]") -> None:
+    """Gives the optimizer's groups these settings, such as learning rates. Tensors stay where they are."""
+    for group, wanted in zip(optimizer.param_groups, settings):
+        for key, value in wanted.items():
+            if isinstance(group.get(key), torch.Tensor) and isinstance(value, torch.Tensor):
+                group[key].copy_(value)
+            else:
+                group[key] = value
+
+
+def groups_of(optimizer: Optimizer) -> "List[Dict[str, Any]]":
+    """Returns the settings of the optimizer's groups."""
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _values_of(optimizer: Optimizer) -> "Dict[str, Any]":
+    state = {}
+    for number, parameter in enumerate(_parameters_in(optimizer)):
+        if parameter in optimizer.state:
+            own = optimizer.state[parameter]
+            tensors = _tensors_in(own)
+            state[number] = sorted(tensors), {key: value for key, value in own.items() if key not in tensors}
+    return {"state": state, "groups": groups_of(optimizer)}
+
+
+def _parameters_in(optimizer: Optimizer) -> List[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _parameters_of(model: torch.nn.Module, optimizer: Optimizer) -> "Dict[str, torch.Tensor]":
+    """Returns the model's parameters by name, and those that only the optimizer has."""
+    found: "Dict[str, torch.Tensor]" = dict(model.named_parameters())
+    names = set(found.values())
+    for number, parameter in enumerate(_parameters_in(optimizer)):
+        if parameter not in names:
+            found[f"optimizer's parameter {number}"] = parameter
+    return found
+
+
+def _tensors_in(state: "Dict[str, Any]") -> "Dict[str, torch.Tensor]":
+    return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def _state_name(parameter: str, key: str) -> str:
+    return f"{parameter}: {key}"
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.is_contiguous():
+        return True
+    return tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"ddprun.keep: {name} is on {tensor.device}; only the CPU's memory outlives a process "
+            "(train without keep(), and go on from checkpoints)"
+        )
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_plain(tensor):
+        raise ValueError(
+            f"ddprun.keep: {name} is a {type(tensor).__name__} ({tensor.layout}); only plain tensors are kept"
+        )
+
+
+def _copy_after_a_step(optimizer: Optimizer) -> Optimizer:
+    """Returns a copy of the optimizer after a step without gradients: it shows what state the optimizer makes."""
+    state = torch.get_rng_state()
+    copied = copy.deepcopy(optimizer)
+    for parameter in _parameters_in(copied):
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    try:
+        copied.step()
+    except Exception as error:
+        raise ValueError(
+            f"ddprun.keep: it is not known what state {type(optimizer).__name__} makes, since a copy of it cannot take "
+            f"a step: {error}"
+        ) from error
+    torch.set_rng_state(state)
+    return copied

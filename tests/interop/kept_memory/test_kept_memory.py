@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`ddprun.keep` in real PyTorch: a job whose ranks are killed again and again ends with the bits of an undisturbed run.
+
+usage: test_kept_memory.py DDPRUN ROOT CASE...    (CASE: of trainer.py; rules)
+
+DDPRUN_KEPT_DEATHS: lives of each job that end with a kill (default 3).
+"""
+import os
+import random
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(HERE))
+from jobs import run  # noqa: E402
+
+ddprun, root, *cases = sys.argv[1:]
+DEATHS = int(os.environ.get("DDPRUN_KEPT_DEATHS", "3"))
+RANKS = 3
+
+
+def job(script, *arguments, options=(), exit_code=0, ranks=RANKS):
+    environment = {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1",
+                   "PYTHONPATH": os.path.join(root, "runtime/python"),
+                   "PATH": os.path.dirname(os.path.abspath(ddprun)) + os.pathsep + os.environ["PATH"]}
+    return run(ddprun, *options, "--nproc_per_node", ranks, os.path.join(HERE, script), *arguments,
+               environment=environment, patience=120 + 5 * DEATHS, exit_code=exit_code)
+
+
+def ends(out):
+    found = sorted(re.findall(r"^rank \d+ ends with .*$", out, re.MULTILINE))
+    assert len(found) == RANKS, out
+    return found
+
+
+def is_killed_and_ends_as_undisturbed(case):
+    steps, seed = 30 + 3 * DEATHS, random.randrange(10**6)
+    expected = ends(job("trainer.py", case, steps, 0, seed, options=("--preload", "torch"))[0])
+    options = ("--preload", "torch", "--keep-memory", "--max-restarts", 10 * DEATHS + 10)
+    out, err = job("trainer.py", case, steps, DEATHS, seed, options=options)
+    assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
+    lives = len(re.findall(r"^rank 0 begins life", out, re.MULTILINE))
+    went_on = re.findall(r"^rank 0 begins life \d+ at step (\d+): .+$", out, re.MULTILINE)
+    print(f"{case}: {DEATHS} kills, seed {seed}: {lives} lives, of which {len(went_on)} went on at steps "
+          f"{', '.join(went_on)}; the end is that of an undisturbed run")
+
+
+def rules():
+    """What keep() refuses, what it takes back, and that without the option it keeps nothing."""
+    out, err = job("rules.py", options=("--preload", "torch", "--keep-memory", "--max-restarts", 3), ranks=2)
+    assert len(re.findall(r"^rank \d: all rules hold in life [01]$", out, re.MULTILINE)) == 4, f"{out}\n{err}"
+    out, err = job("rules.py", "plain", options=("--preload", "torch", "--max-restarts", 3), ranks=2)
+    assert out.count("a plain loop counts") == 2, f"{out}\n{err}"
+
+
+for name in cases:
+    rules() if name == "rules" else is_killed_and_ends_as_undisturbed(name)
