@@ -331,6 +331,10 @@ ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t 
   return group.release();
 }
 
+ddp_backend_status catch_up(ddp_backend_group* group, const Position& position, ddp_backend_error* error) {
+  return guarded(error, [&] { group->logged->catch_up(position); });
+}
+
 ddp_backend_status mark(ddp_backend_group* group, std::int64_t timeout_ms, ddp_backend_error* error) {
   return guarded(error, [&] { group->mark(fingerprint(Kind::Mark), timeout_ms); });
 }

@@ -32,6 +32,10 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
 ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
                                   std::vector<std::int32_t> job_ranks);
 
+// Has a successor that was made with Position{} go on where the dead process was, once it has made the calls that its
+// predecessor made before its first mark. mark() comes next.
+ddp_backend_status catch_up(ddp_backend_group* group, const Position& position, ddp_backend_error* error);
+
 // Begins the next window, in a group that awaits successors: all ranks call it at the same place, once for each
 // training step.
 ddp_backend_status mark(ddp_backend_group* group, std::int64_t timeout_ms, ddp_backend_error* error);

@@ -98,6 +98,9 @@ struct SegmentHeader {
   // The last window in which a rank that dies is lost, see Membership; changed by all ranks.
   alignas(kLine) std::atomic<std::uint64_t> last_without_successors;
   std::atomic<std::uint64_t> log_memory;  // bytes of the log that have memory; changed by all ranks
+  // What came before the first mark, once that is reached: every rank sets them to the same numbers.
+  alignas(kLine) std::atomic<std::uint64_t> start_calls, start_log_bytes;
+  std::atomic<std::uint32_t> start_is_lost;  // not 0: it cannot be repeated
 };
 
 class Segment {

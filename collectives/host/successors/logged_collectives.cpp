@@ -11,6 +11,24 @@
 
 namespace ddp::collectives {
 
+namespace {
+
+[[noreturn]] void refuse_successor(std::uint32_t rank, const std::string& why) {
+  throw Failure(DDP_BACKEND_ERROR, "taking the place of rank " + std::to_string(rank) + " of the group: " + why);
+}
+
+void check_record(const Segment& segment, std::uint32_t rank, const Position& position) {
+  const Counters& counters = segment.counters(rank);
+  const std::uint64_t published = counters.published, marked = counters.marked, next = position.chunks + 1;
+  if (marked > next) refuse_successor(rank, "the record is of an earlier window");
+  if (published < 2 * position.chunks) refuse_successor(rank, "the record is not of this group");
+  const bool has_marked = marked == next && published >= 2 * next;
+  if (segment.header().last_without_successors >= position.window + (has_marked ? 1 : 0))
+    refuse_successor(rank, "it has used messages, or more than the log holds, since its last mark");
+}
+
+}  // namespace
+
 LoggedCollectives::LoggedCollectives(Membership& membership, Steps& steps)
     : membership_(membership),
       segment_(membership.segment()),
@@ -22,30 +40,46 @@ LoggedCollectives::LoggedCollectives(Membership& membership, Steps& steps)
       pieces_(membership.size()) {}
 
 void LoggedCollectives::check_successor(const Segment& segment, std::uint32_t rank, const Position& position) {
-  const auto refuse = [rank](const std::string& why) {
-    throw Failure(DDP_BACKEND_ERROR, "taking the place of rank " + std::to_string(rank) + " of the group: " + why);
-  };
-  if (!segment.awaits_successors()) refuse("this group awaits no successors");
+  if (!segment.awaits_successors()) refuse_successor(rank, "this group awaits no successors");
   const LivenessWord& word = segment.liveness(rank);
-  if (word.holder != 0 && !holder_died(word)) refuse("its process is still there");
+  if (word.holder != 0 && !holder_died(word)) refuse_successor(rank, "its process is still there");
   const PresenceState state = segment.presence(rank).state;
-  if (state == PresenceState::Left || state == PresenceState::GaveUp) refuse("it has left the group");
-  if (segment.header().lost != 0) refuse("the group has lost a rank");
-  const Counters& counters = segment.counters(rank);
-  const std::uint64_t published = counters.published, marked = counters.marked, next = position.chunks + 1;
-  if (marked > next) refuse("the record is of an earlier window");
-  if (published < 2 * position.chunks) refuse("the record is not of this group");
-  const bool has_marked = marked == next && published >= 2 * next;
-  if (segment.header().last_without_successors >= position.window + (has_marked ? 1 : 0))
-    refuse("it has used messages, or more than the log holds, since its last mark");
+  if (state == PresenceState::Left || state == PresenceState::GaveUp) refuse_successor(rank, "it has left the group");
+  if (segment.header().lost != 0) refuse_successor(rank, "the group has lost a rank");
+  const bool repeats_start = position.calls == 0 && segment.counters(rank).window > kFirstWindow;
+  if (!repeats_start) return check_record(segment, rank, position);
+  if (segment.header().start_is_lost != 0)
+    refuse_successor(rank, "what came before its first mark had messages, or more than the log keeps");
 }
 
 void LoggedCollectives::resume(const Position& position) {
-  steps_.resume(position.calls);
-  membership_.begin_window(position.window);
-  chunk_ = position.chunks;
   published_before_ = segment_.counters(rank_).published;
+  go_to(position);
+}
+
+void LoggedCollectives::catch_up(const Position& position) {
+  if (position.window == kFirstWindow) return;  // its predecessor had not come further
+  check_record(segment_, rank_, position);
+  const SegmentHeader& header = segment_.header();
+  const std::uint64_t calls = steps_.call() >> 32;
+  if (calls != header.start_calls || log_.position() != header.start_log_bytes)
+    throw not_deterministic("it has made " + std::to_string(calls) + " calls before its first mark, not " +
+                            std::to_string(header.start_calls) + ", or others");
+  go_to(position);
+}
+
+void LoggedCollectives::go_to(const Position& position) {
+  steps_.resume(position.calls);
+  chunk_ = position.chunks;
   must_mark_ = position.calls > 0;
+  begin_window(position.window);
+}
+
+void LoggedCollectives::begin_window(std::uint64_t window) {
+  membership_.begin_window(window);
+  const SegmentHeader& header = segment_.header();
+  if (window > kFirstWindow && header.start_is_lost == 0) log_.keep_start(header.start_log_bytes, header.start_calls);
+  log_.begin_window();
 }
 
 void LoggedCollectives::begin_call() {
@@ -65,14 +99,23 @@ void LoggedCollectives::mark(Messages messages) {
   } else {
     // Before the mark is published: this rank may die at once after it, with messages in its memory.
     if (messages == Messages::UnderWay) membership_.forgo_successors(window);
+    if (window == kFirstWindow + 1) note_start();
     own.window = window;
     own.marked = chunk_;
     steps_.publish(chunk.results);
   }
   steps_.await_all(chunk.results);
-  membership_.begin_window(window);
-  log_.begin_window();
+  begin_window(window);
   must_mark_ = false;
+}
+
+// Called before this rank's first mark is published. The mark itself is a call, but has no bytes in the log.
+void LoggedCollectives::note_start() const {
+  SegmentHeader& header = segment_.header();
+  if (log_.position() > segment_.plan().log_bytes / 2) header.start_is_lost = 1;
+  if (header.start_is_lost != 0) return;
+  header.start_calls = (steps_.call() >> 32) - 1;
+  header.start_log_bytes = log_.position();
 }
 
 // Begins the next chunk. `log_bytes` is equal on all ranks.

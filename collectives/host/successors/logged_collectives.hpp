@@ -27,7 +27,10 @@
 //     after that, in mark()          The successor waits for the other ranks as the dead one did, or passes at once.
 //     after mark()                   This is the first line for mark m+1.
 //
-// Before the first mark a program has no record: a successor begins with Position{} and repeats all calls.
+// Before the first mark a program has no record: a successor begins with Position{} and repeats all calls. So may one
+// whose predecessor had marked, since a program has to set up its own objects again: it repeats the start, which is
+// what came before the first mark, and catches up with the record then. If the start had messages, or more than half of
+// what the log holds, it is not kept.
 //
 // One thread at a time.
 #pragma once
@@ -60,6 +63,8 @@ class LoggedCollectives {
   static void check_successor(const Segment& segment, std::uint32_t rank, const Position& position);
   // Goes on at the position of a process that had this rank's place.
   void resume(const Position& position);
+  // Does so in a process that went on at Position{} and has repeated the start. Throws Failure if it has not.
+  void catch_up(const Position& position);
   Position position() const { return {steps_.call() >> 32, chunk_, membership_.window()}; }
 
   // Called after Steps::start() for each collective but mark(). Throws Failure if a successor calls something else than
@@ -108,6 +113,9 @@ class LoggedCollectives {
                      std::optional<std::uint32_t> root);
   std::vector<std::size_t> share_counts(const std::vector<std::size_t>& input_bytes,
                                         const std::vector<std::size_t>& output_bytes);
+  void note_start() const;
+  void go_to(const Position& position);
+  void begin_window(std::uint64_t window);
   std::size_t most_contribution() const;
   std::size_t most_piece() const;
 

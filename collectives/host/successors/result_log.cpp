@@ -44,7 +44,12 @@ unsigned char* ResultLog::reserve(std::size_t bytes) {
 
 void ResultLog::begin_window() {
   begin_again();
-  calls_ = 0;
+  calls_ = start_calls_;
+}
+
+void ResultLog::keep_start(std::size_t bytes, std::size_t calls) {
+  start_bytes_ = bytes;
+  start_calls_ = calls;
 }
 
 void ResultLog::outgrow() const {

@@ -5,8 +5,9 @@
 //     call lists   ┌ rank 0 ┐┌ rank 1 ┐ ...   what each rank called in this window, each written by its rank only
 //     log          ┌ chunk 1 ┐┌ chunk 2 ┐...  each chunk has a slice of every rank that gives something
 //
-// All ranks make the same calls, so each computes by itself where a chunk lies. The log begins again at each mark. Its
-// memory stays, so that no window but the first pays for page faults.
+// All ranks make the same calls, so each computes by itself where a chunk lies. What came before the first mark stays,
+// for processes that begin at the start. Behind that the log begins again at each mark. Its memory stays, so that no
+// window but the first two pays for page faults.
 //
 // One thread at a time.
 #pragma once
@@ -35,16 +36,20 @@ class ResultLog {
   // Notes that the log is too small for this window, which makes it one without successors. Rank 0 of the group says so
   // once on stderr.
   void outgrow() const;
-  // Begin again at the beginning of the log, in this window or in the next one. No rank needs what is there.
-  void begin_again() { position_ = 0; }
+  // Begin again behind the start, in this window or in the next one. No rank needs what is there.
+  void begin_again() { position_ = start_bytes_; }
   void begin_window();
+  // Keeps the first `bytes` of the log and the first `calls` of the list from now on: the start.
+  void keep_start(std::size_t bytes, std::size_t calls);
+  std::size_t position() const { return position_; }
 
  private:
   const Membership& membership_;
   const Segment& segment_;
   std::size_t position_ = 0;
   std::size_t with_memory_ = 0;
-  std::size_t calls_ = 0;  // in this window
+  std::size_t calls_ = 0;  // listed: those of the start, and of this window
+  std::size_t start_bytes_ = 0, start_calls_ = 0;
   bool has_list_ = false;
 };
 

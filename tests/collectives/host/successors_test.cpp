@@ -115,8 +115,7 @@ TEST_CASE("successors: whenever ranks are killed, others take their places, and 
 
 TEST_CASE("successors: a rank that dies in a window with a message is lost, and one that dies after the next mark not",
           "[collectives][integration]") {
-  const auto exchange = [](ddp_backend_group* group) {
-    mark_or_throw(group);
+  const auto exchange_only = [](ddp_backend_group* group) {
     BackendError error;
     char byte = 'b';
     ddp_backend_message* message = nullptr;
@@ -128,6 +127,10 @@ TEST_CASE("successors: a rank that dies in a window with a message is lost, and 
       throw std::runtime_error(error.text);
     table().message_free(message);
   };
+  const auto exchange = [&](ddp_backend_group* group) {
+    mark_or_throw(group);
+    exchange_only(group);
+  };
   const Succession world(2);
   CHECK(play(world, {exchange, exchange, try_to_sum}) == DDP_BACKEND_PEER_LOST);
   CHECK_THAT(why_refused(world, {}), Contains("the group has lost a rank"));
@@ -138,6 +141,14 @@ TEST_CASE("successors: a rank that dies in a window with a message is lost, and 
   };
   const Succession later(2);
   CHECK(play(later, {exchange_and_mark, exchange_and_mark, wait_shortly}) == DDP_BACKEND_TIMEOUT);
+  // Before the first mark: then the start cannot be repeated.
+  const auto message_and_mark = [&](ddp_backend_group* group) {
+    exchange_only(group);
+    mark_or_throw(group);
+  };
+  const Succession start(2);
+  CHECK(play(start, {message_and_mark, message_and_mark, wait_shortly}) == DDP_BACKEND_TIMEOUT);
+  CHECK_THAT(why_refused(start, {}), Contains("what came before its first mark had messages"));
 
   // The mark counts that the dead rank had reached, not where the others are.
   const Succession in_mark(2);
@@ -294,6 +305,46 @@ TEST_CASE("successors: one that marks where its predecessor called something els
   CHECK(play(world, {call_barrier, call_barrier, wait_shortly, replace}) == DDP_BACKEND_TIMEOUT);
 }
 
+TEST_CASE("successors: one that repeats the start catches up with the record, if it has made the same calls",
+          "[collectives][integration]") {
+  const auto sum_or_throw = [](ddp_backend_group* group, std::size_t count) {
+    BackendError error;
+    if (sum(group, count, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+  };
+  const Succession world(2);
+  const auto act = [&](ddp_backend_group* group) {
+    for (const std::size_t count : {10U, 20'000U}) sum_or_throw(group, count);
+    mark_or_throw(group);
+    sum_or_throw(group, 7);
+    if (group->membership.rank() == 1) world.kept(1).records[0].position = position(*group);
+    mark_or_throw(group);
+  };
+  const auto repeat_start = [&](const std::vector<std::size_t>& counts) {
+    BackendError error;
+    ddp_backend_group* const group = world.succeed(1, {});
+    for (const std::size_t count : counts) {
+      if (sum(group, count, &error) != DDP_BACKEND_OK) return std::string(error.text);
+    }
+    catch_up(group, world.kept(1).records[0].position, &error);
+    if (error.text[0] != 0) return std::string(error.text);
+    mark_or_throw(group);
+    return std::to_string(sum(group, 100, &error));
+  };
+  pid_t successor = 0;
+  const auto replace = [&] {
+    for (const std::vector<std::size_t>& wrong : {std::vector<std::size_t>{10}, {10, 20'000, 1}, {10, 10}}) {
+      CHECK(reap(fork_rank([&] { return repeat_start(wrong).starts_with("not deterministic") ? 7 : 1; })) == 7);
+    }
+    successor = fork_rank([&] { return repeat_start({10, 20'000}) == "0" ? 7 : 1; });
+  };
+  const auto sum_hundred = [](ddp_backend_group* group) {
+    BackendError error;
+    return sum(group, 100, &error);
+  };
+  CHECK(play(world, {act, act, sum_hundred, replace}) == DDP_BACKEND_OK);
+  CHECK(reap(successor) == 7);
+}
+
 TEST_CASE("successors: none is let in while the process is there, or with a record of another time or group",
           "[collectives][integration]") {
   const Succession world(2);
@@ -309,7 +360,8 @@ TEST_CASE("successors: none is let in while the process is there, or with a reco
       throw std::runtime_error("another process would be let in");
   };
   const auto check = [&] {
-    CHECK_THAT(why_refused(world, {}), Contains("an earlier window"));
+    CHECK(why_refused(world, {}).empty());  // it repeats the start
+    CHECK_THAT(why_refused(world, {1, 0, kFirstWindow}), Contains("an earlier window"));
     CHECK(why_refused(world, world.kept(1).records[0].position).empty());
     CHECK(why_refused(world, world.kept(1).records[1].position).empty());  // before a mark that it did not reach
     CHECK_THAT(why_refused(world, {9, 9, 3}), Contains("not of this group"));

@@ -42,7 +42,7 @@ def is_killed_and_ends_as_undisturbed(case):
     lives = len(re.findall(r"^rank 0 begins life", out, re.MULTILINE))
     went_on = re.findall(r"^rank 0 begins life \d+ at step (\d+): .+$", out, re.MULTILINE)
     print(f"{case}: {DEATHS} kills, seed {seed}: {lives} lives, of which {len(went_on)} went on at steps "
-          f"{', '.join(went_on)}; the end is that of an undisturbed run")
+          f"{', '.join(went_on)}; it ends as an undisturbed run does")
 
 
 def rules():

@@ -122,13 +122,13 @@ class _Position:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.batches = 0  # of the epoch, that the loop has taken
+        self.batches = 0  # batches of the epoch that the loop has taken
         self.epochs_generators: Optional[State] = None  # as the epoch began
 
 
 class _Recovered(NamedTuple):
     record: Dict[str, Any]  # with which the first step starts
-    sample: torch.Tensor  # of the parameters, by which it is seen that they were overwritten
+    sample: torch.Tensor  # some of the parameters' bytes, which differ if all were overwritten
 
 
 class _Steps:
