@@ -14,8 +14,10 @@ from torch.optim import Optimizer
 from ddprun.recovery._batches import iterate_from
 from ddprun.recovery._generators import State, generators_of, set_generators, state_of_generators
 from ddprun.recovery._memory import KeptMemory, is_asked_for
-from ddprun.recovery._record import Record, size_of
+from ddprun.recovery._record import Record, aligned, size_of
 from ddprun.recovery._tensors import KeptTensors, groups_of, set_groups
+
+_FOR_GENERATORS = 65536  # bytes: more than those of PyTorch, Python, NumPy and three of a loader, twice
 
 
 def keep(
@@ -33,8 +35,8 @@ def keep(
 
     extra: what else a step changes: objects with state_dict() and load_state_dict(), tensors, torch.Generators.
     name: name of the memory: letters, digits, dots, dashes, underscores.
-    record_bytes: room for what is copied at each step (buffers, scheduler, extra); by default a quarter and 32 KiB more
-    than it takes now.
+    record_bytes: room for what is copied at each step (buffers, scheduler, extra); by default a quarter more than it
+    takes now, in steps of 64 KiB.
 
     Without `ddprun --keep-memory` nothing is kept, and the loop runs as it would without keep(). Raises ValueError for
     what cannot be kept, and RuntimeError if ddprun refuses, for example since the memory does not fit into the job's
@@ -151,8 +153,7 @@ class _Steps:
         self.position = _Position()
         self.number = 0
         self._tensors = KeptTensors(model, optimizer)
-        record_bytes = max(record_bytes, size_of(self._done_record()) * 5 // 4 + 32768)
-        self._memory = KeptMemory(name, self._tensors.size, record_bytes, self._tensors.layout)
+        self._memory = KeptMemory(name, self._tensors.size, self._record_size(record_bytes), self._tensors.layout)
         self._record = Record(self._memory.record)
         self.recovered = self._memory.recovered if self._memory.found else ""
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
@@ -258,6 +259,12 @@ class _Steps:
         self._tensors.note()
 
     # ---- Records ----
+
+    def _record_size(self, asked_for: int) -> int:
+        """Returns the room for a record: a rough number, since it has to be equal on all ranks and in later lives,
+        whose records differ by some bytes."""
+        record = {**self._done_record(), "generators": None}
+        return aligned(max(asked_for, size_of(record) * 5 // 4 + _FOR_GENERATORS), _FOR_GENERATORS)
 
     def _changed_by_forward(self) -> "Dict[str, Any]":
         return {"generators": state_of_generators(self._loaders_generators), "buffers": _buffers_of(self._model)}
