@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Iterator, Optional
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 
 class _LateSampler:
@@ -41,7 +41,7 @@ def iterate_from(loader: Any, start: int) -> "Iterator[Any]":
     have drawn before the item `start`, but for what making the first items draws."""
     if start == 0:
         return iter(loader)
-    if isinstance(loader, DataLoader) and hasattr(loader.sampler, "__iter__") and _has_sampler(loader):
+    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
         rest = copy.copy(loader)
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         late = _LateSampler(getattr(loader, name), start)
@@ -54,9 +54,3 @@ def iterate_from(loader: Any, start: int) -> "Iterator[Any]":
     for _ in range(start):
         next(items, None)
     return items
-
-
-def _has_sampler(loader: "DataLoader[Any]") -> bool:
-    from torch.utils.data import IterableDataset
-
-    return not isinstance(loader.dataset, IterableDataset)

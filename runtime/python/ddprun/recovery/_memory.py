@@ -2,23 +2,12 @@
 """Memory that ddprun keeps for this worker (libddp's ddp_keep()): bytes for tensors, a record, marks of a step."""
 import ctypes
 import os
-from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import c_int32, c_int64, c_void_p
 from typing import Any
 
-from ddprun.torch._libddp import UINT8, Buffer, SessionOptions, check, libddp
+from ddprun.torch._libddp import UINT8, Buffer, KeepOptions, SessionOptions, check, libddp
 
 _VARIABLE = "DDPRUN_KEPT_MEMORY"  # set by ddprun where it has the option --keep-memory
-
-
-class _KeepOptions(ctypes.Structure):
-    """ddp_keep_options. Zeros are its defaults."""
-
-    _fields_ = [
-        ("size", c_size_t),
-        ("record", ctypes.POINTER(Buffer)),
-        ("record_count", c_size_t),
-        ("layout", c_uint64),
-    ]
 
 
 def is_asked_for() -> bool:
@@ -35,7 +24,7 @@ class KeptMemory:
         session = self._meet_all_ranks()
         self.record = (ctypes.c_uint8 * record_size)()
         part = Buffer(ctypes.addressof(self.record), record_size, UINT8, 0, 0)
-        options = _KeepOptions(ctypes.sizeof(_KeepOptions), ctypes.pointer(part), 1, layout)
+        options = KeepOptions(ctypes.sizeof(KeepOptions), ctypes.pointer(part), 1, layout)
         kept, memory, found = c_void_p(), c_void_p(), c_int32()
         try:
             check(
@@ -75,13 +64,3 @@ class KeptMemory:
         steps = c_int64()
         check(libddp.ddp_kept_done(self._kept, ctypes.byref(steps)))
         return steps.value
-
-
-for _name, _arguments in {
-    "ddp_keep": [c_void_p, c_char_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p],
-    "ddp_kept_begun": [c_void_p, c_void_p],
-    "ddp_kept_updated": [c_void_p],
-    "ddp_kept_done": [c_void_p, c_void_p],
-}.items():
-    getattr(libddp, _name).argtypes, getattr(libddp, _name).restype = _arguments, c_int32
-libddp.ddp_kept_recovered.argtypes, libddp.ddp_kept_recovered.restype = [c_void_p], c_char_p

@@ -47,15 +47,16 @@ class _Unpickler(pickle.Unpickler):
         dtype, shape = pid
         tensor: torch.Tensor = torch.empty(shape, dtype=dtype)
         tensor.copy_(view_of(self._memory, self._place, dtype, shape))
-        self._place += _space_of(tensor)
+        self._place += space_of(tensor)
         return tensor
 
 
 def view_of(memory: torch.Tensor, place: int, dtype: torch.dtype, shape: "Tuple[int, ...]") -> torch.Tensor:
     """Returns the tensor of that type and shape that begins at a place of `memory`, which is of bytes."""
     count = torch.Size(shape).numel()
-    size = count * torch.empty((), dtype=dtype).element_size()
-    return memory[place : place + size].view(dtype).view(shape) if count else torch.empty(shape, dtype=dtype)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    return memory[place : place + count * dtype.itemsize].view(dtype).view(shape)
 
 
 class Record:
@@ -73,7 +74,7 @@ class Record:
         """Replaces the object. `what` says in an error what it is."""
         pickled, tensors = _pickled(obj)
         place = _size_of(pickled)
-        needed = place + sum(map(_space_of, tensors))
+        needed = _room_for(pickled, tensors)
         if needed > len(self.bytes):
             raise RuntimeError(
                 f"ddprun.keep: {what} has {needed} bytes, and there is room for {len(self.bytes)}: "
@@ -83,7 +84,7 @@ class Record:
         self.bytes[_SIZE.size : _SIZE.size + len(pickled)] = pickled
         for tensor in tensors:
             view_of(self._tensor, place, tensor.dtype, tuple(tensor.shape)).copy_(tensor.detach())
-            place += _space_of(tensor)
+            place += space_of(tensor)
 
     def read(self) -> Any:
         """Returns the object; its tensors are new ones."""
@@ -94,8 +95,12 @@ class Record:
 
 def size_of(obj: Any) -> int:
     """Returns how many bytes a Record needs for the object."""
-    pickled, tensors = _pickled(obj)
-    return _size_of(pickled) + sum(map(_space_of, tensors))
+    return _room_for(*_pickled(obj))
+
+
+def space_of(tensor: torch.Tensor) -> int:
+    """Returns the bytes that a tensor takes, up to where the next one may begin."""
+    return aligned(tensor.numel() * tensor.element_size())
 
 
 def _pickled(obj: Any) -> "Tuple[bytes, List[torch.Tensor]]":
@@ -109,5 +114,5 @@ def _size_of(pickled: bytes) -> int:
     return aligned(_SIZE.size + len(pickled))
 
 
-def _space_of(tensor: torch.Tensor) -> int:
-    return aligned(tensor.numel() * tensor.element_size())
+def _room_for(pickled: bytes, tensors: List[torch.Tensor]) -> int:
+    return _size_of(pickled) + sum(map(space_of, tensors))

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 import torch
 from torch.optim import Optimizer
 
-from ddprun.recovery._record import Record, aligned, is_plain, size_of, view_of
+from ddprun.recovery._record import Record, aligned, is_plain, size_of, space_of, view_of
 
 
 class Place(NamedTuple):
@@ -59,7 +59,7 @@ class KeptTensors:
     def _add_place(self, name: str, tensor: torch.Tensor) -> None:
         strides = tensor.stride() if _is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
         self._places[name] = Place(name, tensor.dtype, tuple(tensor.shape), tuple(strides), self._end)
-        self._end += aligned(tensor.numel() * tensor.element_size())
+        self._end += space_of(tensor)
 
     # ---- Moving ----
 
@@ -92,8 +92,9 @@ class KeptTensors:
         tensor.data = there
 
     def _attach_state(self) -> None:
+        parameters = _parameters_in(self._optimizer)
         for number, (keys, _) in self._values.read()["state"].items():
-            parameter = _parameters_in(self._optimizer)[number]
+            parameter = parameters[number]
             tensors = {key: self._view(_state_name(self._names[parameter], key)) for key in keys}
             self._optimizer.state[parameter] = tensors
         self.read_values()

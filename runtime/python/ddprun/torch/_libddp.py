@@ -85,6 +85,12 @@ class GroupOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("backend", c_char_p), ("timeout_ms", c_int64)]
 
 
+class KeepOptions(ctypes.Structure):
+    """ddp_keep_options. Zeros are its defaults."""
+
+    _fields_ = [("size", c_size_t), ("record", POINTER(Buffer)), ("record_count", c_size_t), ("layout", c_uint64)]
+
+
 # Arguments of the functions that return a ddp_status.
 _CALLS: "dict[str, List[Any]]" = {
     "ddp_store_create_tcp": [c_char_p, c_int32, c_int64, c_int32, POINTER(c_void_p)],
@@ -107,6 +113,12 @@ _CALLS: "dict[str, List[Any]]" = {
     "ddp_irecv": [c_void_p, Buffer, c_int32, c_uint32, c_int64, POINTER(Work)],
     "ddp_work_wait_source": [Work, POINTER(c_int32)],
     "ddp_work_wait_for": [Work, c_int64, POINTER(c_int32)],
+    "ddp_keep": [
+        c_void_p, c_char_p, c_size_t, POINTER(KeepOptions), POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int32)
+    ],
+    "ddp_kept_begun": [c_void_p, POINTER(c_int32)],
+    "ddp_kept_updated": [c_void_p],
+    "ddp_kept_done": [c_void_p, POINTER(c_int64)],
 }
 
 
@@ -133,6 +145,7 @@ def _open() -> ctypes.CDLL:
         for name, arguments in _CALLS.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int32
+        library.ddp_kept_recovered.argtypes, library.ddp_kept_recovered.restype = [c_void_p], c_char_p
         library.ddp_session_world.argtypes, library.ddp_session_world.restype = [c_void_p], c_void_p
         library.ddp_session_destroy.argtypes, library.ddp_session_destroy.restype = [c_void_p], None
         library.ddp_store_destroy.argtypes, library.ddp_store_destroy.restype = [c_void_p], None
