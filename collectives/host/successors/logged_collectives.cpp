@@ -112,7 +112,7 @@ void LoggedCollectives::mark(Messages messages) {
 // Called before this rank's first mark is published. The mark itself is a call, but has no bytes in the log.
 void LoggedCollectives::note_start() const {
   SegmentHeader& header = segment_.header();
-  if (log_.position() > segment_.plan().log_bytes / 2) header.start_is_lost = 1;
+  if (log_.position() > log_.most_start()) header.start_is_lost = 1;
   if (header.start_is_lost != 0) return;
   header.start_calls = (steps_.call() >> 32) - 1;
   header.start_log_bytes = log_.position();
@@ -182,12 +182,12 @@ void LoggedCollectives::reduce_own_slice(const Chunk& chunk, Contribute&& contri
 // Returns how much of a chunk goes through a ring. All ranks publish results before any contributes again, so there is
 // room for one contribution only.
 std::size_t LoggedCollectives::most_contribution() const {
-  return std::min<std::size_t>({kChunkBytes, segment_.plan().ring_bytes, segment_.plan().log_bytes});
+  return std::min<std::size_t>({kChunkBytes, segment_.plan().ring_bytes, log_.most_chunk()});
 }
 
 // Returns how much each rank may give to one chunk.
 std::size_t LoggedCollectives::most_piece() const {
-  return std::min<std::size_t>(kChunkBytes, segment_.plan().log_bytes / size_ - kLine);
+  return std::min<std::size_t>(kChunkBytes, log_.most_chunk() / size_ - kLine);
 }
 
 void LoggedCollectives::reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,

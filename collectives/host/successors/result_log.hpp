@@ -28,6 +28,9 @@ class ResultLog {
   // had this place before called something else under that number, and changes nothing then.
   bool add_call(std::uint64_t call);
 
+  // Return the most bytes that the start may have if it is kept, and those that a chunk may have: both have room.
+  std::size_t most_start() const { return segment_.plan().log_bytes / 2; }
+  std::size_t most_chunk() const { return segment_.plan().log_bytes - most_start(); }
   // Returns whether a chunk of this size has room behind those before.
   bool has_room(std::size_t bytes) const;
   // Returns the place of the next chunk, which has memory. Throws Failure.
