@@ -27,16 +27,27 @@ struct CopySteps {
   }
 };
 
+bool runs_on_amd() {
+#ifdef __x86_64__
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 void copy(unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  static const bool is_amd = runs_on_amd();
   if (bytes == 0 || to == from) return;
-  std::size_t done = 0;
-  if (bytes >= kLeastForVectors) {
-    static const VectorUnit unit = vector_units().back();
-    done = bytes / kStep * kStep;
-    run_on<CopySteps>(unit, to, from, done);
-  }
+  if (is_amd && bytes >= kLeastForVectors) return copy_by_vectors(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+
+void copy_by_vectors(unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  static const VectorUnit unit = vector_units().back();
+  const std::size_t done = bytes / kStep * kStep;
+  run_on<CopySteps>(unit, to, from, done);
   std::memcpy(to + done, from + done, bytes - done);
 }
 

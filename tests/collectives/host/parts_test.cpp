@@ -18,6 +18,7 @@
 #include "collectives/host/failure.hpp"
 #include "collectives/host/memory/segment.hpp"
 #include "collectives/host/memory/waiting.hpp"
+#include "collectives/host/operations/copies.hpp"
 #include "collectives/host/operations/reductions.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
@@ -186,6 +187,22 @@ TEST_CASE("waiting: ends if the last look before a rank is called lost finds wha
     Patience patience = {.most = most_looks};
     wait_until(patience, ready, check, [] { FAIL("it sleeps though it has what it waits for"); });
     CHECK(looks == (most_looks == 0 ? 2 : kLooksPerCheck + 1));
+  }
+}
+
+TEST_CASE("copies: all bytes and no others, of any length and place, as each processor does it",
+          "[collectives][unit]") {
+  const auto copies = GENERATE(&copy, &copy_by_vectors);
+  std::vector<unsigned char> from(9000);
+  std::iota(from.begin(), from.end(), static_cast<unsigned char>(7));
+  for (const std::size_t bytes : {0U, 1U, 127U, 128U, 2047U, 2048U, 2049U, 4096U, 8191U}) {
+    for (const std::size_t at : {0U, 1U, 33U, 64U}) {
+      std::vector<unsigned char> to(9000, 1), expected = to;
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(2 * at), bytes,
+                  expected.begin() + static_cast<std::ptrdiff_t>(at));
+      copies(to.data() + at, from.data() + 2 * at, bytes);
+      CHECK(to == expected);
+    }
   }
 }
 
