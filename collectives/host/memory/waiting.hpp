@@ -38,9 +38,9 @@ struct Patience {
 };
 
 // Gives the CPU to other ranks, which are as quick as a switch between processes, while a sleep and a wake-up take
-// several times as long. Where another program wants the CPU too, a yield costs a time slice of some milliseconds, and
-// the kernel runs a rank that was asleep and is woken up almost at once. So a rank that has met another program goes
-// without yields for much longer than that one took.
+// several times as long. Where another program wants the CPU too, or a rank that computes, a yield costs a time slice
+// of some milliseconds, and the kernel runs a rank that was asleep and is woken up almost at once. So after such a yield
+// a rank goes without yields for ten times as long.
 class Yields {
  public:
   using Clock = std::chrono::steady_clock;
@@ -61,7 +61,7 @@ class Yields {
 
   bool pay(Clock::time_point now) const { return now >= resume_at_; }
   void took(Clock::time_point from, Clock::time_point to) {
-    if (to - from > kOtherProgram) resume_at_ = to + std::min<Clock::duration>(100 * (to - from), kLongestPause);
+    if (to - from > kOtherProgram) resume_at_ = to + std::min<Clock::duration>(10 * (to - from), kLongestPause);
   }
 
  private:
