@@ -33,7 +33,7 @@ def measure(bench):
 
     def contender(name, told, program, rank, environment, version, not_run):
         on_own_cpu = f"exec taskset -c ${rank} {program} {' '.join(plan)}"
-        command = ["env", *environment, os.path.join(bench.root, "scripts/benchmarks/two_nodes"), "bash", "-c", on_own_cpu]
+        command = [*environment, os.path.join(bench.root, "scripts/benchmarks/two_nodes"), "bash", "-c", on_own_cpu]
         binaries = {"DDPRUN": os.path.dirname(bench.binary("ddprun"))}
         return Contender(name, command, lambda: figures_of(json_lines(command, binaries, deadline=300), told,
                                                            ["all_reduce"], 2, sizes(bench)), version, why_not or not_run)
@@ -44,7 +44,7 @@ def measure(bench):
     group = bench.in_turn("two nodes", [
         contender("libddp", "libddp", for_us, "RANK", [], ddprun.version, ddprun.not_run),
         contender("libddp over Gloo", "libddp", for_us + " --backend gloo", "RANK", [], ddprun.version, ddprun.not_run),
-        contender("Open MPI", "openmpi", "ddp_bench_openmpi", "OMPI_COMM_WORLD_RANK", ["MPI=yes"], mpi.version,
+        contender("Open MPI", "openmpi", "ddp_bench_openmpi", "OMPI_COMM_WORLD_RANK", ["env", "MPI=yes"], mpi.version,
                   mpi.not_run or needs_root),
     ], runs=5)
     return [group]
