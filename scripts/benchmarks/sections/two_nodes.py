@@ -61,7 +61,7 @@ def write(page, groups):
     for figure in measured[0].runs[0]:
         size = int(figure.split()[1])
         median = measured[0].median(figure)
-        lines.append([human(size), *(cell(row, figure) for row in measured), number(size / WIRE, 1 if size < 4096 else 0),
+        lines.append([human(size), *(cell(row, figure) for row in measured), number(size / WIRE, 2 if size < 4096 else 0),
                       number(median / (size / WIRE), 2)])
     page.table(["all_reduce, 2 nodes", *(f"{row.name} µs" for row in measured), "wire µs", "× wire"], lines)
     page.text(f"Runs of each: {len(measured[0].runs)}.")
